@@ -1,0 +1,171 @@
+"""Activities ``record_decision`` and ``record_expiry``: the workflow's word, projected into the store.
+
+An edit is checked here as the edited call, with the tool's own types and the policy, because only a worker has them.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import ValidationError
+from sqlalchemy import update
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.engine import Engine
+from activities.redemption import digest_of
+from turngate.domain import contract, results
+from turngate.domain.contract import DecideInput, RecordDecisionInput, RecordedDecision, RecordExpiryInput
+from turngate.domain.policy import evaluate
+from turngate.domain.requests import STATUS_OF_VERB
+from turngate.domain.results import Ok, as_object
+from turngate.domain.tools import InvalidToolInput, describe_validation
+from turngate.store import calls, events, executions, requests
+from turngate.store.database import Connection
+from turngate.store.tables import decisions
+
+
+class RecordDecision:
+    """The activities with what they stand on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @activity.defn(name=contract.RECORD_DECISION)
+    async def record_decision(self, order: RecordDecisionInput) -> RecordedDecision:
+        """Write one decision and what follows from it; returns who holds the request.
+
+        Safe to repeat. When the store already holds another decision (recorded just before a crash ate its answer),
+        that one is returned and nothing changes.
+
+        Raises:
+            ApplicationError: ``invalid_edit``, not retryable: the edited call does not fit or is denied; nothing saved.
+        """
+        decision = order.decision
+        async with self._engine.database.write() as conn:
+            request = await requests.get(conn, decision.request_id)
+            if request is None:
+                raise LookupError(f"no request {decision.request_id!r}")
+            if request.status != "pending":
+                return await _holder(conn, request)
+            status = STATUS_OF_VERB[decision.verb]
+            await self._apply(conn, request, decision)
+            await requests.settle(
+                conn,
+                request.id,
+                status=status,
+                at=order.at,
+                decision_id=decision.decision_id,
+                verb=decision.verb,
+                by=decision.by,
+            )
+            told = {"request_id": request.id, "decision_id": decision.decision_id, "verb": decision.verb}
+            decided = {**told, "status": status, "by": decision.by, "outcome": decision.outcome}
+            await events.append(conn, order.run_id, [("request.decided", decided)])
+        return RecordedDecision(
+            decision_id=decision.decision_id,
+            verb=decision.verb,
+            status=status,
+            by=decision.by,
+            outcome=decision.outcome,
+        )
+
+    @activity.defn(name=contract.RECORD_EXPIRY)
+    async def record_expiry(self, order: RecordExpiryInput) -> None:
+        """Close a request that nobody answered in time, and its call. Safe to repeat."""
+        async with self._engine.database.write() as conn:
+            if not await requests.settle(conn, order.request_id, status="expired", at=order.at):
+                return
+            request = await requests.get(conn, order.request_id)
+            if request is not None:
+                await calls.settle(conn, order.run_id, request.tool_call_id, results.expired())
+            await events.append(conn, order.run_id, [("request.expired", {"request_id": order.request_id})])
+
+    async def _apply(self, conn: Connection, request: requests.Request, decision: DecideInput) -> None:
+        """Write what the decision means for the call: its edited input, or its result when it will not run."""
+        content = await requests.decision(conn, decision.decision_id)
+        message = content.message if content else ""
+        args = content.args if content else None
+        run_id, call_id = request.run_id, request.tool_call_id
+        match decision.verb:
+            case "approve":
+                pass
+            case "edit":
+                await self._apply_edit(conn, request, decision, args or "")
+            case "reject":
+                await calls.settle(conn, run_id, call_id, results.rejected(decision.by, message))
+            case "respond" if request.kind == "outcome":
+                await _apply_outcome(conn, request, decision, args)
+            case "respond":
+                answer = {"operator_response": message} if args is None else as_object(_loaded(args))
+                if request.kind == "question":
+                    self._check_answer(request, args or "")
+                await calls.settle(conn, run_id, call_id, Ok(value=answer))
+
+    async def _apply_edit(
+        self, conn: Connection, request: requests.Request, decision: DecideInput, edited: str
+    ) -> None:
+        """Check the edited call as if the model had sent it, and store what will run (I6)."""
+        call = await calls.get(conn, request.run_id, request.tool_call_id)
+        tool = self._engine.agent(request.agent).toolkit.find(request.tool_name)
+        if call is None or tool is None:
+            raise _invalid_edit(f"the tool {request.tool_name!r} is no longer there")
+        try:
+            params = tool.decode(edited)
+        except InvalidToolInput as problem:
+            raise _invalid_edit(str(problem)) from None
+        verdict = evaluate(self._engine.policy, tool, params, agent=request.agent)
+        if verdict.answer == "deny":
+            raise _invalid_edit(f"the edited call is denied by policy rule {verdict.rule!r}: {verdict.reason}")
+        await calls.set_edited_input(conn, request.run_id, request.tool_call_id, edited)
+        digest = digest_of(self._engine, call, tool, edited)
+        await conn.execute(update(decisions).where(decisions.c.id == decision.decision_id).values(digest=digest))
+
+    def _check_answer(self, request: requests.Request, answer: str) -> None:
+        tool = self._engine.agent(request.agent).toolkit.find(request.tool_name)
+        if tool is None:
+            return
+        try:
+            tool.success.validate_json(answer)
+        except ValidationError as error:
+            raise _invalid_edit(describe_validation(error)) from None
+
+
+async def _apply_outcome(conn: Connection, request: requests.Request, decision: DecideInput, args: str | None) -> None:
+    """Write what a person said about a call whose worker was lost."""
+    run_id, call_id = request.run_id, request.tool_call_id
+    match decision.outcome:
+        case "happened":
+            await executions.resolve_unknown(conn, run_id=run_id, tool_call_id=call_id, state="succeeded")
+            value = as_object(_loaded(args)) if args else {"note": "An operator confirmed that this took effect."}
+            await calls.settle(conn, run_id, call_id, Ok(value=value))
+        case "tell_model":
+            await calls.settle(conn, run_id, call_id, results.outcome_unknown(request.tool_name))
+        case "did_not_happen":
+            pass  # redemption starts it once more, on this decision
+        case None:
+            raise _invalid_edit("say which: happened, did_not_happen or tell_model")
+
+
+async def _holder(conn: Connection, request: requests.Request) -> RecordedDecision:
+    if request.decision_id is None or request.verb is None:
+        raise ApplicationError(f"the request is {request.status}", type="run_ended", non_retryable=True)
+    content = await requests.decision(conn, request.decision_id)
+    return RecordedDecision(
+        decision_id=request.decision_id,
+        verb=request.verb,
+        status=request.status,
+        by=request.decided_by or "",
+        outcome=content.outcome if content else None,
+    )
+
+
+def _loaded(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise _invalid_edit("the answer is not valid JSON") from None
+
+
+def _invalid_edit(message: str) -> ApplicationError:
+    return ApplicationError(message, type=contract.ERROR_INVALID_EDIT, non_retryable=True)

@@ -1,0 +1,29 @@
+"""Opaque page cursors: base64url of ``created_at|id`` of the last item seen."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import datetime
+
+from turngate.domain.errors import InvalidInputError
+
+
+def encode_cursor(created_at: str, item_id: str) -> str:
+    """Return the cursor that continues after this item."""
+    return base64.urlsafe_b64encode(f"{created_at}|{item_id}".encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str | None) -> tuple[str, str] | None:
+    """Return (created_at, id); None for no cursor. Raises InvalidInputError (code ``bad_cursor``) for any other text."""
+    if cursor is None:
+        return None
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        created_at, bar, item_id = base64.b64decode(padded, altchars=b"-_", validate=True).decode().partition("|")
+        if not bar or not item_id or "\x00" in item_id or datetime.fromisoformat(created_at).tzinfo is None:
+            raise ValueError(cursor)
+    except (ValueError, binascii.Error):
+        message = "not a cursor of ours: use next_cursor of the page before, or leave it out for the first page"
+        raise InvalidInputError(message, code="bad_cursor", errors=[{"pointer": "", "message": f"cursor: {message}"}]) from None
+    return created_at, item_id

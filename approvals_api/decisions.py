@@ -1,0 +1,227 @@
+"""Submitting a decision: checked here, decided by the run's workflow (DESIGN §3.4). JSON API and pages both call it."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from approvals_api.answer_check import check_content
+from approvals_api.principals import Principal
+from approvals_api.services import Services
+from turngate.domain.contract import DecideInput
+from turngate.domain.errors import (
+    ConflictError,
+    ForbiddenError,
+    GoneError,
+    InvalidInputError,
+    NotFoundError,
+    TurngateError,
+    UnavailableError,
+)
+from turngate.domain.requests import Outcome, RequestStatus, Verb
+from turngate.store import requests
+from turngate.store.requests import Decision, Request
+from turngate.store.tables import requests as requests_table
+
+MAX_DECISION_ID_CHARS = 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionAnswer:
+    """The answer to a submitted decision. ``recorded_only``: it waits for a worker, so ``status`` is not known yet."""
+
+    decision_id: str
+    status: RequestStatus | None
+    recorded_only: bool
+
+
+async def submit(
+    services: Services,
+    principal: Principal,
+    *,
+    request_id: str,
+    verb: Verb,
+    digest: str,
+    args: str | None = None,
+    message: str = "",
+    outcome: Outcome | None = None,
+    decision_id: str | None = None,
+) -> DecisionAnswer:
+    """Submit one decision; the same ``decision_id`` with the same content gets the first answer again (I4).
+
+    Args:
+        services: the process's services.
+        principal: who decides; must hold ``requests:decide`` (I10).
+        request_id: the request.
+        verb: what is decided.
+        digest: of the call as it was shown (I6).
+        args: exact JSON text: edited arguments, an answer, or what the call returned when it ``happened``.
+        message: to the model, at most 10,000 characters.
+        outcome: for a request of kind ``outcome`` only.
+        decision_id: 1 to 255 characters; None makes one.
+
+    Raises:
+        NotFoundError: no such request.
+        ConflictError: ``already_decided`` (details name the winner), ``digest_differs`` or ``idempotency_key_reused``.
+        GoneError: ``run_ended`` or ``request_expired``.
+        ForbiddenError: ``missing_scope`` or ``not_eligible``.
+        InvalidInputError: the content does not fit (``errors``: pointer and message each); nothing was saved.
+        UnavailableError: Temporal or the store is away; the same decision may be sent again.
+    """
+    principal.require("requests:decide")
+    offer = requests.new_decision(
+        decision_id=_checked_id(decision_id) or f"dec_{secrets.token_hex(12)}",
+        request_id=request_id,
+        verb=verb,
+        digest=digest,
+        # A tool that returns nothing has the result null: leaving it out says the same.
+        args="null" if outcome == "happened" and args is None else args,
+        message=message,
+        outcome=outcome,
+        by=principal.name,
+    )
+    request, earlier = await _look_up(services, offer, chosen=decision_id is not None)
+    if earlier is not None:
+        return earlier
+    if request.status != "pending":
+        raise _not_pending(request)
+    if request.digest != digest:
+        raise ConflictError(
+            "the digest is not that of the call in this request: load the request again and decide what it shows",
+            code="digest_differs",
+        )
+    if request.not_by is not None and request.not_by == principal.name:
+        raise ForbiddenError("you started this run, and its rule lets somebody else decide", code="not_eligible")
+    check_content(request, verb, args=offer.args, message=message, outcome=outcome)
+    if _has_content(offer):
+        await _store_offer(services, offer)
+    return await _send(services, request, offer)
+
+
+async def _send(services: Services, request: Request, offer: Decision) -> DecisionAnswer:
+    """Bring the decision to the workflow; take its content back if the workflow refuses it."""
+    decision = DecideInput(
+        decision_id=offer.id,
+        request_id=offer.request_id,
+        verb=offer.verb,
+        digest=offer.digest,
+        by=offer.decided_by,
+        outcome=offer.outcome,
+    )
+    try:
+        result = await services.gateway.decide(request.run_id, decision)
+    except UnavailableError:
+        # Its content stays: the decision may have reached Temporal before the answer was lost.
+        raise
+    except TurngateError as refusal:
+        await _withdraw(services, offer)
+        raise await _explained(services, offer, refusal) from None
+    if result is not None:
+        return DecisionAnswer(decision_id=offer.id, status=result.status, recorded_only=False)
+    async with services.database.read() as conn:
+        now = await requests.get(conn, request.id)
+    if now is None or now.status == "pending":
+        return DecisionAnswer(decision_id=offer.id, status=None, recorded_only=True)
+    if now.decision_id != offer.id:
+        raise _not_pending(now)
+    return DecisionAnswer(decision_id=offer.id, status=now.status, recorded_only=False)
+
+
+async def _look_up(services: Services, offer: Decision, *, chosen: bool) -> tuple[Request, DecisionAnswer | None]:
+    """Return the request, and the first answer if this very decision was taken before.
+
+    ``chosen``: the caller named the decision id, so it may have been used. Raises ConflictError when it was used for
+    something else.
+    """
+    async with services.database.read() as conn:
+        request = await requests.get(conn, offer.request_id)
+        if request is None:
+            raise NotFoundError(f"there is no request {offer.request_id!r}")
+        stored = await requests.decision(conn, offer.id) if chosen else None
+        taken = await _decided_by(conn, offer.id) if chosen else None
+    if stored is not None and not _same(stored, offer):
+        raise _reused(offer.id)
+    if taken is None:
+        return request, None
+    known = stored or replace(offer, args=None, message="", outcome=None)
+    first = (taken.id, taken.verb, taken.digest, taken.decided_by)
+    if first != (offer.request_id, offer.verb, offer.digest, offer.decided_by) or not _same(known, offer):
+        raise _reused(offer.id)
+    return request, DecisionAnswer(decision_id=offer.id, status=taken.status, recorded_only=False)
+
+
+async def _decided_by(conn: AsyncConnection, decision_id: str) -> Request | None:
+    """Return the request that this decision won, whichever it is."""
+    query = select(requests_table.c.id).where(requests_table.c.decision_id == decision_id).limit(1)
+    request_id = (await conn.execute(query)).scalar_one_or_none()
+    return None if request_id is None else await requests.get(conn, request_id)
+
+
+async def _store_offer(services: Services, offer: Decision) -> None:
+    try:
+        async with services.database.write() as conn:
+            await requests.offer(conn, offer)
+    except IntegrityError:
+        async with services.database.read() as conn:
+            stored = await requests.decision(conn, offer.id)
+        if stored is None or not _same(stored, offer):
+            raise _reused(offer.id) from None
+
+
+async def _withdraw(services: Services, offer: Decision) -> None:
+    if _has_content(offer):
+        async with services.database.write() as conn:
+            await requests.withdraw(conn, offer.id)
+
+
+async def _explained(services: Services, offer: Decision, refusal: TurngateError) -> TurngateError:
+    """Return the refusal with the winner's name where somebody was first: the store knows what the workflow does not."""
+    if refusal.error_code not in {"already_decided", "unknown_request", "run_ended"}:
+        return refusal
+    async with services.database.read() as conn:
+        request = await requests.get(conn, offer.request_id)
+    return refusal if request is None or request.status == "pending" else _not_pending(request)
+
+
+def _not_pending(request: Request) -> TurngateError:
+    if request.status in {"cancelled", "superseded"}:
+        return GoneError("the run has ended, and this request ended with it", code="run_ended", status=request.status)
+    if request.status == "expired":
+        return GoneError("nobody answered in time, so this request has expired", code="request_expired")
+    return ConflictError(
+        f"{request.decided_by} was first: {request.verb}, at {request.decided_at}",
+        code="already_decided",
+        decided_by=request.decided_by,
+        verb=request.verb,
+        decided_at=request.decided_at,
+        decision_id=request.decision_id,
+    )
+
+
+def _reused(decision_id: str) -> ConflictError:
+    return ConflictError(
+        f"the decision id {decision_id!r} was used for another decision: send this one under an id of its own",
+        code="idempotency_key_reused",
+    )
+
+
+def _checked_id(decision_id: str | None) -> str | None:
+    if decision_id is None or (0 < len(decision_id) <= MAX_DECISION_ID_CHARS and decision_id.isprintable()):
+        return decision_id
+    raise InvalidInputError(
+        "a decision id (Idempotency-Key) has 1 to 255 printable characters",
+        errors=[{"pointer": "", "message": "Idempotency-Key: 1 to 255 printable characters"}],
+    )
+
+
+def _has_content(offer: Decision) -> bool:
+    return offer.args is not None or offer.message != "" or offer.outcome is not None
+
+
+def _same(one: Decision, other: Decision) -> bool:
+    """Tell whether two decisions say the same thing; when they were made does not matter."""
+    return replace(one, created_at="") == replace(other, created_at="")

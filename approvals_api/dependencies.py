@@ -1,0 +1,42 @@
+"""FastAPI dependencies, declared once, so that an endpoint reads as its signature.
+
+``ReaderDep`` sees requests, ``RunReaderDep`` sees runs, ``OperatorDep`` reads and decides, ``StarterDep`` starts and stops
+runs. Each resolves to the :class:`Principal`, or refuses: 401 without a good credential, 403 without the scope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from approvals_api.principals import Principal, authenticate
+from approvals_api.services import Services
+from turngate.store.access import Scope
+
+__all__ = ["OperatorDep", "ReaderDep", "RunReaderDep", "Services", "ServicesDep", "StarterDep", "services_of"]
+
+
+def services_of(request: Request) -> Services:
+    """Return the process's services."""
+    services: Services = request.app.state.services
+    return services
+
+
+ServicesDep = Annotated[Services, Depends(services_of)]
+
+
+def _holder_of(*scopes: Scope) -> Callable[[Request, Services], Awaitable[Principal]]:
+    async def principal_with_scope(request: Request, services: ServicesDep) -> Principal:
+        principal = await authenticate(services, request)
+        principal.require(*scopes)
+        return principal
+
+    return principal_with_scope
+
+
+ReaderDep = Annotated[Principal, Depends(_holder_of("requests:read", "requests:decide"))]
+RunReaderDep = Annotated[Principal, Depends(_holder_of("requests:read", "requests:decide", "runs:write"))]
+OperatorDep = Annotated[Principal, Depends(_holder_of("requests:decide"))]
+StarterDep = Annotated[Principal, Depends(_holder_of("runs:write"))]

@@ -1,0 +1,151 @@
+"""The only module here that knows Temporal: starting runs, sending decisions and interrupts, and what its errors mean."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from temporalio.client import Client, RPCError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCStatusCode
+
+from turngate.domain import contract
+from turngate.domain.contract import AgentTurnInput, DecideInput, DecideResult, InterruptInput
+from turngate.domain.errors import (
+    ConflictError,
+    ForbiddenError,
+    GoneError,
+    InvalidInputError,
+    TurngateError,
+    UnavailableError,
+)
+
+RPC_WAIT = timedelta(seconds=3)
+READY_WAIT = timedelta(seconds=1)
+AWAY = "Temporal cannot be reached; nothing was changed. Try again when it is back (`turngate doctor` checks it)."
+
+
+class Gateway:
+    """The way from the API to the workflows. ``update_wait``: how long a decision waits for a worker to answer."""
+
+    def __init__(self, client: Client, *, update_wait: timedelta = timedelta(seconds=3)) -> None:
+        self._client = client
+        self._update_wait = update_wait
+
+    async def ready(self) -> bool:
+        """Tell whether Temporal answers within one second."""
+        try:
+            async with asyncio.timeout(READY_WAIT.total_seconds()):
+                return await self._client.service_client.check_health(timeout=READY_WAIT)
+        except (RPCError, RuntimeError, TimeoutError):
+            return False
+
+    async def start_run(self, start: AgentTurnInput, task_queue: str) -> None:
+        """Start the run's workflow; safe to repeat: a workflow of this id that runs or ran is left as it is.
+
+        Raises UnavailableError when Temporal is away.
+        """
+        try:
+            with _reported():
+                async with asyncio.timeout(RPC_WAIT.total_seconds()):
+                    await self._client.start_workflow(
+                        contract.AGENT_TURN,
+                        start,
+                        id=start.run_id,
+                        task_queue=task_queue,
+                        id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                        rpc_timeout=RPC_WAIT,
+                    )
+        except WorkflowAlreadyStartedError:
+            return
+
+    async def decide(self, run_id: str, decision: DecideInput) -> DecideResult | None:
+        """Bring a decision to its run. None: recorded as a Signal, because no worker answered in time.
+
+        An update whose wait was given up may still arrive; the Signal carries the same decision id, so whichever comes
+        second is the same decision again.
+
+        Raises:
+            GoneError: the run has ended.
+            ConflictError: somebody else was first (``winner`` is their decision id), or the digest differs.
+            ForbiddenError: this person may not decide it.
+            InvalidInputError: the edit or answer does not fit, or the verb does not.
+            UnavailableError: Temporal or the store is away.
+        """
+        handle = self._client.get_workflow_handle(run_id)
+        with _reported():
+            try:
+                async with asyncio.timeout(self._update_wait.total_seconds()):
+                    return await handle.execute_update(
+                        contract.DECIDE, decision, id=decision.decision_id, result_type=DecideResult
+                    )
+            except WorkflowUpdateFailedError as failed:
+                raise _refused(failed.cause) from None
+            except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
+                pass
+            except RPCError as error:
+                # The server holds ten updates per workflow at a time, and refuses more as exhausted: a Signal has no such bound.
+                if error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
+                    raise
+            async with asyncio.timeout(RPC_WAIT.total_seconds()):
+                await handle.signal(contract.DECIDE, decision, rpc_timeout=RPC_WAIT)
+            return None
+
+    async def interrupt(self, run_id: str, interrupt: InterruptInput) -> None:
+        """Tell the run to stop. Raises ConflictError (code ``run_ended``) when it has ended, UnavailableError when away."""
+        try:
+            with _reported():
+                async with asyncio.timeout(RPC_WAIT.total_seconds()):
+                    handle = self._client.get_workflow_handle(run_id)
+                    await handle.signal(contract.INTERRUPT, interrupt, rpc_timeout=RPC_WAIT)
+        except GoneError:
+            raise ConflictError("the run has ended, so there is nothing to interrupt", code="run_ended") from None
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Turn Temporal's transport errors into ours."""
+    try:
+        yield
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise GoneError("the run has ended, and its requests ended with it", code="run_ended") from error
+        raise UnavailableError(AWAY, cause=error.message[:200]) from error
+    except (RuntimeError, TimeoutError) as error:
+        # A lazy client that cannot connect raises RuntimeError: the SDK has no type of its own for it.
+        raise UnavailableError(AWAY) from error
+
+
+def _refused(cause: BaseException) -> TurngateError:
+    """Return the error that a refused update means, by the contract's error types."""
+    if not isinstance(cause, ApplicationError):
+        return UnavailableError(f"the run did not answer the decision: {cause}")
+    winner = cause.details[0] if cause.details else None
+    match cause.type:
+        case "request_not_pending":
+            return ConflictError(cause.message, code="already_decided", winner=winner)
+        case "unknown_request":
+            return ConflictError(cause.message, code="unknown_request")
+        case "digest_differs":
+            return ConflictError(cause.message, code="digest_differs")
+        case "not_eligible":
+            return ForbiddenError(cause.message, code="not_eligible")
+        case "verb_not_allowed":
+            return InvalidInputError(
+                cause.message, code="verb_not_allowed", errors=[{"pointer": "/decision", "message": cause.message}]
+            )
+        case contract.ERROR_INVALID_EDIT:
+            return InvalidInputError(
+                cause.message, code="invalid_edit", errors=[{"pointer": "/args", "message": cause.message}]
+            )
+        # The last one is the server's own: the update was accepted, and the workflow ended before it answered.
+        case "run_ended" | "AcceptedUpdateCompletedWorkflow":
+            return GoneError(cause.message, code="run_ended")
+        case contract.ERROR_STORE_UNAVAILABLE:
+            return UnavailableError(cause.message)
+        case _:
+            return TurngateError(f"the run refused the decision in a way we do not know: {cause.type}: {cause.message}")

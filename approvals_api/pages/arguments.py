@@ -1,0 +1,86 @@
+"""How a call's arguments and results are shown: rows by name, pretty JSON, one line for lists.
+
+Everything here gives plain text; the templates make it safe with the ``visible`` filter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from approvals_api.pages import json_text
+from approvals_api.pages.json_text import JsonTree, NumberToken
+
+ONE_LINE_CHARS = 160
+_ONE_VALUE_CHARS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArgumentRow:
+    """One argument. ``kind``: ``text`` shows a string without quotes and escapes, every other kind shows JSON."""
+
+    name: str
+    kind: Literal["text", "number", "boolean", "null", "json"]
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArgumentsView:
+    """A call's arguments for the eye. ``rows`` is None when the raw text is not a JSON object."""
+
+    raw: str
+    rows: tuple[ArgumentRow, ...] | None
+    pretty: str
+    doubled: tuple[str, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the raw text in UTF-8 bytes."""
+        return len(self.raw.encode(errors="surrogatepass"))
+
+
+def view(raw: str) -> ArgumentsView:
+    """Return the arguments to show for the exact raw text."""
+    parsed = json_text.parse(raw)
+    if parsed is None:
+        return ArgumentsView(raw=raw, rows=None, pretty=raw, doubled=())
+    tree = parsed.tree
+    rows = tuple(_row(name, value) for name, value in tree.items()) if isinstance(tree, dict) else None
+    return ArgumentsView(raw=raw, rows=rows, pretty=json_text.dump(tree, indent=2), doubled=parsed.doubled)
+
+
+def one_line(raw: str) -> str:
+    """Return the arguments in at most 160 characters, for lists: ``path=notes.txt, lines=3``."""
+    parsed = json_text.parse(raw)
+    if parsed is None or not isinstance(parsed.tree, dict):
+        return _clip(raw, ONE_LINE_CHARS)
+    members = (f"{name}={_clip(_flat(value), _ONE_VALUE_CHARS)}" for name, value in parsed.tree.items())
+    return _clip(", ".join(members), ONE_LINE_CHARS)
+
+
+def pretty(raw: str) -> str:
+    """Return JSON with one member per line; text that is not JSON as it is."""
+    parsed = json_text.parse(raw)
+    return raw if parsed is None else json_text.dump(parsed.tree, indent=2)
+
+
+def _row(name: str, value: JsonTree) -> ArgumentRow:
+    match value:
+        case str():
+            return ArgumentRow(name=name, kind="text", text=value)
+        case bool():
+            return ArgumentRow(name=name, kind="boolean", text=json_text.dump(value))
+        case None:
+            return ArgumentRow(name=name, kind="null", text="null")
+        case NumberToken(text):
+            return ArgumentRow(name=name, kind="number", text=text)
+        case _:
+            return ArgumentRow(name=name, kind="json", text=json_text.dump(value, indent=2))
+
+
+def _flat(value: JsonTree) -> str:
+    return value if isinstance(value, str) else json_text.dump(value)
+
+
+def _clip(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

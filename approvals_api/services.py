@@ -1,0 +1,20 @@
+"""What every endpoint stands on, made once per process and kept on ``app.state.services``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from approvals_api.feed import EventFeed
+from approvals_api.gateway import Gateway
+from approvals_api.settings import ApiSettings
+from turngate.store.database import Database
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """The store, the way to the workflows, the live events and the settings."""
+
+    database: Database
+    gateway: Gateway
+    feed: EventFeed
+    settings: ApiSettings

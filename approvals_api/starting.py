@@ -1,0 +1,290 @@
+"""Starting a run: one transaction in the store, then its workflow. Used by the JSON API, the pages and the CLI."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from approvals_api.answer_check import require_storable
+from approvals_api.principals import Principal
+from approvals_api.services import Services
+from turngate.domain.contract import AgentTurnInput, RunLimits
+from turngate.domain.digest import framed_sha256
+from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from turngate.domain.messages import user_message
+from turngate.store import agents, events, messages, runs
+from turngate.store.agents import PublishedAgent
+from turngate.store.runs import Run
+from turngate.store.tables import conversations
+
+logger = logging.getLogger(__name__)
+
+MAX_TEXT_CHARS = 100_000
+MAX_MODEL_CHARS = 200
+MAX_KEY_CHARS = 255
+SWEEP_PAGE = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Order:
+    """What was asked for, checked as far as it can be without the store."""
+
+    text: str
+    conversation_id: str | None
+    workspace: str | None
+    model: str | None
+    key: str | None
+    fingerprint: str
+
+
+async def start(
+    services: Services,
+    principal: Principal,
+    *,
+    agent: str,
+    text: str,
+    conversation_id: str | None = None,
+    workspace: str | None = None,
+    model: str | None = None,
+    idempotency_key: str | None = None,
+) -> Run:
+    """Start a run and return it; the same ``idempotency_key`` with the same content returns the first run again.
+
+    Args:
+        services: the process's services.
+        principal: who starts it; must hold ``runs:write``.
+        agent: name of a published agent.
+        text: the input message, 1 to 100,000 characters.
+        conversation_id: go on with this conversation; None begins one.
+        workspace: absolute path of an existing directory on this machine, or None.
+        model: in place of the agent's own (``provider:name``).
+        idempotency_key: 1 to 255 characters.
+
+    Raises:
+        InvalidInputError: unknown agent (the message lists those there are), workspace or text that does not fit.
+        NotFoundError: no such conversation.
+        ConflictError: ``run_live`` (details name the live run) or ``idempotency_key_reused``.
+        ForbiddenError: the principal may not start runs.
+        UnavailableError: Temporal or the store is away; nothing was changed.
+    """
+    principal.require("runs:write")
+    order = _Order(
+        text=_checked_text(text),
+        conversation_id=conversation_id,
+        workspace=await _checked_workspace(workspace),
+        model=_checked_model(model),
+        key=_checked_key(idempotency_key),
+        fingerprint=framed_sha256(principal.name, agent, text, conversation_id or "", workspace or "", model or ""),
+    )
+    async with services.database.read() as conn:
+        published = await _published(conn, agent)
+        first = await _first_under_key(conn, order)
+    if first is not None:
+        return await _again(services, first, published)
+    if not await services.gateway.ready():
+        raise UnavailableError("Temporal cannot be reached, so no run was started. Try again when it is back.")
+    try:
+        async with services.database.write() as conn:
+            run = await _record(conn, principal, published, order)
+    except IntegrityError:  # somebody else was first with this key or in this conversation
+        return await _again(services, await _first_or_conflict(services, order), published)
+    try:
+        await services.gateway.start_run(_turn_input(services, run, published), published.task_queue)
+    except UnavailableError:
+        await _take_back(services, run, made_conversation=conversation_id is None)
+        raise
+    return run
+
+
+async def start_recorded(services: Services) -> int:
+    """Start the workflows of runs whose process died between recording and starting them; returns how many were tried.
+
+    Safe to repeat: a workflow that was started is left as it is. Raises UnavailableError when Temporal is away.
+    """
+    tried = 0
+    before = None
+    while True:
+        async with services.database.read() as conn:
+            page = await runs.page(conn, limit=SWEEP_PAGE, before=before, status="running")
+            published = {agent.name: agent for agent in await agents.every(conn)}
+        for run in page:
+            agent = published.get(run.agent)
+            if agent is not None and run.step == 0:
+                await services.gateway.start_run(_turn_input(services, run, agent), agent.task_queue)
+                tried += 1
+        if len(page) < SWEEP_PAGE:
+            return tried
+        before = (page[-1].created_at, page[-1].id)
+
+
+async def _record(conn: AsyncConnection, principal: Principal, agent: PublishedAgent, order: _Order) -> Run:
+    """Write conversation, input message, run and its first event. Raises IntegrityError when another run was first."""
+    conversation_id = order.conversation_id or f"conv_{secrets.token_hex(12)}"
+    if order.conversation_id is None:
+        await messages.create_conversation(conn, conversation_id)
+    elif not await messages.conversation_exists(conn, conversation_id):
+        raise NotFoundError(f"there is no conversation {conversation_id!r}")
+    live = await runs.live_of_conversation(conn, conversation_id)
+    if live is not None:
+        raise _live(live)
+    run_id, message_id = f"run_{secrets.token_hex(12)}", f"msg_{secrets.token_hex(12)}"
+    model = order.model or agent.model
+    await messages.append(
+        conn,
+        message_id=message_id,
+        parent_id=await messages.head_of(conn, conversation_id),
+        conversation_id=conversation_id,
+        run_id=run_id,
+        step=None,
+        message=user_message(order.text),
+    )
+    await runs.create(
+        conn,
+        run_id=run_id,
+        conversation_id=conversation_id,
+        agent=agent.name,
+        agent_version=agent.version,
+        model=model,
+        workspace=order.workspace,
+        task=order.text,
+        input_message_id=message_id,
+        started_by=principal.name,
+        idempotency_key=order.key,
+        request_fingerprint=order.fingerprint,
+    )
+    # The input is part of the conversation from now on, whatever becomes of the run that answers it.
+    await messages.set_head(conn, conversation_id, message_id)
+    started = {"agent": agent.name, "model": model, "started_by": principal.name}
+    await events.append(conn, run_id, [("run.started", started)])
+    run = await runs.get(conn, run_id)
+    if run is None:  # pragma: no cover - inserted above, in this transaction
+        raise RuntimeError(f"run {run_id} vanished")
+    return run
+
+
+async def _again(services: Services, first: Run, agent: PublishedAgent) -> Run:
+    """Return the first run; start its workflow if a crash came between recording the run and starting it.
+
+    Starting is repeatable. The run is never taken back here: it may be at work already.
+    """
+    if first.status == "running" and first.step == 0:
+        await services.gateway.start_run(_turn_input(services, first, agent), agent.task_queue)
+    return first
+
+
+async def _take_back(services: Services, run: Run, *, made_conversation: bool) -> None:
+    """Remove a run that did not start. Its events stay: the log is append-only, and it says how the run ended.
+
+    Should the workflow have started after all, it finds no run in the store, and nothing can run in its name.
+    """
+    async with services.database.write() as conn:
+        now = await runs.get(conn, run.id)
+        if now is None or now.step > 0:
+            return
+        parent_id = (await messages.path_to(conn, run.input_message_id))[-1].parent_id
+        ended = {"status": "failed", "reason": "Temporal was away; the run did not start", "error_class": "not_started"}
+        await events.append(conn, run.id, [("run.ended", ended)])
+        await runs.remove_unstarted(conn, run.id)
+        if parent_id is not None:
+            await messages.set_head(conn, run.conversation_id, parent_id)
+        if made_conversation:
+            await conn.execute(conversations.delete().where(conversations.c.id == run.conversation_id))
+
+
+async def _first_under_key(conn: AsyncConnection, order: _Order) -> Run | None:
+    first = None if order.key is None else await runs.by_idempotency_key(conn, order.key)
+    if first is not None and first.request_fingerprint != order.fingerprint:
+        raise ConflictError(
+            "this Idempotency-Key was used for another run: send this one under a key of its own",
+            code="idempotency_key_reused",
+        )
+    return first
+
+
+async def _first_or_conflict(services: Services, order: _Order) -> Run:
+    async with services.database.read() as conn:
+        first = await _first_under_key(conn, order)
+        if first is not None:
+            return first
+        live = None
+        if order.conversation_id is not None:
+            live = await runs.live_of_conversation(conn, order.conversation_id)
+    if live is not None:
+        raise _live(live)
+    raise ConflictError("another run was started at the same moment: send this again")
+
+
+async def _published(conn: AsyncConnection, name: str) -> PublishedAgent:
+    found = await agents.get(conn, name)
+    if found is None:
+        names = ", ".join(agent.name for agent in await agents.every(conn))
+        known = f"the agents are: {names}" if names else "no worker has published any: start one (`turngate up APP`)"
+        raise _invalid("/agent", f"there is no agent {name!r}; {known}", code="unknown_agent")
+    return found
+
+
+def _turn_input(services: Services, run: Run, agent: PublishedAgent) -> AgentTurnInput:
+    limits = agent.run_limits
+    return AgentTurnInput(
+        run_id=run.id,
+        agent=run.agent,
+        limits=RunLimits(
+            steps=limits.steps,
+            concurrency=limits.concurrency,
+            malformed_in_a_row=limits.malformed_in_a_row,
+            model_retry_seconds=max(1, round(limits.model_retry.total_seconds())),
+            heartbeat_timeout_seconds=services.settings.heartbeat_timeout_seconds,
+        ),
+    )
+
+
+def _live(run: Run) -> ConflictError:
+    return ConflictError(
+        f"run {run.id} of this conversation is still live: wait for its end, or interrupt it",
+        code="run_live",
+        run_id=run.id,
+    )
+
+
+def _checked_text(text: str) -> str:
+    if not text.strip():
+        raise _invalid("/input", "say what the agent should do: the input is empty")
+    if len(text) > MAX_TEXT_CHARS:
+        raise _invalid("/input", f"at most {MAX_TEXT_CHARS:,} characters, not {len(text):,}")
+    require_storable(text, "/input")
+    return text
+
+
+async def _checked_workspace(workspace: str | None) -> str | None:
+    if workspace is None:
+        return None
+    require_storable(workspace, "/workspace")
+    path = Path(workspace)
+    if not path.is_absolute() or not await asyncio.to_thread(path.is_dir):
+        raise _invalid("/workspace", f"{workspace!r} is not the absolute path of a directory that exists here")
+    return workspace
+
+
+def _checked_model(model: str | None) -> str | None:
+    if model is None:
+        return None
+    provider, colon, name = model.partition(":")
+    if not (provider and colon and name) or len(model) > MAX_MODEL_CHARS or not model.isprintable():
+        raise _invalid("/model", "a model is written provider:name, such as openai:gpt-5; at most 200 characters")
+    return model
+
+
+def _checked_key(key: str | None) -> str | None:
+    if key is None or (0 < len(key) <= MAX_KEY_CHARS and key.isprintable()):
+        return key
+    raise _invalid("", f"Idempotency-Key: 1 to {MAX_KEY_CHARS} printable characters")
+
+
+def _invalid(pointer: str, message: str, *, code: str = "invalid_input") -> InvalidInputError:
+    return InvalidInputError(message, code=code, errors=[{"pointer": pointer, "message": message}])

@@ -1,0 +1,89 @@
+import unicodedata
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from approvals_api.pages.visible import escape_hidden, has_hidden, is_hidden, visible, visible_line
+
+
+class _Text(HTMLParser):
+    """What a browser would show: the text, and the tags there are."""
+
+    def __init__(self, html):
+        super().__init__(convert_charrefs=True)
+        self.text = ""
+        self.tags = set()
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.mark.parametrize(
+    "code",
+    [0x00, 0x07, 0x0D, 0x1B, 0x7F, 0x9B, 0xA0, 0xAD, 0x61C, 0x180E, 0x200B, 0x200C, 0x200D, 0x200E, 0x200F, 0x2028, 0x2029]
+    + [*range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x3000, 0x3164, 0xFEFF, 0xFE0F, 0xFFF9, 0xE0001, 0xE0041, 0xE0100]
+    + [0xD800, 0xE000, 0xFFFE],
+)
+def test_hidden_characters_are_named(code):
+    """Control, bidi, zero-width, tag, filler and odd-space characters are shown by their code point and never as themselves."""
+    shown = visible(f"a{chr(code)}b")
+    assert f"⟨U+{code:04X}⟩" in shown
+    assert chr(code) not in shown
+
+
+def test_ansi_escape_is_visible():
+    """A terminal's colour sequence is text that one can see."""
+    assert _Text(visible("\x1b[31mred")).text == "⟨U+001B⟩[31mred"
+
+
+def test_plain_text_is_left_alone():
+    """Letters of any script, emoji, newline and tab pass unchanged."""
+    text = "Grüße, 世界 مرحبا 🎉\n\tindented"
+    assert _Text(visible(text)).text == text
+
+
+def test_markup_is_escaped():
+    """Nothing in a value becomes an element, an attribute or a link."""
+    shown = visible("<script>alert(1)</script><a href='https://evil.example'>x</a>\"'&amp;")
+    parsed = _Text(shown)
+    assert parsed.tags == {"bdi"}
+    assert parsed.text == "<script>alert(1)</script><a href='https://evil.example'>x</a>\"'&amp;"
+
+
+def test_combining_marks_cannot_pile_up():
+    """A few accents on a letter are writing; a tower of them, or one without a letter, is marked."""
+    assert not has_hidden("e\u0301 n\u0303")
+    assert has_hidden("a" + "\u0301" * 20)
+    assert has_hidden("\u0301a")
+
+
+def test_a_line_stays_one_line():
+    """In a one-line place a newline cannot start a line of its own."""
+    assert "\n" not in visible_line("ok\nApproved by admin")
+    assert "⟨U+000A⟩" in visible_line("ok\nApproved by admin")
+
+
+@given(st.text())
+def test_shown_text_has_nothing_hidden(text):
+    """Whatever the value, what reaches the screen holds no hidden character, and no element but ours."""
+    parsed = _Text(visible(text))
+    assert not [char for char in parsed.text if is_hidden(char)]
+    assert parsed.tags <= {"bdi", "span"}
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
+def test_escaped_json_means_the_same(text):
+    """Escaping hidden characters of a JSON text changes its looks, never its value."""
+    import json  # noqa: PLC0415
+
+    quoted = json.dumps(text, ensure_ascii=False)
+    escaped = escape_hidden(quoted)
+    assert json.loads(escaped) == text
+    assert not has_hidden(escaped) or all(unicodedata.category(char) not in {"Cc", "Cf"} for char in escaped)

@@ -1,0 +1,165 @@
+"""Settings: where values come from, and what a wrong one says."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from turngate.domain.errors import ConfigurationError
+from turngate.runtime.settings import Settings, environment_names, load_settings
+
+
+def test_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With nothing set, everything is local: loopback, a SQLite file in ./.turngate, an embedded server."""
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings()
+    assert settings.data_dir == tmp_path / ".turngate"
+    assert settings.resolved_database_url == f"sqlite+aiosqlite:///{tmp_path}/.turngate/turngate.db"
+    assert (settings.api_host, settings.api_port, settings.resolved_api_url) == (
+        "127.0.0.1",
+        8321,
+        "http://127.0.0.1:8321",
+    )
+    assert settings.temporal_address is None
+    assert settings.temporal_port is None
+    assert settings.temporal_namespace == "default"
+    assert settings.task_queue == "turngate"
+    assert settings.heartbeat_timeout_seconds == 10
+
+
+def test_overrides_before_environment_before_defaults(monkeypatch: pytest.MonkeyPatch):
+    """A command-line option beats the environment, also where the variable has no prefix; None is no option."""
+    monkeypatch.setenv("TURNGATE_API_PORT", "9000")
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "env.example:7233")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://env.example/v1")
+    from_environment = load_settings(api_port=None, temporal_address=None)
+    assert from_environment.api_port == 9000
+    assert from_environment.temporal_address == "env.example:7233"
+    assert from_environment.openai_base_url == "http://env.example/v1"
+    overridden = load_settings(api_port=1, temporal_address="option:1", openai_base_url="https://option/v1/")
+    assert overridden.api_port == 1
+    assert overridden.temporal_address == "option:1"
+    assert overridden.openai_base_url == "https://option/v1"
+
+
+def test_our_own_name_before_the_common_one(monkeypatch: pytest.MonkeyPatch):
+    """TURNGATE_OPENAI_API_KEY wins over OPENAI_API_KEY; set but empty it counts as not set."""
+    monkeypatch.setenv("OPENAI_API_KEY", "common")
+    monkeypatch.setenv("TURNGATE_OPENAI_API_KEY", "")
+    assert load_settings().openai_api_key.get_secret_value() == "common"
+    monkeypatch.setenv("TURNGATE_OPENAI_API_KEY", "ours")
+    assert load_settings().openai_api_key.get_secret_value() == "ours"
+
+
+@pytest.mark.parametrize(
+    ("given", "resolved"),
+    [
+        ("postgresql://u:p@db:5432/x?sslmode=require", "postgresql+psycopg://u:p@db:5432/x?sslmode=require"),
+        ("postgres://u@db/x", "postgresql+psycopg://u@db/x"),
+        ("postgresql+psycopg://u@db/x", "postgresql+psycopg://u@db/x"),
+        ("sqlite:////var/lib/x.db", "sqlite+aiosqlite:////var/lib/x.db"),
+        ("sqlite+aiosqlite:///x.db", "sqlite+aiosqlite:///x.db"),
+    ],
+)
+def test_database_url_gets_the_driver(given: str, resolved: str):
+    """A plain URL is given the driver that is installed."""
+    assert load_settings(database_url=given).resolved_database_url == resolved
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("TURNGATE_API_PORT", "eighty", "valid integer"),
+        ("TURNGATE_API_PORT", "70000", "65535"),
+        ("TURNGATE_TEMPORAL_PORT", "0", "greater than or equal to 1"),
+        ("TURNGATE_HEARTBEAT_TIMEOUT_SECONDS", "0", "greater than or equal to 1"),
+        ("TURNGATE_LOG_FORMAT", "xml", "'console' or 'json'"),
+        ("TURNGATE_LOG_LEVEL", "loud", "'debug'"),
+        ("TURNGATE_API_URL", "example.com", "http://"),
+        ("TEMPORAL_ADDRESS", "http://temporal:7233", "HOST:PORT"),
+        ("TEMPORAL_TLS", "maybe", "valid boolean"),
+        ("OPENAI_BASE_URL", "ftp://x", "http://"),
+    ],
+)
+def test_a_wrong_value_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str):
+    """The error names the variable that holds the wrong value, the value, and what it must be."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError, match=f"{variable}={re.escape(value)}: .*{re.escape(says)}"):
+        load_settings()
+
+
+def test_all_wrong_values_are_named_at_once(monkeypatch: pytest.MonkeyPatch):
+    """Two mistakes need one start to find, not two."""
+    monkeypatch.setenv("TURNGATE_API_PORT", "x")
+    monkeypatch.setenv("TEMPORAL_TLS", "x")
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings()
+    assert "TURNGATE_API_PORT" in caught.value.message
+    assert "TEMPORAL_TLS" in caught.value.message
+
+
+def test_a_wrong_database_url_is_not_repeated():
+    """A password in a URL that is refused does not reach the message."""
+    with pytest.raises(ConfigurationError, match="TURNGATE_DATABASE_URL: must begin with") as caught:
+        load_settings(database_url="mysql://root:hunter2@db/x")
+    assert "hunter2" not in caught.value.message
+
+
+def test_secrets_do_not_print():
+    """Neither keys nor the database's password are in the repr, whoever logs it."""
+    settings = load_settings(
+        openai_api_key="hunter2", temporal_api_key="hunter2", database_url="postgresql://u:hunter2@db/x"
+    )
+    assert "hunter2" not in repr(settings) + str(settings) + settings.model_dump_json()
+
+
+def test_an_unknown_setting_is_refused():
+    """A misspelt override in our own code fails at once."""
+    with pytest.raises(ConfigurationError, match="no setting 'api_prot'"):
+        load_settings(api_prot=1)
+
+
+def test_a_certificate_needs_its_key(tmp_path: Path):
+    """Half a TLS identity, and certificates with TLS switched off, are refused."""
+    with pytest.raises(ConfigurationError, match="both TEMPORAL_TLS_CERT and TEMPORAL_TLS_KEY"):
+        load_settings(temporal_tls_cert=tmp_path / "cert.pem")
+    with pytest.raises(ConfigurationError, match="TEMPORAL_TLS is false"):
+        load_settings(temporal_tls=False, temporal_tls_server_ca=tmp_path / "ca.pem")
+
+
+def test_frozen():
+    """Settings do not change after the start."""
+    with pytest.raises(ValidationError, match="frozen"):
+        load_settings().api_port = 1
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:80"),  # noqa: S104  # never bound here
+        ("::", "http://[::1]:80"),
+        ("::1", "http://[::1]:80"),
+    ],
+)
+def test_api_url_of_a_wildcard_host(host: str, url: str):
+    """An address that means "every interface" is not one to connect to."""
+    assert load_settings(api_host=host, api_port=80).resolved_api_url == url
+
+
+@pytest.mark.parametrize("field", Settings.model_fields)
+def test_every_field_is_read_from_the_variables_we_name(monkeypatch: pytest.MonkeyPatch, field: str):
+    """What an error calls a field is what pydantic reads it from: the value arrives there, or is refused there."""
+    for variable in environment_names(field):
+        with monkeypatch.context() as patched:
+            patched.setenv(variable, "not a value")
+            try:
+                settings = load_settings()
+            except ConfigurationError as error:
+                arrived = error.message
+                expected = variable
+            else:
+                value = getattr(settings, field)
+                arrived = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+                expected = "not a value"
+        assert expected in arrived

@@ -1,0 +1,84 @@
+"""The connection to Temporal, against a real server and against none."""
+
+import socket
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from turngate.domain.errors import ConfigurationError, UnavailableError
+from turngate.runtime import ports
+from turngate.runtime.embedded_temporal import EmbeddedTemporal
+from turngate.runtime.settings import load_settings
+from turngate.runtime.temporal_client import connect, data_converter
+
+
+class Stamped(BaseModel):
+    at: datetime
+
+
+async def test_connects_to_the_given_address_and_to_the_settings_address(server: EmbeddedTemporal):
+    """Both ways give a client whose namespace is there."""
+    given = await connect(load_settings(), server.address)
+    from_settings = await connect(load_settings(temporal_address=server.address))
+    assert given.namespace == from_settings.namespace == "default"
+    assert await given.count_workflows("WorkflowId = 'none'") is not None
+
+
+async def test_converter_writes_pydantic():
+    """A pydantic value goes round trip with its types."""
+    value = Stamped(at=datetime(2026, 1, 2, tzinfo=UTC))
+    [payload] = await data_converter().encode([value])
+    assert payload.metadata["encoding"] == b"json/plain"
+    assert await data_converter().decode([payload], [Stamped]) == [value]
+
+
+async def test_nobody_listens():
+    """A server that is away is UnavailableError at once, naming address and setting."""
+    address = f"127.0.0.1:{ports.choose_port()}"
+    with pytest.raises(UnavailableError, match=f"{address}.*TEMPORAL_ADDRESS"):
+        await connect(load_settings(temporal_address=address))
+
+
+async def test_somebody_listens_and_says_nothing():
+    """A server that accepts and never answers is given up within the time limit."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        start = time.monotonic()
+        with pytest.raises(UnavailableError, match=r"no answer within 0\.2 s"):
+            await connect(load_settings(temporal_address=address), timeout_seconds=0.2)
+        assert time.monotonic() - start < 2
+
+
+async def test_tls_against_a_plain_server(server: EmbeddedTemporal):
+    """A TLS mismatch names the setting that switches it."""
+    with pytest.raises(UnavailableError, match="TEMPORAL_TLS"):
+        await connect(load_settings(temporal_tls=True), server.address)
+
+
+async def test_unknown_namespace(server: EmbeddedTemporal):
+    """A namespace that is not there is a mistake in the settings, not an outage."""
+    with pytest.raises(ConfigurationError, match=r"no namespace 'elsewhere'.*TEMPORAL_NAMESPACE"):
+        await connect(load_settings(temporal_namespace="elsewhere"), server.address)
+
+
+async def test_unreadable_certificate(tmp_path: Path):
+    """A certificate that is not there is named by its variable."""
+    settings = load_settings(temporal_tls_server_ca=tmp_path / "none.pem", temporal_address="127.0.0.1:1")
+    with pytest.raises(ConfigurationError, match=r"TEMPORAL_TLS_SERVER_CA=.*none\.pem"):
+        await connect(settings)
+
+
+async def test_certificate_that_is_none(tmp_path: Path, server: EmbeddedTemporal):
+    """A file that is no certificate ends in an error of ours."""
+    (tmp_path / "ca.pem").write_text("nonsense")
+    with pytest.raises((ConfigurationError, UnavailableError), match="TEMPORAL_TLS"):
+        await connect(load_settings(temporal_tls_server_ca=tmp_path / "ca.pem"), server.address)
+
+
+async def test_no_address():
+    """Without an address the error says how to get one."""
+    with pytest.raises(ConfigurationError, match="TEMPORAL_ADDRESS"):
+        await connect(load_settings())

@@ -1,0 +1,1 @@
+"""Pure rules: standard library and pydantic only, safe inside Temporal's workflow sandbox. Imports no I/O."""

@@ -1,0 +1,90 @@
+"""A builder's whole program: ``App`` with its agents, one importable value, the way an ASGI app is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from turngate.domain.digest import framed_sha256
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.policy import Policy
+from turngate.domain.toolkit import Toolkit
+
+if TYPE_CHECKING:
+    import svcs
+
+AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+class Limits(BaseModel):
+    """What one run may use. Carried into the workflow's input, so a change reaches the next run, not a live one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: int = Field(default=100, ge=1, le=100_000)
+    """Model responses in one run."""
+    concurrency: int = Field(default=4, ge=1, le=64)
+    """Tool calls of one step that run at the same time; a call that waits for a person holds no place."""
+    malformed_in_a_row: int = Field(default=3, ge=1, le=100)
+    """Responses in a row that no call could be run from, before the run ends."""
+    model_retry: timedelta = Field(default=timedelta(minutes=10), gt=timedelta(0))
+    """How long a model that is unreachable or overloaded is tried again before the run fails."""
+    request_expiry: timedelta | None = None
+    """How long a request waits for an answer before it expires (which refuses); None waits for ever."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """One agent: instructions, tools and a model (``provider:name``, such as ``openai:gpt-5`` or ``scripted:FILE``)."""
+
+    name: str
+    instructions: str
+    toolkit: Toolkit
+    model: str
+    limits: Limits = field(default_factory=Limits)
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a name that could not stand in a URL or a rule."""
+        if not AGENT_NAME.fullmatch(self.name):
+            raise ConfigurationError(
+                f"agent name {self.name!r} is not allowed: lower-case letters, digits, '_' and '-', at most 64"
+            )
+
+    @property
+    def version(self) -> str:
+        """Twelve hex digits over instructions, model and every tool manifest; changes when the agent does."""
+        manifests = [tool.manifest.digest for tool in self.toolkit]
+        return framed_sha256(self.name, self.instructions, self.model, *manifests)[:12]
+
+
+@dataclass(frozen=True, kw_only=True)
+class App:
+    """Agents, the services their tools need, and the policy they live under.
+
+    ``policy``: a Policy, or the path of a TOML file, relative to the directory the app's module lies in. It is read by
+    the process that runs the app (``turngate.runtime.app_loader``), because nothing here does I/O.
+    """
+
+    agents: Sequence[Agent]
+    services: svcs.Registry | None = None
+    policy: Policy | str | Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an app without agents or with two of one name."""
+        names = [agent.name for agent in self.agents]
+        if not names:
+            raise ConfigurationError("an App needs at least one agent: App(agents=[Agent(name=…, …)])")
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigurationError(f"agent {name!r} is declared {names.count(name)} times; rename one")
+
+    def find(self, name: str) -> Agent | None:
+        """Return the agent of this name, or None."""
+        return next((agent for agent in self.agents if agent.name == name), None)

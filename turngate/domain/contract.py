@@ -1,0 +1,183 @@
+"""The wire between gateway, workflow and activities: names, inputs, results, error-type strings. One module owns it.
+
+Both sides import from here and nowhere else. Values stay small and constant in conversation length (I8): ids and
+digests, never conversation content. Fields may be added with a default; none is renamed or removed while runs of an
+older release live.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from turngate.domain.requests import Outcome, RequestKind, RequestStatus, RunStatus, Verb
+from turngate.domain.turn_state import TurnState
+
+AGENT_TURN = "AgentTurn"
+
+CALL_MODEL = "call_model"
+RUN_TOOL = "run_tool"
+RECORD_DECISION = "record_decision"
+RECORD_EXPIRY = "record_expiry"
+CLOSE_STEP = "close_step"
+
+DECIDE = "decide"
+"""Update and Signal of this name carry the same DecideInput; the Signal is for when no worker answers."""
+INTERRUPT = "interrupt"
+
+MAX_CALLS_PER_STEP = 128
+"""Calls of one response beyond this are closed unexecuted, so that a plan stays far below 256 KiB (I8)."""
+
+# Error types: the ``type`` of an ApplicationError, the same string where it is raised and where it is matched. Those of
+# a refused decision are the literals of turngate.domain.requests.RefusalType.
+ERROR_INVALID_EDIT = "invalid_edit"
+ERROR_STORE_UNAVAILABLE = "store_unavailable"
+ERROR_MODEL = "model_error"
+ERROR_TOOL_RAISED = "tool_raised"
+ERROR_CONFIGURATION = "configuration"
+ERROR_RUN_FAILED = "run_failed"
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class RunLimits(_Wire):
+    """What the run may use; a copy of the agent's limits at its start. Durations in seconds."""
+
+    steps: int = 100
+    concurrency: int = 4
+    malformed_in_a_row: int = 3
+    model_retry_seconds: int = 600
+    heartbeat_timeout_seconds: int = 10
+    continue_as_new_after_steps: int | None = None
+    """Besides Temporal's own suggestion; for tests and very long runs."""
+
+
+class AgentTurnInput(_Wire):
+    """Start of a run. ``state`` is None at the start and set only by continue-as-new."""
+
+    run_id: str
+    agent: str
+    limits: RunLimits = RunLimits()
+    state: TurnState | None = None
+
+
+class AgentTurnResult(_Wire):
+    """End of a run that reached its end; a failed run raises instead."""
+
+    status: RunStatus
+    steps: int
+
+
+class CallModelInput(_Wire):
+    """Close step ``step - 1`` if there is one, then get, store and plan response ``step`` (1-based)."""
+
+    run_id: str
+    step: int
+
+
+class PlannedCall(_Wire):
+    """A call the workflow has to settle. Calls closed at planning are not listed: their results are stored already.
+
+    ``request_id`` set: it waits for a person; else it runs at once. ``queue``: task queue of its worker, None the run's
+    own. ``expires_after_seconds``: None waits for ever. ``not_by``: a person who may not decide it.
+    """
+
+    call: str
+    timeout_seconds: int
+    request_id: str | None = None
+    kind: RequestKind = "approval"
+    digest: str = ""
+    queue: str | None = None
+    expires_after_seconds: int | None = None
+    not_by: str | None = None
+
+
+class StepPlan(_Wire):
+    """What the model's response asks of the workflow. ``final``: no calls, the run is already stored as completed."""
+
+    final: bool
+    calls: tuple[PlannedCall, ...] = ()
+    malformed: bool = False
+    """No call of the response could be run, or it was empty."""
+
+
+class RunToolInput(_Wire):
+    """Redeem and run one call. ``decision_id``: None for a call that policy allowed."""
+
+    run_id: str
+    call: str
+    decision_id: str | None = None
+
+
+class RunToolResult(_Wire):
+    """``settled``: the result is stored. ``unknown``: an ``outcome`` request was opened in its place."""
+
+    state: Literal["settled", "unknown"]
+    outcome_request_id: str | None = None
+    digest: str = ""
+
+
+class DecideInput(_Wire):
+    """A decision on its way to the workflow. Its content (edited arguments, message) waits in the store under its id."""
+
+    decision_id: str
+    request_id: str
+    verb: Verb
+    digest: str
+    by: str
+    outcome: Outcome | None = None
+
+
+class DecideResult(_Wire):
+    """The first answer to a decision; the same decision id again gets the same one."""
+
+    decision_id: str
+    status: RequestStatus
+
+
+class RecordDecisionInput(_Wire):
+    """Project one decision into the store; ``at`` is the workflow's time."""
+
+    run_id: str
+    decision: DecideInput
+    at: datetime
+
+
+class RecordedDecision(_Wire):
+    """Who holds the request in the store now: this decision, or one that was recorded before a crash ate its answer."""
+
+    decision_id: str
+    verb: Verb
+    status: RequestStatus
+    by: str
+    outcome: Outcome | None = None
+
+
+class RecordExpiryInput(_Wire):
+    """Close one request that nobody answered in time."""
+
+    run_id: str
+    request_id: str
+    at: datetime
+
+
+class InterruptInput(_Wire):
+    """Stop the run now. A repeat with the same or another id changes nothing more."""
+
+    by: str
+    reason: str = ""
+
+
+class CloseStepInput(_Wire):
+    """End the run: close every open call and request, write the results message, set the run's status."""
+
+    run_id: str
+    status: Literal["failed", "interrupted"]
+    reason: str
+    by: str = ""
+    at: datetime
+    error_class: str = ""

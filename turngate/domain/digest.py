@@ -1,0 +1,47 @@
+"""Digests: what was shown is what runs (I6).
+
+Pure; the framing is ours: every field is preceded by its length, so no two different calls can share the bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+
+def framed_sha256(*fields: str) -> str:
+    """Return the hex SHA-256 over length-prefixed UTF-8 fields (``("ab", "c")`` differs from ``("a", "bc")``)."""
+    digest = hashlib.sha256()
+    for field in fields:
+        encoded = field.encode()
+        digest.update(len(encoded).to_bytes(8, "big"))
+        digest.update(encoded)
+    return digest.hexdigest()
+
+
+def call_digest(
+    *, tool_name: str, manifest_digest: str, raw_input: str, run_id: str, tool_call_id: str, policy_version: str
+) -> str:
+    """Return the digest that request, decision and execution must agree on.
+
+    ``raw_input``: the exact argument text, never re-serialised; ``manifest_digest``: of the tool's declaration, so a
+    tool that changed after it was shown does not match.
+    """
+    return framed_sha256(tool_name, manifest_digest, raw_input, run_id, tool_call_id, policy_version)
+
+
+def repeat_key(tool_name: str, raw_input: str) -> str:
+    """Return a key equal for calls that mean the same: same tool, same JSON value, whatever order or spacing.
+
+    Text that is not JSON keys as itself. Used to close a repeat of a refused call without asking again (I12).
+    """
+    try:
+        canonical = json.dumps(json.loads(raw_input), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    except ValueError:
+        canonical = raw_input
+    return framed_sha256(tool_name, canonical)
+
+
+def derived_id(prefix: str, *fields: str) -> str:
+    """Return an id that a retry derives again (``rq_`` requests, ``msg_`` messages): 96 bits of the framed digest."""
+    return f"{prefix}_{framed_sha256(*fields)[:24]}"

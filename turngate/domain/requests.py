@@ -1,0 +1,46 @@
+"""Requests and decisions: the words of the operators' inbox, and which answer fits which request.
+
+Pure. The workflow decides with these rules; the store and the API show them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+RequestKind = Literal["approval", "question", "outcome"]
+Verb = Literal["approve", "edit", "reject", "respond"]
+RequestStatus = Literal["pending", "approved", "rejected", "responded", "expired", "cancelled", "superseded"]
+ExecutionState = Literal["not_started", "executing", "succeeded", "failed", "unknown"]
+RunStatus = Literal["running", "completed", "failed", "interrupted"]
+Outcome = Literal["happened", "did_not_happen", "tell_model"]
+"""A person's answer to an ``outcome`` request: it took effect (with its result), it did not (run it), or nobody knows."""
+
+RefusalType = Literal[
+    "unknown_request",
+    "request_not_pending",
+    "digest_differs",
+    "not_eligible",
+    "verb_not_allowed",
+    "run_ended",
+]
+"""Why the workflow refuses a decision; the ``type`` of the ApplicationError that says so."""
+
+ALLOWED_VERBS: dict[RequestKind, tuple[Verb, ...]] = {
+    "approval": ("approve", "edit", "reject", "respond"),
+    "question": ("respond", "reject"),
+    "outcome": ("respond",),
+}
+
+STATUS_OF_VERB: dict[Verb, RequestStatus] = {
+    "approve": "approved",
+    "edit": "approved",
+    "reject": "rejected",
+    "respond": "responded",
+}
+
+
+def runs_the_call(kind: RequestKind, verb: Verb, outcome: Outcome | None) -> bool:
+    """Tell whether this decision lets the tool's handler start."""
+    if kind == "outcome":
+        return verb == "respond" and outcome == "did_not_happen"
+    return kind == "approval" and verb in {"approve", "edit"}

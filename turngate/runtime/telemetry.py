@@ -1,0 +1,113 @@
+"""Logging: every line, ours and the libraries', goes through one pipeline that knows no secrets.
+
+``logging`` and ``structlog`` may both be used; both end in one handler on stderr. Run uvicorn with ``log_config=None``,
+or it puts its own handlers back.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+from structlog.types import EventDict, Processor, WrappedLogger
+
+from turngate.runtime.settings import LogFormat, LogLevel
+
+REDACTED: Final = "[redacted]"
+SECRET_NAME: Final = re.compile(
+    r"(?i)(^|_|-)(authorization|cookie|passw(or)?d|secret|credentials?|api[_-]?key|tokens?)$"
+)
+SECRET_TEXT: Final = (
+    re.compile(r"(?i)(?P<kept>\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}"),
+    re.compile(r"(?P<kept>://[^/\s:@]*:)[^/\s@]+(?=@)"),
+    re.compile(r"(?i)(?P<kept>[?&](?:[\w-]*token|code|state|key|api_key|password|secret)=)[^&\s\"'#]+"),
+    re.compile(r"(?P<kept>\b)sk-[\w-]{16,}"),
+)
+"""An Authorization header, a URL's password, a query's token (login links, in access logs), an OpenAI-style key."""
+
+QUIET: Final = ("httpx", "httpcore", "urllib3", "asyncio", "aiosqlite", "sqlalchemy", "alembic", "mcp")
+"""Libraries whose INFO lines repeat what our own events say (and hold URLs)."""
+OWN_HANDLERS: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "temporalio")
+
+
+def configure_logging(level: LogLevel = "info", log_format: LogFormat = "console") -> None:
+    """Send all logging of this process to stderr, as lines for people or as JSON. Safe to repeat; the last call counts."""
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.StackInfoRenderer(),
+                structlog.processors.format_exc_info,
+                redact,
+                _renderer(log_format),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in OWN_HANDLERS:
+        library = logging.getLogger(name)
+        library.handlers.clear()
+        library.propagate = True
+    for name in QUIET:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    logging.captureWarnings(capture=True)
+
+
+def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Blank out secrets by the name they are logged under and by what they look like (structlog processor)."""
+    event.pop("color_message", None)  # uvicorn's second copy of its message, with terminal codes
+    return {name: _clean(name, value) for name, value in event.items()}
+
+
+def redact_text(text: str) -> str:
+    """Return the text with everything that looks like a secret blanked out."""
+    for pattern in SECRET_TEXT:
+        text = pattern.sub(rf"\g<kept>{REDACTED}", text)
+    return text
+
+
+def _clean(name: str, value: object) -> object:
+    match value:
+        case bool() | int() | float() | None:
+            return value  # A number under such a name is a count: max_tokens.
+        case _ if SECRET_NAME.search(name):
+            return REDACTED
+        case str():
+            return redact_text(value)
+        case Mapping():
+            return {key: _clean(str(key), inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_clean("", inner) for inner in value]
+        case _:
+            return redact_text(str(value))
+
+
+def _renderer(log_format: LogFormat) -> Processor:
+    if log_format == "json":
+        return structlog.processors.JSONRenderer()
+    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())

@@ -1,0 +1,126 @@
+"""The connection to Temporal: the same converter, TLS and errors for worker, gateway, tests and replayer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.converter import DataConverter
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from temporalio.service import RPCError, RPCStatusCode, TLSConfig
+
+from turngate.domain.errors import ConfigurationError, UnavailableError
+from turngate.runtime.settings import Settings
+
+CONNECT_SECONDS: Final = 5.0
+
+
+def data_converter() -> DataConverter:
+    """Return how payloads are written: pydantic's JSON. Everyone who reads or writes a run must use this one."""
+    return replace(pydantic_data_converter)
+
+
+@cache
+def sdk_runtime() -> Runtime:
+    """Return this process's runtime of Temporal's SDK, made at the first call.
+
+    Its core is Rust and writes to stderr by itself; forwarded, its lines pass the same pipeline as all others (logger
+    ``temporalio.core``).
+    """
+    forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
+    filters = TelemetryFilter(core_level="WARN", other_level="ERROR")
+    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=filters, forwarding=forwarding)))
+
+
+async def connect(
+    settings: Settings, address: str | None = None, *, timeout_seconds: float = CONNECT_SECONDS
+) -> Client:
+    """Connect to ``address`` (None: ``settings.temporal_address``) and prove that the namespace is there.
+
+    The client reconnects by itself later on.
+
+    Raises:
+        ConfigurationError: no address, unreadable certificate, refused credentials, unknown namespace.
+        UnavailableError: nobody answers there now.
+    """
+    address = address or settings.temporal_address
+    if address is None:
+        raise ConfigurationError("no Temporal server is named: set TEMPORAL_ADDRESS to HOST:PORT, or use `turngate up`")
+    tls = _tls(settings)
+    api_key = settings.temporal_api_key.get_secret_value() if settings.temporal_api_key else None
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            client = await Client.connect(
+                address,
+                namespace=settings.temporal_namespace,
+                api_key=api_key,
+                tls=tls,
+                data_converter=data_converter(),
+                lazy=False,
+                runtime=sdk_runtime(),
+            )
+            await client.workflow_service.describe_namespace(
+                DescribeNamespaceRequest(namespace=settings.temporal_namespace)
+            )
+    except RPCError as error:
+        raise _refused(error, address, settings.temporal_namespace) from error
+    except (RuntimeError, ValueError) as error:
+        # The SDK has no type of its own for a connection that fails; its text names the cause.
+        raise _failed(str(error), address) from error
+    except TimeoutError:
+        raise _failed(f"no answer within {timeout_seconds:g} s", address) from None
+    return client
+
+
+def _tls(settings: Settings) -> bool | TLSConfig | None:
+    certificate = _read(settings.temporal_tls_cert, "TEMPORAL_TLS_CERT")
+    key = _read(settings.temporal_tls_key, "TEMPORAL_TLS_KEY")
+    authority = _read(settings.temporal_tls_server_ca, "TEMPORAL_TLS_SERVER_CA")
+    if certificate is None and authority is None:
+        return settings.temporal_tls
+    return TLSConfig(server_root_ca_cert=authority, client_cert=certificate, client_private_key=key)
+
+
+def _read(path: Path | None, variable: str) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{variable}={path}: the file cannot be read ({error.strerror}); give the path of a PEM file"
+        ) from error
+
+
+def _refused(error: RPCError, address: str, namespace: str) -> ConfigurationError | UnavailableError:
+    if error.status is RPCStatusCode.NOT_FOUND:
+        return ConfigurationError(
+            f"Temporal at {address} has no namespace {namespace!r}: create it "
+            f"(`temporal operator namespace create {namespace}`) or set TEMPORAL_NAMESPACE"
+        )
+    if error.status in {RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.PERMISSION_DENIED}:
+        return _bad_credentials(address)
+    return _failed(error.message, address)
+
+
+def _failed(cause: str, address: str) -> ConfigurationError | UnavailableError:
+    if "Unauthenticated" in cause or "PermissionDenied" in cause:
+        return _bad_credentials(address)
+    return UnavailableError(
+        f"Temporal does not answer at {address}: {cause}. Check that it runs (`turngate up` starts one), that "
+        "TEMPORAL_ADDRESS is right, and TEMPORAL_TLS if it speaks TLS"
+    )
+
+
+def _bad_credentials(address: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"Temporal at {address} refuses our credentials: check TEMPORAL_API_KEY, or TEMPORAL_TLS_CERT and "
+        "TEMPORAL_TLS_KEY, and that they may use the namespace in TEMPORAL_NAMESPACE"
+    )

@@ -1,0 +1,60 @@
+"""Agents as the workers published them, so that the API knows names, models and limits without the builder's code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import delete, insert, select
+
+from turngate.domain.agents import App, Limits
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.tables import agents
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedAgent:
+    """One agent as its worker last published it. ``tools``: names, comma-separated, in order."""
+
+    name: str
+    version: str
+    model: str
+    description: str
+    limits: str
+    tools: str
+    task_queue: str
+    published_at: str
+
+    @property
+    def run_limits(self) -> Limits:
+        """The limits a run of this agent starts with."""
+        return Limits.model_validate_json(self.limits)
+
+
+async def publish(conn: Connection, app: App, *, task_queue: str) -> None:
+    """Replace what this app's agents published before."""
+    for agent in app.agents:
+        await conn.execute(delete(agents).where(agents.c.name == agent.name))
+        await conn.execute(
+            insert(agents).values(
+                name=agent.name,
+                version=agent.version,
+                model=agent.model,
+                description=agent.description,
+                limits=agent.limits.model_dump_json(),
+                tools=", ".join(agent.toolkit.names),
+                task_queue=task_queue,
+                published_at=as_text(now()),
+            )
+        )
+
+
+async def get(conn: Connection, name: str) -> PublishedAgent | None:
+    """Return one agent, or None."""
+    row = (await conn.execute(select(agents).where(agents.c.name == name))).mappings().one_or_none()
+    return PublishedAgent(**row) if row else None
+
+
+async def every(conn: Connection) -> list[PublishedAgent]:
+    """Return all published agents by name."""
+    return [PublishedAgent(**row) for row in (await conn.execute(select(agents).order_by(agents.c.name))).mappings()]

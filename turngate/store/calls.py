@@ -1,0 +1,106 @@
+"""Tool calls as planned: raw input, verdict and, once settled, the one result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import insert, select, update
+
+from turngate.domain.results import TOOL_RESULT, Failure, Ok
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.tables import calls
+
+Disposition = Literal["run", "ask", "closed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call. ``input``: the exact text the model sent. ``result``: JSON of the result, None while open.
+
+    ``verdict``: JSON of the policy's verdict (empty for a call that never reached policy). ``edited_input``: the exact
+    text that runs in place of ``input`` when an operator edited the call.
+    """
+
+    run_id: str
+    tool_call_id: str
+    step: int
+    position: int
+    tool_name: str
+    input: str
+    repeat_key: str
+    disposition: Disposition
+    verdict: str
+    digest: str
+    policy_version: str
+    effect: str
+    result: str | None = None
+    edited_input: str | None = None
+    settled_at: str | None = None
+
+    @property
+    def settled_result(self) -> Ok | Failure | None:
+        """The result, decoded; None while the call is open."""
+        return None if self.result is None else TOOL_RESULT.validate_json(self.result)
+
+
+async def insert_planned(conn: Connection, planned: Sequence[Call]) -> None:
+    """Insert the calls of one step, as planned."""
+    if planned:
+        await conn.execute(insert(calls), [vars(call) for call in planned])
+
+
+async def get(conn: Connection, run_id: str, tool_call_id: str) -> Call | None:
+    """Return one call, or None."""
+    query = select(calls).where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id)
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return Call(**row) if row else None
+
+
+async def of_step(conn: Connection, run_id: str, step: int) -> list[Call]:
+    """Return the calls of one step in the model's order."""
+    query = select(calls).where(calls.c.run_id == run_id, calls.c.step == step).order_by(calls.c.position)
+    return [Call(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def of_run(conn: Connection, run_id: str) -> list[Call]:
+    """Return all calls of a run, by step and position."""
+    query = select(calls).where(calls.c.run_id == run_id).order_by(calls.c.step, calls.c.position)
+    return [Call(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def settle(
+    conn: Connection, run_id: str, tool_call_id: str, result: Ok | Failure, *, edited_input: str | None = None
+) -> bool:
+    """Store the one result of a call; False when it has one already (the first stays)."""
+    query = (
+        update(calls)
+        .where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id, calls.c.result.is_(None))
+        .values(result=result.model_dump_json(), settled_at=as_text(now()))
+    )
+    if edited_input is not None:
+        query = query.values(edited_input=edited_input)
+    return (await conn.execute(query)).rowcount == 1
+
+
+async def set_edited_input(conn: Connection, run_id: str, tool_call_id: str, edited_input: str) -> None:
+    """Store the arguments that will run in place of the model's own (which stay as they are)."""
+    query = update(calls).where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id)
+    await conn.execute(query.values(edited_input=edited_input))
+
+
+async def refusals_by_key(conn: Connection, run_id: str, keys: Sequence[str]) -> dict[str, Failure]:
+    """Return repeat key → refusal, for keys this run's rules or operators refused before (I12)."""
+    if not keys:
+        return {}
+    query = select(calls.c.repeat_key, calls.c.result).where(
+        calls.c.run_id == run_id, calls.c.repeat_key.in_(keys), calls.c.result.is_not(None)
+    )
+    refused: dict[str, Failure] = {}
+    for row in await conn.execute(query):
+        result = TOOL_RESULT.validate_json(row.result)
+        if isinstance(result, Failure) and result.kind in {"rejected", "denied"}:
+            refused.setdefault(row.repeat_key, result)
+    return refused

@@ -1,0 +1,110 @@
+"""Executions: one row per call that was let through, written before its handler starts (I2, I3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import insert, select, update
+
+from turngate.domain.requests import ExecutionState
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.tables import executions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """One execution. ``attempts``: how often the handler was started. ``digest``: recomputed from the bytes that ran."""
+
+    run_id: str
+    tool_call_id: str
+    state: ExecutionState
+    digest: str
+    decision_id: str | None
+    idempotency_key: str
+    attempts: int
+    partial_output: str
+    started_at: str
+    ended_at: str | None
+
+
+async def get(conn: Connection, run_id: str, tool_call_id: str) -> Execution | None:
+    """Return the call's execution, or None when its handler was never let through."""
+    query = select(executions).where(executions.c.run_id == run_id, executions.c.tool_call_id == tool_call_id)
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return Execution(**row) if row else None
+
+
+async def of_run(conn: Connection, run_id: str) -> list[Execution]:
+    """Return the run's executions, in order of start."""
+    query = select(executions).where(executions.c.run_id == run_id).order_by(executions.c.started_at)
+    return [Execution(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def begin(
+    conn: Connection,
+    *,
+    run_id: str,
+    tool_call_id: str,
+    digest: str,
+    decision_id: str | None,
+    idempotency_key: str,
+) -> None:
+    """Redeem: insert the row that lets the handler start. Raises IntegrityError on a second one for call or decision."""
+    await conn.execute(
+        insert(executions).values(
+            run_id=run_id,
+            tool_call_id=tool_call_id,
+            state="executing",
+            digest=digest,
+            decision_id=decision_id,
+            idempotency_key=idempotency_key,
+            attempts=1,
+            started_at=as_text(now()),
+        )
+    )
+
+
+async def begin_again(
+    conn: Connection, *, run_id: str, tool_call_id: str, from_state: ExecutionState, decision_id: str | None
+) -> bool:
+    """Start the handler once more: a ``read``/``idempotent`` retry, or a ``once`` call a person said did not happen.
+
+    False when the row is no longer in ``from_state``.
+    """
+    query = (
+        update(executions)
+        .where(
+            executions.c.run_id == run_id,
+            executions.c.tool_call_id == tool_call_id,
+            executions.c.state == from_state,
+        )
+        .values(state="executing", attempts=executions.c.attempts + 1, decision_id=decision_id)
+    )
+    return (await conn.execute(query)).rowcount == 1
+
+
+async def finish(
+    conn: Connection, *, run_id: str, tool_call_id: str, state: ExecutionState, partial_output: str = ""
+) -> bool:
+    """End an execution that is under way; False when it is not (somebody else ended it)."""
+    query = (
+        update(executions)
+        .where(
+            executions.c.run_id == run_id, executions.c.tool_call_id == tool_call_id, executions.c.state == "executing"
+        )
+        .values(state=state, partial_output=partial_output, ended_at=as_text(now()))
+    )
+    return (await conn.execute(query)).rowcount == 1
+
+
+async def resolve_unknown(conn: Connection, *, run_id: str, tool_call_id: str, state: ExecutionState) -> bool:
+    """Write what a person said about an unknown outcome; False when it is not unknown."""
+    query = (
+        update(executions)
+        .where(
+            executions.c.run_id == run_id, executions.c.tool_call_id == tool_call_id, executions.c.state == "unknown"
+        )
+        .values(state=state, ended_at=as_text(now()))
+    )
+    return (await conn.execute(query)).rowcount == 1

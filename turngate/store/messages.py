@@ -1,0 +1,117 @@
+"""Conversations: a tree of immutable messages. A fork shares its past at no cost, because each message names its parent."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter
+from sqlalchemy import insert, literal, select, update
+from sqlalchemy.engine import RowMapping
+
+from turngate.domain.messages import Message, Part
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.tables import conversations, messages
+
+_PARTS: TypeAdapter[tuple[Part, ...]] = TypeAdapter(tuple[Part, ...])
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredMessage:
+    """A message with its place in the tree. ``run_id``/``step``: who wrote it; step None for a user's message."""
+
+    id: str
+    parent_id: str | None
+    run_id: str | None
+    step: int | None
+    created_at: str
+    message: Message
+
+
+async def create_conversation(conn: Connection, conversation_id: str) -> None:
+    """Insert an empty conversation."""
+    await conn.execute(insert(conversations).values(id=conversation_id, created_at=as_text(now())))
+
+
+async def head_of(conn: Connection, conversation_id: str) -> str | None:
+    """Return the id of the conversation's newest closed message; None when it has none or does not exist."""
+    query = select(conversations.c.head_message_id).where(conversations.c.id == conversation_id)
+    return (await conn.execute(query)).scalar_one_or_none()
+
+
+async def conversation_exists(conn: Connection, conversation_id: str) -> bool:
+    """Tell whether there is such a conversation."""
+    query = select(literal(1)).where(conversations.c.id == conversation_id)
+    return (await conn.execute(query)).first() is not None
+
+
+async def set_head(conn: Connection, conversation_id: str, message_id: str) -> None:
+    """Move the conversation's head; only ever to a message after which every call is answered."""
+    query = update(conversations).where(conversations.c.id == conversation_id).values(head_message_id=message_id)
+    await conn.execute(query)
+
+
+async def append(
+    conn: Connection,
+    *,
+    message_id: str,
+    parent_id: str | None,
+    conversation_id: str,
+    run_id: str | None,
+    step: int | None,
+    message: Message,
+) -> None:
+    """Insert one immutable message. The id is the caller's, so that a retry collides instead of doubling."""
+    await conn.execute(
+        insert(messages).values(
+            id=message_id,
+            parent_id=parent_id,
+            conversation_id=conversation_id,
+            run_id=run_id,
+            step=step,
+            role=message.role,
+            parts=_PARTS.dump_json(message.parts).decode(),
+            provider_options=json.dumps(message.provider_options, ensure_ascii=False, separators=(",", ":")),
+            created_at=as_text(now()),
+        )
+    )
+
+
+async def path_to(conn: Connection, head_id: str | None) -> list[StoredMessage]:
+    """Return the messages from the root to ``head_id``, oldest first; empty when it is None."""
+    if head_id is None:
+        return []
+    walk = select(messages.c.id, messages.c.parent_id, literal(0).label("depth")).where(messages.c.id == head_id)
+    path = walk.cte("path", recursive=True)
+    parent = messages.alias("parent")
+    path = path.union_all(
+        select(parent.c.id, parent.c.parent_id, path.c.depth + 1).join(path, parent.c.id == path.c.parent_id)
+    )
+    query = select(messages).join(path, messages.c.id == path.c.id).order_by(path.c.depth.desc())
+    rows = (await conn.execute(query)).mappings()
+    return [
+        StoredMessage(
+            id=row["id"],
+            parent_id=row["parent_id"],
+            run_id=row["run_id"],
+            step=row["step"],
+            created_at=row["created_at"],
+            message=_from_row(row),
+        )
+        for row in rows
+    ]
+
+
+async def get(conn: Connection, message_id: str) -> Message:
+    """Return one message; raises sqlalchemy's NoResultFound when there is none (a bug, never a user's mistake)."""
+    row = (await conn.execute(select(messages).where(messages.c.id == message_id))).mappings().one()
+    return _from_row(row)
+
+
+def _from_row(row: RowMapping) -> Message:
+    return Message(
+        role=row["role"],
+        parts=_PARTS.validate_json(row["parts"]),
+        provider_options=json.loads(row["provider_options"]),
+    )

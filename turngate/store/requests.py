@@ -1,0 +1,177 @@
+"""Requests and decisions: the operators' inbox, a projection of what the workflows decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import delete, func, insert, select, tuple_, update
+
+from turngate.domain.requests import Outcome, RequestKind, RequestStatus, Verb
+from turngate.domain.tools import ToolManifest
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.tables import decisions, requests
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One item in the inbox. ``input``: the exact text that would run. ``agent_words``: what the model said with the call."""
+
+    id: str
+    run_id: str
+    tool_call_id: str
+    kind: RequestKind
+    status: RequestStatus
+    agent: str
+    tool_name: str
+    manifest: str
+    input: str
+    digest: str
+    rule: str
+    reason: str
+    risk: str
+    agent_words: str
+    preview_kind: str | None
+    preview: str | None
+    not_by: str | None
+    expires_at: str | None
+    created_at: str
+    decision_id: str | None = None
+    verb: Verb | None = None
+    decided_by: str | None = None
+    decided_at: str | None = None
+
+    @property
+    def tool(self) -> ToolManifest:
+        """The tool's declaration as it was when the request was opened."""
+        return ToolManifest.model_validate_json(self.manifest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """One person's answer with its content. ``args``: edited arguments or an answer, exact JSON text."""
+
+    id: str
+    request_id: str
+    verb: Verb
+    digest: str
+    args: str | None
+    message: str
+    outcome: Outcome | None
+    decided_by: str
+    created_at: str
+
+
+async def insert_all(conn: Connection, opened: Sequence[Request]) -> None:
+    """Insert new requests."""
+    if opened:
+        await conn.execute(insert(requests), [vars(request) for request in opened])
+
+
+async def get(conn: Connection, request_id: str) -> Request | None:
+    """Return one request, or None."""
+    row = (await conn.execute(select(requests).where(requests.c.id == request_id))).mappings().one_or_none()
+    return Request(**row) if row else None
+
+
+async def of_run(conn: Connection, run_id: str) -> list[Request]:
+    """Return the run's requests, oldest first."""
+    query = select(requests).where(requests.c.run_id == run_id).order_by(requests.c.created_at, requests.c.id)
+    return [Request(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def page(
+    conn: Connection,
+    *,
+    status: RequestStatus | None,
+    limit: int,
+    after: tuple[str, str] | None = None,
+    run_id: str | None = None,
+) -> list[Request]:
+    """Return requests, oldest first. ``after``: (created_at, id) of the last one seen; ``status`` None: all."""
+    query = select(requests).order_by(requests.c.created_at, requests.c.id).limit(limit)
+    if status is not None:
+        query = query.where(requests.c.status == status)
+    if run_id is not None:
+        query = query.where(requests.c.run_id == run_id)
+    if after is not None:
+        query = query.where(tuple_(requests.c.created_at, requests.c.id) > tuple_(*after))
+    return [Request(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def count(conn: Connection, *, status: RequestStatus = "pending") -> int:
+    """Return how many requests have this status."""
+    return (await conn.execute(select(func.count()).where(requests.c.status == status))).scalar_one()
+
+
+async def settle(
+    conn: Connection,
+    request_id: str,
+    *,
+    status: RequestStatus,
+    at: datetime,
+    decision_id: str | None = None,
+    verb: Verb | None = None,
+    by: str | None = None,
+) -> bool:
+    """End a pending request; False when it had ended already. The one compare-and-set every ending goes through."""
+    query = (
+        update(requests)
+        .where(requests.c.id == request_id, requests.c.status == "pending")
+        .values(status=status, decided_at=as_text(at), decision_id=decision_id, verb=verb, decided_by=by)
+    )
+    return (await conn.execute(query)).rowcount == 1
+
+
+async def cancel_pending(conn: Connection, run_id: str, *, at: datetime) -> list[str]:
+    """Cancel what still waits in a run that ends; returns the ids."""
+    query = (
+        update(requests)
+        .where(requests.c.run_id == run_id, requests.c.status == "pending")
+        .values(status="cancelled", decided_at=as_text(at))
+    )
+    return list((await conn.execute(query.returning(requests.c.id))).scalars())
+
+
+async def offer(conn: Connection, decision: Decision) -> None:
+    """Keep a decision's content until the workflow takes it. Raises IntegrityError when the id was used."""
+    await conn.execute(insert(decisions).values(**vars(decision)))
+
+
+async def withdraw(conn: Connection, decision_id: str) -> None:
+    """Remove an offer that was refused; one that won its request stays."""
+    won = select(requests.c.decision_id).where(requests.c.decision_id == decision_id)
+    await conn.execute(delete(decisions).where(decisions.c.id == decision_id, decisions.c.id.not_in(won)))
+
+
+async def decision(conn: Connection, decision_id: str) -> Decision | None:
+    """Return a decision's content, or None."""
+    row = (await conn.execute(select(decisions).where(decisions.c.id == decision_id))).mappings().one_or_none()
+    return Decision(**row) if row else None
+
+
+def new_decision(
+    *,
+    decision_id: str,
+    request_id: str,
+    verb: Verb,
+    digest: str,
+    args: str | None,
+    message: str,
+    outcome: Outcome | None,
+    by: str,
+) -> Decision:
+    """Return a decision made now."""
+    return Decision(
+        id=decision_id,
+        request_id=request_id,
+        verb=verb,
+        digest=digest,
+        args=args,
+        message=message,
+        outcome=outcome,
+        decided_by=by,
+        created_at=as_text(now()),
+    )

@@ -1,0 +1,143 @@
+"""Runs: one agent turn each, from an input message to the agent's answer or stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import insert, select, tuple_, update
+
+from turngate.domain.requests import RunStatus
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.tables import conversations, messages, runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run. ``head_message_id``: the newest message after which every call is answered. ``ended_at``: None while live.
+
+    ``task``: the first 500 characters of the input, for lists. ``error_class``: a typed failure class, or empty.
+    """
+
+    id: str
+    conversation_id: str
+    agent: str
+    agent_version: str
+    model: str
+    workspace: str | None
+    task: str
+    status: RunStatus
+    reason: str
+    error_class: str
+    step: int
+    input_message_id: str
+    head_message_id: str
+    started_by: str
+    idempotency_key: str | None
+    request_fingerprint: str
+    created_at: str
+    ended_at: str | None
+    event_count: int
+    event_hash: str
+
+
+async def create(
+    conn: Connection,
+    *,
+    run_id: str,
+    conversation_id: str,
+    agent: str,
+    agent_version: str,
+    model: str,
+    workspace: str | None,
+    task: str,
+    input_message_id: str,
+    started_by: str,
+    idempotency_key: str | None,
+    request_fingerprint: str,
+) -> None:
+    """Insert a live run.
+
+    Raises sqlalchemy's IntegrityError when the conversation has a live run or the idempotency key was used.
+    """
+    await conn.execute(
+        insert(runs).values(
+            id=run_id,
+            conversation_id=conversation_id,
+            agent=agent,
+            agent_version=agent_version,
+            model=model,
+            workspace=workspace,
+            task=task[:500],
+            status="running",
+            input_message_id=input_message_id,
+            head_message_id=input_message_id,
+            started_by=started_by,
+            idempotency_key=idempotency_key,
+            request_fingerprint=request_fingerprint,
+            created_at=as_text(now()),
+        )
+    )
+
+
+async def get(conn: Connection, run_id: str) -> Run | None:
+    """Return one run, or None."""
+    row = (await conn.execute(select(runs).where(runs.c.id == run_id))).mappings().one_or_none()
+    return Run(**row) if row else None
+
+
+async def by_idempotency_key(conn: Connection, key: str) -> Run | None:
+    """Return the run that was started under this key, or None."""
+    row = (await conn.execute(select(runs).where(runs.c.idempotency_key == key))).mappings().one_or_none()
+    return Run(**row) if row else None
+
+
+async def live_of_conversation(conn: Connection, conversation_id: str) -> Run | None:
+    """Return the conversation's live run, or None; there is at most one."""
+    query = select(runs).where(runs.c.conversation_id == conversation_id, runs.c.status == "running")
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return Run(**row) if row else None
+
+
+async def page(
+    conn: Connection, *, limit: int, before: tuple[str, str] | None = None, status: RunStatus | None = None
+) -> list[Run]:
+    """Return runs, newest first. ``before``: (created_at, id) of the last one seen."""
+    query = select(runs).order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(tuple_(runs.c.created_at, runs.c.id) < tuple_(*before))
+    if status is not None:
+        query = query.where(runs.c.status == status)
+    return [Run(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def advance(conn: Connection, run_id: str, *, step: int) -> None:
+    """Note that the run works on this step."""
+    await conn.execute(update(runs).where(runs.c.id == run_id).values(step=step))
+
+
+async def move_head(conn: Connection, run_id: str, message_id: str) -> None:
+    """Move the run's head, and its conversation's, to a message after which every call is answered."""
+    moved = update(runs).where(runs.c.id == run_id).values(head_message_id=message_id)
+    conversation_id = (await conn.execute(moved.returning(runs.c.conversation_id))).scalar_one()
+    head = update(conversations).where(conversations.c.id == conversation_id).values(head_message_id=message_id)
+    await conn.execute(head)
+
+
+async def end(conn: Connection, run_id: str, *, status: RunStatus, reason: str = "", error_class: str = "") -> bool:
+    """End a live run; False when it had ended already (the first ending counts)."""
+    query = (
+        update(runs)
+        .where(runs.c.id == run_id, runs.c.status == "running")
+        .values(status=status, reason=reason, error_class=error_class, ended_at=as_text(now()))
+    )
+    return (await conn.execute(query)).rowcount == 1
+
+
+async def remove_unstarted(conn: Connection, run_id: str) -> None:
+    """Take back a run whose workflow could not be started, with its input message. Only ever called before any step."""
+    run = await get(conn, run_id)
+    if run is None or run.step > 0:
+        return
+    await conn.execute(runs.delete().where(runs.c.id == run_id))
+    await conn.execute(messages.delete().where(messages.c.run_id == run_id))

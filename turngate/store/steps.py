@@ -1,0 +1,149 @@
+"""Steps: one model response and the results of its calls. Responses are unique by (run, step): nobody pays twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import insert, select, update
+
+from turngate.domain.contract import StepPlan
+from turngate.domain.digest import derived_id
+from turngate.domain.history import close_pending
+from turngate.domain.messages import Message, ModelResponse, ToolResultPart, user_message
+from turngate.domain.results import Failure
+from turngate.store import calls, messages, runs
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.tables import steps
+
+EMPTY_RESPONSE = "Your last response was empty. Call one of the tools, or give your final answer as text."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step. ``plan`` is None between storing the response and planning it; ``closed_at`` None while calls are open."""
+
+    run_id: str
+    step: int
+    assistant_message_id: str
+    results_message_id: str | None
+    model: str
+    finish_reason: str
+    input_tokens: int
+    output_tokens: int
+    plan: str | None
+    created_at: str
+    closed_at: str | None
+
+    @property
+    def stored_plan(self) -> StepPlan | None:
+        """The plan as the workflow got it."""
+        return None if self.plan is None else StepPlan.model_validate_json(self.plan)
+
+
+async def get(conn: Connection, run_id: str, step: int) -> Step | None:
+    """Return one step, or None when its response is not stored yet."""
+    query = select(steps).where(steps.c.run_id == run_id, steps.c.step == step)
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return Step(**row) if row else None
+
+
+async def of_run(conn: Connection, run_id: str) -> list[Step]:
+    """Return the run's steps in order."""
+    query = select(steps).where(steps.c.run_id == run_id).order_by(steps.c.step)
+    return [Step(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def record_response(conn: Connection, run: runs.Run, step: int, response: ModelResponse) -> str:
+    """Store the model's response as a message behind the run's head; returns the message's id.
+
+    Raises sqlalchemy's IntegrityError when (run, step) has one already.
+    """
+    message_id = derived_id("msg", run.id, str(step), "assistant")
+    await messages.append(
+        conn,
+        message_id=message_id,
+        parent_id=run.head_message_id,
+        conversation_id=run.conversation_id,
+        run_id=run.id,
+        step=step,
+        message=response.message,
+    )
+    await conn.execute(
+        insert(steps).values(
+            run_id=run.id,
+            step=step,
+            assistant_message_id=message_id,
+            model=response.model,
+            finish_reason=response.finish_reason,
+            input_tokens=response.usage.input_tokens,
+            output_tokens=response.usage.output_tokens,
+            created_at=as_text(now()),
+        )
+    )
+    await runs.advance(conn, run.id, step=step)
+    return message_id
+
+
+async def record_plan(conn: Connection, run_id: str, step: int, plan: StepPlan) -> None:
+    """Store the plan, so that a retry returns the same one."""
+    query = update(steps).where(steps.c.run_id == run_id, steps.c.step == step).values(plan=plan.model_dump_json())
+    await conn.execute(query)
+
+
+async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure) -> bool:
+    """Write the one results message of a step and move the head to it; calls without a result get ``open_calls``.
+
+    Safe to repeat: a closed step stays as it is. Returns False when there was nothing to close.
+    """
+    stored = await get(conn, run.id, step)
+    if stored is None or stored.closed_at is not None:
+        return False
+    closed_at = as_text(now())
+    closed = update(steps).where(steps.c.run_id == run.id, steps.c.step == step).values(closed_at=closed_at)
+    assistant = await messages.get(conn, stored.assistant_message_id)
+    if not assistant.calls:
+        head = stored.assistant_message_id
+        if stored.stored_plan is None or not stored.stored_plan.final:
+            head = await _append_correction(conn, run, step, head)
+        await conn.execute(closed)
+        await runs.move_head(conn, run.id, head)
+        return True
+    settled = {call.tool_call_id: call for call in await calls.of_step(conn, run.id, step)}
+    parts: list[ToolResultPart] = []
+    for part in close_pending(assistant.calls, {}, open_calls):
+        call = settled.get(part.tool_call_id)
+        if call is not None and call.settled_result is None:
+            await calls.settle(conn, run.id, part.tool_call_id, part.result)
+        elif call is not None:
+            edited = {"result": call.settled_result, "edited_input": call.edited_input}
+            part = part.model_copy(update=edited)  # noqa: PLW2901 - the closure gives way to the real result
+        parts.append(part)
+    message_id = derived_id("msg", run.id, str(step), "results")
+    await messages.append(
+        conn,
+        message_id=message_id,
+        parent_id=stored.assistant_message_id,
+        conversation_id=run.conversation_id,
+        run_id=run.id,
+        step=step,
+        message=Message(role="tool", parts=tuple(parts)),
+    )
+    await conn.execute(closed.values(results_message_id=message_id))
+    await runs.move_head(conn, run.id, message_id)
+    return True
+
+
+async def _append_correction(conn: Connection, run: runs.Run, step: int, parent_id: str) -> str:
+    """Tell the model that its response was empty; without this it would be asked the same thing again (I9)."""
+    message_id = derived_id("msg", run.id, str(step), "correction")
+    await messages.append(
+        conn,
+        message_id=message_id,
+        parent_id=parent_id,
+        conversation_id=run.conversation_id,
+        run_id=run.id,
+        step=step,
+        message=user_message(EMPTY_RESPONSE),
+    )
+    return message_id

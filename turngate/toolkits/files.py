@@ -1,0 +1,211 @@
+"""File tools: read_file, list_directory, write_file, edit_file. Text only, inside the workspace only."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import os
+import stat
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from turngate import Preview, ToolContext, ToolFailure, tool
+from turngate.toolkits.diffs import split_lines, unified_diff
+from turngate.toolkits.edits import AmbiguousEdit, EditFileParams, FileText, Params, TextNotFound, WorkspacePath, apply_edit
+from turngate.toolkits.text_files import MAX_TEXT_BYTES, NotText, TooLarge, Written, change_text, encode_text, read_text, write_text
+from turngate.toolkits.workspace import FileUnavailable, OutsideWorkspace, Place, os_errors_as_failures, printable
+
+MAX_READ_CHARS = 200_000
+MAX_ENTRIES = 1000
+MAX_RESULT_DIFF_CHARS = 4_000
+MAX_PREVIEW_CHARS = 200_000
+
+
+class ReadFileParams(Params):
+    """Which lines of which file."""
+
+    path: WorkspacePath
+    offset: int = Field(default=1, ge=1, description="First line to return, counting from 1.")
+    limit: int = Field(default=2000, ge=1, le=20_000, description="Most lines to return.")
+
+
+class FileContent(BaseModel):
+    """Part of a file. ``lines`` is how many are in ``text``; go on with ``offset = start_line + lines``."""
+
+    path: str
+    text: str
+    start_line: int
+    lines: int
+    total_lines: int
+    truncated: bool
+
+
+@tool(effect="read", ask=False, failures=[OutsideWorkspace, FileUnavailable, NotText, TooLarge])
+async def read_file(params: ReadFileParams, ctx: ToolContext) -> FileContent:
+    """Read a text file (UTF-8, at most 2 MB) as it is, without line numbers. `truncated` says that lines follow."""
+    place = Place.inside(ctx.require_workspace(), params.path)
+    lines = split_lines(await asyncio.to_thread(read_text, place))
+    chosen: list[str] = []
+    room = MAX_READ_CHARS
+    for line in lines[params.offset - 1 : params.offset - 1 + params.limit]:
+        if len(line) > room and chosen:
+            break
+        chosen.append(line[:room])
+        room -= len(line)
+        if room <= 0:
+            break
+    text = "".join(chosen)
+    rest = lines[params.offset - 1 :]
+    return FileContent(
+        path=place.shown,
+        text=text,
+        start_line=params.offset,
+        lines=len(chosen),
+        total_lines=len(lines),
+        truncated=len(text) < sum(map(len, rest)),
+    )
+
+
+class ListDirectoryParams(Params):
+    """Which directory."""
+
+    path: WorkspacePath = "."
+
+
+class Entry(BaseModel):
+    """One entry, not followed if it is a symlink. ``size`` in bytes, of files only."""
+
+    name: str
+    type: Literal["file", "directory", "symlink", "other"]
+    size: int | None = None
+
+
+class DirectoryListing(BaseModel):
+    """The first ``MAX_ENTRIES`` entries by name; ``total`` counts all."""
+
+    path: str
+    entries: list[Entry]
+    total: int
+    truncated: bool
+
+
+@tool(effect="read", ask=False, failures=[OutsideWorkspace, FileUnavailable])
+async def list_directory(params: ListDirectoryParams, ctx: ToolContext) -> DirectoryListing:
+    """List a directory by name, with each entry's type and size. Shows at most 1000 entries."""
+    place = Place.inside(ctx.require_workspace(), params.path)
+    names, entries = await asyncio.to_thread(_list_entries, place)
+    return DirectoryListing(path=place.shown, entries=entries, total=len(names), truncated=len(names) > len(entries))
+
+
+def _list_entries(place: Place) -> tuple[list[str], list[Entry]]:
+    descriptor = place.open_any()
+    try:
+        with os_errors_as_failures(place.given):
+            names = os.listdir(descriptor)
+            first = heapq.nsmallest(MAX_ENTRIES, names)
+            return names, [entry for name in first if (entry := _entry(descriptor, name))]
+    finally:
+        os.close(descriptor)
+
+
+def _entry(directory: int, name: str) -> Entry | None:
+    try:
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None  # Deleted since it was listed.
+    shown = printable(name)
+    if stat.S_ISREG(status.st_mode):
+        return Entry(name=shown, type="file", size=status.st_size)
+    if stat.S_ISDIR(status.st_mode):
+        return Entry(name=shown, type="directory")
+    return Entry(name=shown, type="symlink" if stat.S_ISLNK(status.st_mode) else "other")
+
+
+class WrittenFile(BaseModel):
+    """What was written. ``size_bytes``: of the whole file; ``diff``: unified, clipped, empty when nothing changed."""
+
+    path: str
+    diff: str
+    size_bytes: int
+
+
+class WriteFileParams(Params):
+    """The whole new text."""
+
+    path: WorkspacePath
+    text: FileText = Field(description="The whole new text of the file.")
+
+
+def _preview_write(params: WriteFileParams, workspace: Path | None) -> Preview:
+    if workspace is None:
+        return Preview(kind="text", text="this write would fail: the run has no workspace")
+    try:
+        place = Place.inside(workspace, params.path)
+        encoded = encode_text(place, params.text)
+        try:
+            before = read_text(place)
+        except FileUnavailable as failure:
+            if not failure.is_missing():
+                raise
+            before = None
+        except (NotText, TooLarge):
+            told = f"{place.shown} is no text file of at most {MAX_TEXT_BYTES} bytes; its whole content would be replaced"
+            return Preview(kind="text", text=f"{told} by these {len(encoded)} bytes:\n\n{params.text[:MAX_PREVIEW_CHARS]}")
+    except ToolFailure as failure:
+        return _would_fail("write", failure)
+    return _diff_preview(place, before, params.text)
+
+
+@tool(
+    effect="idempotent",
+    ask=True,
+    failures=[OutsideWorkspace, FileUnavailable, TooLarge],
+    preview=_preview_write,
+)
+async def write_file(params: WriteFileParams, ctx: ToolContext) -> WrittenFile:
+    """Create a text file or replace its whole text. Makes missing directories. To change part of a file, use edit_file."""
+    place = Place.inside(ctx.require_workspace(), params.path)
+    written = await asyncio.to_thread(write_text, place, params.text)
+    return _file_written(place, written)
+
+
+def _preview_edit(params: EditFileParams, workspace: Path | None) -> Preview:
+    if workspace is None:
+        return Preview(kind="text", text="this edit would fail: the run has no workspace")
+    try:
+        place = Place.inside(workspace, params.path)
+        before = read_text(place)
+        after = apply_edit(place, before, params)
+    except ToolFailure as failure:
+        return _would_fail("edit", failure)
+    return _diff_preview(place, before, after)
+
+
+@tool(
+    effect="once",
+    ask=True,
+    failures=[OutsideWorkspace, FileUnavailable, NotText, TooLarge, TextNotFound, AmbiguousEdit],
+    preview=_preview_edit,
+)
+async def edit_file(params: EditFileParams, ctx: ToolContext) -> WrittenFile:
+    """Replace text in a file, literally. `old_text` must occur exactly once, unless `replace_all` is set."""
+    place = Place.inside(ctx.require_workspace(), params.path)
+
+    written = await asyncio.to_thread(change_text, place, lambda before: apply_edit(place, before, params))
+    return _file_written(place, written)
+
+
+def _file_written(place: Place, written: Written) -> WrittenFile:
+    diff = unified_diff(place.shown, written.before, written.after, max_chars=MAX_RESULT_DIFF_CHARS)
+    return WrittenFile(path=place.shown, diff=diff, size_bytes=written.size_bytes)
+
+
+def _diff_preview(place: Place, before: str | None, after: str) -> Preview:
+    diff = unified_diff(place.shown, before, after, max_chars=MAX_PREVIEW_CHARS)
+    return Preview(kind="diff", text=diff) if diff else Preview(kind="text", text=f"{place.shown} would stay as it is")
+
+
+def _would_fail(what: str, failure: ToolFailure) -> Preview:
+    return Preview(kind="text", text=f"this {what} would fail: {failure.fields.get('reason', failure.kind)}")

@@ -1,0 +1,122 @@
+"""A child process with everything it starts: one group, one pipe, one end.
+
+Owns starting, draining and killing. Why not ``asyncio.create_subprocess_exec``: its ``wait()`` may wait for every
+holder of the pipe (cpython issue 119710), so ``sleep 1000 &`` would hang the call; and it reaps the leader at once, after which
+the group's number may belong to somebody else by the time it is killed. Here the leader stays a zombie, and so holds
+the number, until its group is dead.
+
+What is left: a process that made a session of its own (``setsid``) is no longer in the group and outlives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from turngate.toolkits.head_tail import HeadTail
+
+DRAIN_SECONDS = 0.2
+"""How long output may still come after the leader ended or the group was killed."""
+_CHUNK = 65_536
+
+
+class ProcessGroup:
+    """One running group. Use: construct, ``await exited()``, then always ``await end()``; all on one event loop."""
+
+    def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], output: HeadTail) -> None:
+        """Start ``argv`` as the leader of a new session, without stdin, stdout and stderr merged into ``output``.
+
+        Raises OSError when it cannot be started.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._output = output
+        self._closed = asyncio.Event()
+        self._reader, writer = os.pipe()
+        try:
+            os.set_blocking(self._reader, False)
+            self._process = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=writer,
+                stderr=writer,
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._reader)
+            raise
+        finally:
+            os.close(writer)
+        self._loop.add_reader(self._reader, self._read)
+        self._exit = self._loop.create_task(self._wait_for_leader())
+
+    @property
+    def pid(self) -> int:
+        """The leader's process id, which is also the number of its group and session."""
+        return self._process.pid
+
+    async def exited(self) -> None:
+        """Wait until the leader has ended. May be cancelled and called again."""
+        await asyncio.shield(self._exit)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the whole group; a group that is gone is no error. Not after :meth:`end`."""
+        # PermissionError: macOS answers so when only zombies are left.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    async def end(self) -> int:
+        """Kill what is left of the group, take the last output, reap the leader.
+
+        Returns the exit code as a shell gives it: 128 + n for a leader that signal n ended. The group is killed before
+        the first await, so a cancellation can delay nothing but the cleaning up.
+        """
+        self.send(signal.SIGKILL)
+        try:
+            await self.exited()
+            await self.drained()
+        finally:
+            self._loop.remove_reader(self._reader)
+            os.close(self._reader)
+            code = self._process.wait()  # It was killed; only the kernel's own delay is waited for.
+        return code if code >= 0 else 128 - code
+
+    async def drained(self) -> bool:
+        """Wait until nobody holds the pipe any more, at most ``DRAIN_SECONDS``; False when somebody still does."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self._closed.wait()
+        return self._closed.is_set()
+
+    def _read(self) -> None:
+        try:
+            chunk = os.read(self._reader, _CHUNK)
+        except BlockingIOError:
+            return
+        if chunk:
+            self._output.feed(chunk)
+            return
+        self._loop.remove_reader(self._reader)
+        self._closed.set()
+
+    async def _wait_for_leader(self) -> None:
+        if sys.platform != "linux":
+            # No way to wait without reaping; a thread is held for as long as the command runs.
+            await asyncio.to_thread(self._process.wait)
+            return
+        # A pidfd becomes readable when the process ends, and reading it that way does not reap (pidfd_open(2)).
+        descriptor = os.pidfd_open(self.pid)
+        ended = asyncio.Event()
+        self._loop.add_reader(descriptor, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            self._loop.remove_reader(descriptor)
+            os.close(descriptor)

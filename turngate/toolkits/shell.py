@@ -1,0 +1,138 @@
+"""The bash tool: one command in the workspace, as its own process group, which never outlives the call.
+
+It is not a sandbox: a command can do what the worker's user can. What guards it is the gate in front of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from turngate import Preview, ToolContext, ToolFailure, tool
+from turngate.toolkits.edits import Params
+from turngate.toolkits.head_tail import HeadTail
+from turngate.toolkits.process_group import ProcessGroup
+
+MAX_OUTPUT_BYTES = 64 * 1024
+MAX_TIMEOUT_SECONDS = 3600
+TERM_GRACE_SECONDS = 0.2
+"""How long a command that ran out of time may tidy up between SIGTERM and SIGKILL."""
+
+_KEPT_VARIABLES = re.compile(r"PATH|HOME|LANG|LC_[A-Z]+|TERM|TMPDIR|USER")
+_SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+
+
+class CommandTimeout(ToolFailure):
+    """The command ran out of time, and its whole process group was killed. What it had done so far stays done."""
+
+    timeout_seconds: int
+    partial_output: str
+    output_bytes: int
+    reason: str = "the command ran out of time and was killed; give it more seconds, or less to do"
+
+
+class CommandNotStarted(ToolFailure):
+    """The command could not be started at all; nothing ran."""
+
+    reason: str
+
+
+def _without_nul(command: str) -> str:
+    if "\0" in command:
+        raise ValueError("a command must not hold NUL characters")
+    return command
+
+
+class BashParams(Params):
+    """The command, exactly as bash gets it."""
+
+    command: Annotated[str, AfterValidator(_without_nul)] = Field(min_length=1, description="Given to `bash -c` as it is.")
+    timeout_seconds: int = Field(default=120, ge=1, le=MAX_TIMEOUT_SECONDS, description="The command is killed after it.")
+
+
+class CommandResult(BaseModel):
+    """How the command ended. ``output``: stdout and stderr in order, at most 64 KiB; ``output_bytes`` counts all of it."""
+
+    exit_code: int
+    output: str
+    output_bytes: int
+    truncated: bool
+    duration_seconds: float
+
+
+def scrubbed_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the few variables a command needs, and none whose name speaks of a secret."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if _KEPT_VARIABLES.fullmatch(name) and not _SECRET_NAMES.search(name)
+    }
+
+
+def _preview_command(params: BashParams, _workspace: Path | None) -> Preview:
+    return Preview(kind="command", text=params.command)
+
+
+@tool(
+    effect="once",
+    ask=True,
+    failures=[CommandTimeout, CommandNotStarted],
+    timeout=timedelta(seconds=MAX_TIMEOUT_SECONDS + 60),
+    preview=_preview_command,
+)
+async def bash(params: BashParams, ctx: ToolContext) -> CommandResult:
+    """Run a command with `bash -c` in the workspace. Output is stdout and stderr together; a non-zero exit is a result.
+
+    There is no stdin. Processes left in the background are killed when the command ends.
+    """
+    output = HeadTail(MAX_OUTPUT_BYTES // 2)
+    started = time.monotonic()
+    try:
+        group = ProcessGroup(
+            ["bash", "-c", params.command],
+            cwd=ctx.require_workspace(),
+            env=scrubbed_environment(os.environ),
+            output=output,
+        )
+    except OSError as error:
+        raise CommandNotStarted(reason=f"bash could not be started: {error}") from error
+    try:
+        timed_out = not await _ends_within(group, params.timeout_seconds)
+        exit_code = await group.end()
+    except asyncio.CancelledError:
+        await group.end()
+        ctx.partial(output.text())
+        raise
+    if timed_out:
+        raise CommandTimeout(
+            timeout_seconds=params.timeout_seconds, partial_output=output.text(), output_bytes=output.total
+        )
+    return CommandResult(
+        exit_code=exit_code,
+        output=output.text(),
+        output_bytes=output.total,
+        truncated=output.truncated,
+        duration_seconds=round(time.monotonic() - started, 3),
+    )
+
+
+async def _ends_within(group: ProcessGroup, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await group.exited()
+    except TimeoutError:
+        group.send(signal.SIGTERM)
+        await asyncio.wait([asyncio.ensure_future(group.exited())], timeout=TERM_GRACE_SECONDS)
+        return False
+    # Children in the background may still be about to write their last lines; end() kills them after this.
+    await group.drained()
+    return True

@@ -1,0 +1,150 @@
+"""Text files behind the boundary: bounded reading, atomic writing.
+
+Owns the size limit and what counts as text. Blocking: call it from a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from turngate import ToolFailure
+from turngate.toolkits.workspace import FileUnavailable, Place
+
+MAX_TEXT_BYTES = 2_000_000
+"""Largest file that is read or written, in bytes."""
+
+# Two edits of one file in one step run at the same time, each read-change-replace: without this the second would undo
+# the first. Held for milliseconds. Another process that edits the same file is not held back.
+_one_writer = threading.Lock()
+
+
+class NotText(ToolFailure):
+    """The file holds NUL bytes or is not UTF-8."""
+
+    path: str
+    reason: str
+
+
+class TooLarge(ToolFailure):
+    """The file, before or after the change, passes the limit. Sizes in bytes."""
+
+    path: str
+    size_bytes: int
+    limit_bytes: int = MAX_TEXT_BYTES
+    reason: str = "files of this size are not read or written whole; use grep, or bash with head, tail or sed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What a write did. ``before``: the text it replaced, None when there was none."""
+
+    before: str | None
+    after: str
+    size_bytes: int
+
+
+def read_text(place: Place) -> str:
+    """Return the whole text, line endings untouched.
+
+    Raises FileUnavailable, OutsideWorkspace, NotText, TooLarge.
+    """
+    with place.parent() as parent:
+        return _read_below(place, parent)
+
+
+def write_text(place: Place, text: str) -> Written:
+    """Make the file or replace its whole text, all or nothing; missing directories are made. Safe to repeat.
+
+    Readers see the old file or the new one, and a crash leaves one of them: the new text goes to a temporary file in
+    the same directory, is synced, then renamed over. Permission bits stay. A file that was no text is replaced as well;
+    ``before`` is then None.
+
+    Raises FileUnavailable (also for a file without any write permission bit), OutsideWorkspace, TooLarge.
+    """
+    encoded = encode_text(place, text)
+    with place.parent(create=True) as parent, _one_writer:
+        mode = _existing_mode(place, parent)
+        before: str | None = None
+        if mode is not None:
+            with suppress(NotText, TooLarge):
+                before = _read_below(place, parent)
+        _replace(parent, place.parts[-1], encoded, mode)
+    return Written(before=before, after=text, size_bytes=len(encoded))
+
+
+def change_text(place: Place, change: Callable[[str], str]) -> Written:
+    """Replace the text of a file that exists by ``change(text)``, as :func:`write_text` does.
+
+    ``change`` must be pure; what it raises is passed on and leaves the file as it was.
+
+    Raises FileUnavailable, OutsideWorkspace, NotText, TooLarge.
+    """
+    with place.parent() as parent, _one_writer:
+        before = _read_below(place, parent)
+        mode = _existing_mode(place, parent)
+        after = change(before)
+        encoded = encode_text(place, after)
+        _replace(parent, place.parts[-1], encoded, mode)
+    return Written(before=before, after=after, size_bytes=len(encoded))
+
+
+def encode_text(place: Place, text: str) -> bytes:
+    """Return the text as UTF-8; raises TooLarge when it passes the limit."""
+    encoded = text.encode()
+    if len(encoded) > MAX_TEXT_BYTES:
+        raise TooLarge(path=place.shown, size_bytes=len(encoded))
+    return encoded
+
+
+def _read_below(place: Place, parent: int) -> str:
+    with open(place.open_file(parent), "rb") as file:  # noqa: PTH123 - a descriptor, not a path
+        raw = file.read(MAX_TEXT_BYTES + 1)
+        if len(raw) > MAX_TEXT_BYTES:
+            size = max(os.fstat(file.fileno()).st_size, len(raw))
+            raise TooLarge(path=place.shown, size_bytes=size)
+    if b"\0" in raw:
+        raise NotText(path=place.shown, reason="the file holds NUL bytes, so it is not text")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise NotText(path=place.shown, reason=f"the file is not UTF-8: byte {error.start} is wrong") from None
+
+
+def _existing_mode(place: Place, parent: int) -> int | None:
+    try:
+        descriptor = place.open_file(parent)
+    except FileNotFoundError:
+        return None
+    try:
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o777
+    finally:
+        os.close(descriptor)
+    # Renaming over a file asks only the directory's permission; the file's own word must count as well.
+    if not mode & 0o222:
+        raise FileUnavailable(path=place.given, reason="the file is read-only")
+    return mode
+
+
+def _replace(parent: int, name: str, encoded: bytes, mode: int | None) -> None:
+    temporary = f".turngate-{secrets.token_hex(8)}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o666, dir_fd=parent)
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            file.write(encoded)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=parent)
+        raise
+    os.fsync(parent)

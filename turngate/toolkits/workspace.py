@@ -1,0 +1,175 @@
+"""The workspace boundary: which paths a tool may touch, and how it opens them without being led outside.
+
+Owns confinement. A path is judged by where it really leads (every symlink in it followed), then opened from the
+workspace's root one component at a time with ``O_NOFOLLOW``, so a symlink put in its way after the check is refused.
+
+What is left: a hard link or bind mount made inside the workspace leads where it leads, and a directory that is moved
+out while it is open is still written to. The ``bash`` tool is not confined at all; its gate is the person.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from turngate import ToolFailure
+
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a FIFO nobody writes to would hang for ever; regular files ignore the flag.
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class OutsideWorkspace(ToolFailure):
+    """The path leads out of the workspace. ``path`` as it was given."""
+
+    path: str
+    reason: str
+
+
+class FileUnavailable(ToolFailure):
+    """The path is inside, but cannot be used so: missing, a directory, no permission, no space. ``reason`` says which."""
+
+    path: str
+    reason: str
+
+    def is_missing(self) -> bool:
+        """Tell whether there simply is no such file yet."""
+        return isinstance(self.__cause__, FileNotFoundError)
+
+
+def resolve_inside(workspace: Path, given: str) -> Path:
+    """Return where ``given`` really leads, with no symlink and no ``..`` left in it; it need not exist.
+
+    Relative paths start at the workspace; absolute ones are fine when they lie inside. ``~`` is an ordinary name. Parts
+    that do not exist yet are taken literally *after* their deepest existing ancestor was resolved, so a new file
+    below a symlinked grandparent is judged by that symlink's target.
+
+    Raises:
+        OutsideWorkspace: it leads outside, or cannot be a path at all (NUL, not encodable).
+    """
+    root = Path(os.path.realpath(workspace))
+    if "\0" in given or not _is_encodable(given):
+        raise OutsideWorkspace(path=printable(given), reason="a path must not hold NUL or unpaired surrogates")
+    real = Path(os.path.realpath(root / given))
+    if not real.is_relative_to(root):
+        raise OutsideWorkspace(path=given, reason="the path leads outside the workspace; use one inside it")
+    return real
+
+
+def printable(name: str) -> str:
+    """Return a file name as text that every store and page can hold: no unpaired surrogates, no NUL."""
+    return name.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _is_encodable(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextmanager
+def os_errors_as_failures(given: str) -> Iterator[None]:
+    """Turn what the operating system says about ``given`` into a FileUnavailable the model can act on."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise FileUnavailable(path=printable(given), reason=reason) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A path that was checked: the real root and the real components below it (none: the root itself)."""
+
+    root: Path
+    given: str
+    parts: tuple[str, ...]
+
+    @staticmethod
+    def inside(workspace: Path, given: str) -> Place:
+        """Check ``given``; raises OutsideWorkspace."""
+        root = Path(os.path.realpath(workspace))
+        return Place(root=root, given=given, parts=resolve_inside(root, given).relative_to(root).parts)
+
+    @property
+    def shown(self) -> str:
+        """The real path relative to the workspace: what a result, a diff or an operator is shown."""
+        return printable("/".join(self.parts)) or "."
+
+    @contextmanager
+    def parent(self, *, create: bool = False) -> Iterator[int]:
+        """Open the directory that holds the file, walking from the root; ``create`` makes what is missing.
+
+        Raises OutsideWorkspace when a symlink was swapped in, FileUnavailable for the rest.
+        """
+        if not self.parts:
+            raise FileUnavailable(path=self.given, reason="is a directory")
+        with os_errors_as_failures(self.given):
+            descriptor = self._walk(self.parts[:-1], create=create)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+
+    def open_file(self, parent: int) -> int:
+        """Open the file for reading below an open parent. Returns a descriptor of a regular file; the caller closes it."""
+        descriptor = self._open_below(parent, self.parts[-1], _FILE_FLAGS)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+        raise FileUnavailable(path=self.given, reason="is not a regular file")
+
+    def open_any(self) -> int:
+        """Open the place itself, a directory or a regular file, for reading. The caller closes the descriptor."""
+        with os_errors_as_failures(self.given):
+            if not self.parts:
+                return self._walk(())
+            with self.parent() as parent:
+                descriptor = self._open_below(parent, self.parts[-1], _FILE_FLAGS)
+        if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
+            return descriptor
+        os.close(descriptor)
+        raise FileUnavailable(path=self.given, reason="is neither a file nor a directory")
+
+    def _walk(self, parts: tuple[str, ...], *, create: bool = False) -> int:
+        descriptor = os.open(self.root, _DIRECTORY_FLAGS)
+        for part in parts:
+            try:
+                below = self._open_directory(descriptor, part, create=create)
+            finally:
+                os.close(descriptor)
+            descriptor = below
+        return descriptor
+
+    def _open_directory(self, parent: int, name: str, *, create: bool) -> int:
+        try:
+            return self._open_below(parent, name, _DIRECTORY_FLAGS)
+        except FileNotFoundError:
+            if not create:
+                raise
+        with suppress(FileExistsError):  # Another call of the same step may make it at the same time.
+            os.mkdir(name, dir_fd=parent)
+        return self._open_below(parent, name, _DIRECTORY_FLAGS)
+
+    def _open_below(self, parent: int, name: str, flags: int) -> int:
+        try:
+            return os.open(name, flags, dir_fd=parent)
+        except OSError as error:
+            # A symlink met with O_NOFOLLOW is ELOOP, or ENOTDIR beside O_DIRECTORY (open(2)). The path was free of
+            # symlinks when it was resolved, so this one was put there since.
+            if error.errno in (errno.ELOOP, errno.ENOTDIR) and self._is_symlink(parent, name):
+                reason = "the path changed while it was being opened: a symlink took a component's place"
+                raise OutsideWorkspace(path=self.given, reason=reason) from error
+            raise
+
+    def _is_symlink(self, parent: int, name: str) -> bool:
+        with suppress(OSError):
+            return stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+        return False

@@ -1,0 +1,62 @@
+"""The worker process's composition root: settings → store → models → activities → Worker. No logic."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from activities.call_model import CallModel
+from activities.close_step import CloseStep
+from activities.engine import Engine, ModelResolver
+from activities.record_decision import RecordDecision
+from activities.run_tool import RunTool
+from turngate.runtime.app_loader import LoadedApp
+from turngate.store import agents
+from turngate.store.database import Database
+from workflows.agent_turn import AgentTurn
+
+SANDBOX = SandboxedWorkflowRunner(
+    # Ours and pydantic are deterministic and are shared, not imported anew for every run.
+    restrictions=SandboxRestrictions.default.with_passthrough_modules(
+        "pydantic", "pydantic_core", "turngate", "workflows"
+    )
+)
+
+
+def build_engine(app: LoadedApp, database: Database, models: ModelResolver) -> Engine:
+    """Return what the activities of this app stand on."""
+    return Engine(database=database, agents=app.agents, policy=app.policy, services=app.services, models=models)
+
+
+def build_worker(
+    client: Client, engine: Engine, *, task_queue: str, max_cached_workflows: int = 1000, activity_slots: int = 100
+) -> Worker:
+    """Return a worker for the workflow and every activity; run it with ``async with`` or ``run()``."""
+    model, tool, decision, closing = CallModel(engine), RunTool(engine), RecordDecision(engine), CloseStep(engine)
+    return Worker(
+        client,
+        task_queue=task_queue,
+        workflows=[AgentTurn],
+        activities=[
+            model.call_model,
+            tool.run_tool,
+            decision.record_decision,
+            decision.record_expiry,
+            closing.close_step,
+        ],
+        workflow_runner=SANDBOX,
+        max_cached_workflows=max_cached_workflows,
+        max_concurrent_activities=activity_slots,
+        # An interrupt reaches a running activity with its heartbeat's answer; the SDK's default makes that 6.5 s.
+        max_heartbeat_throttle_interval=timedelta(milliseconds=500),
+        graceful_shutdown_timeout=timedelta(seconds=5),
+    )
+
+
+async def publish_agents(app: LoadedApp, database: Database, *, task_queue: str) -> None:
+    """Tell the API which agents this worker runs."""
+    async with database.write() as conn:
+        await agents.publish(conn, app.app, task_queue=task_queue)

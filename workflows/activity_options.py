@@ -1,0 +1,106 @@
+"""Retries and timeouts of every activity, in one table, each row with its reason.
+
+``schedule_to_close`` bounds all attempts together; ``start_to_close`` one attempt. An outage of our own store must not
+fail a run that someone left alone for days, so what only waits for the store is tried for a week.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TypedDict
+
+from temporalio.common import RetryPolicy
+from temporalio.workflow import ActivityCancellationType
+
+from turngate.domain import contract
+from turngate.domain.contract import PlannedCall, RunLimits
+
+OUTAGE = timedelta(days=7)
+GRACE = timedelta(seconds=30)
+"""Beyond a tool's own timeout, which its activity enforces: time to kill it and store the partial output."""
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments of ``workflow.start_activity``."""
+
+    task_queue: str | None
+    start_to_close_timeout: timedelta
+    schedule_to_close_timeout: timedelta
+    heartbeat_timeout: timedelta
+    retry_policy: RetryPolicy
+    cancellation_type: ActivityCancellationType
+
+
+class LocalOptions(TypedDict, total=False):
+    """Keyword arguments of ``workflow.execute_local_activity``."""
+
+    start_to_close_timeout: timedelta
+    schedule_to_close_timeout: timedelta
+    retry_policy: RetryPolicy
+
+
+def call_model(limits: RunLimits) -> Options:
+    """Long, heartbeating, retried while the agent's ``model_retry`` lasts; permanent provider errors are not retried.
+
+    The activity raises those as non-retryable and passes on the provider's Retry-After as the next delay.
+    """
+    return {
+        "start_to_close_timeout": timedelta(minutes=15),
+        "schedule_to_close_timeout": timedelta(minutes=15) + timedelta(seconds=limits.model_retry_seconds),
+        "heartbeat_timeout": timedelta(seconds=limits.heartbeat_timeout_seconds),
+        "retry_policy": RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=60)),
+        # An interrupt need not wait for the provider: the response is stored or it is not, and closing sees which.
+        "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+    }
+
+
+def run_tool(call: PlannedCall, limits: RunLimits) -> Options:
+    """Retried for a week, because the execution row decides what a retry does, not the attempt count.
+
+    A retry that finds its ``once`` call started opens an ``outcome`` request instead of starting it again; ``read`` and
+    ``idempotent`` calls start again a bounded number of times. So a retry is always safe, also after a store outage.
+    """
+    return {
+        "task_queue": call.queue,
+        "start_to_close_timeout": timedelta(seconds=call.timeout_seconds) + GRACE,
+        "schedule_to_close_timeout": timedelta(seconds=call.timeout_seconds) + OUTAGE,
+        "heartbeat_timeout": timedelta(seconds=limits.heartbeat_timeout_seconds),
+        "retry_policy": RetryPolicy(
+            initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)
+        ),
+        # The partial output of an interrupted tool is stored before its call is closed.
+        "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+    }
+
+
+RECORD_DECISION: LocalOptions = {
+    # Local: one transaction, no round trip through the server, inside the update that the operator waits for. A store
+    # that refuses connections makes it fail within a second: an honest 503, and the request stays pending. A store that
+    # is only slow gets the time; the gateway's answer is then 202.
+    "start_to_close_timeout": timedelta(seconds=10),
+    "schedule_to_close_timeout": timedelta(seconds=15),
+    "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3),
+}
+
+RECORD_EXPIRY: Options = {
+    # Nobody waits for it, and it must not be lost.
+    "start_to_close_timeout": timedelta(seconds=10),
+    "schedule_to_close_timeout": OUTAGE,
+    "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)),
+}
+
+CLOSE_STEP: Options = {
+    # The run's one way out: tried until the store is back.
+    "start_to_close_timeout": timedelta(seconds=30),
+    "schedule_to_close_timeout": OUTAGE,
+    "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)),
+}
+
+TABLE = {
+    contract.CALL_MODEL: call_model,
+    contract.RUN_TOOL: run_tool,
+    contract.RECORD_DECISION: RECORD_DECISION,
+    contract.RECORD_EXPIRY: RECORD_EXPIRY,
+    contract.CLOSE_STEP: CLOSE_STEP,
+}
+"""The table itself; a test holds it against the activities that the worker registers."""

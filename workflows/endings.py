@@ -1,0 +1,49 @@
+"""How a run ends, and which failure class an activity's error means. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import TimeoutError as TemporalTimeoutError
+
+from turngate.domain.requests import RunStatus
+from turngate.domain.turn_state import TurnState
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The one ending of a run. ``error_class`` is empty unless it failed."""
+
+    status: RunStatus
+    reason: str = ""
+    error_class: str = ""
+
+    @staticmethod
+    def completed() -> Ending:
+        """The model answered without calls."""
+        return Ending("completed")
+
+    @staticmethod
+    def failed(error_class: str, reason: str) -> Ending:
+        """The run cannot go on."""
+        return Ending("failed", reason, error_class)
+
+    @staticmethod
+    def interrupted(state: TurnState) -> Ending:
+        """Somebody stopped the run."""
+        return Ending("interrupted", state.interrupt_reason)
+
+
+def describe_failure(error: ActivityError) -> Ending:
+    """Return the ending that an activity's final error means; ``details[0]`` of an ApplicationError is its class."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError):
+        error_class = str(cause.details[0]) if cause.details else (cause.type or "bug")
+        return Ending.failed(error_class, cause.message)
+    if isinstance(cause, TemporalTimeoutError):
+        if isinstance(cause.cause, ApplicationError):  # the last attempt's own words say more than "timed out"
+            inner = cause.cause
+            return Ending.failed(str(inner.details[0]) if inner.details else (inner.type or "bug"), inner.message)
+        return Ending.failed("timeout", f"The activity {error.activity_type} got no answer in time: {cause.message}")
+    return Ending.failed("bug", f"The activity {error.activity_type} failed: {cause or error}")
