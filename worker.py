@@ -32,9 +32,18 @@ def build_engine(app: LoadedApp, database: Database, models: ModelResolver) -> E
 
 
 def build_worker(
-    client: Client, engine: Engine, *, task_queue: str, max_cached_workflows: int = 1000, activity_slots: int = 100
+    client: Client,
+    engine: Engine,
+    *,
+    task_queue: str,
+    max_cached_workflows: int = 1000,
+    activity_slots: int = 100,
+    graceful_shutdown_seconds: float = 5.0,
 ) -> Worker:
-    """Return a worker for the workflow and every activity; run it with ``async with`` or ``run()``."""
+    """Return a worker for the workflow and every activity; run it with ``async with`` or ``run()``.
+
+    ``graceful_shutdown_seconds``: how long running tools may go on after the worker is told to stop.
+    """
     model, tool, decision, closing = CallModel(engine), RunTool(engine), RecordDecision(engine), CloseStep(engine)
     return Worker(
         client,
@@ -52,7 +61,7 @@ def build_worker(
         max_concurrent_activities=activity_slots,
         # An interrupt reaches a running activity with its heartbeat's answer; the SDK's default makes that 6.5 s.
         max_heartbeat_throttle_interval=timedelta(milliseconds=500),
-        graceful_shutdown_timeout=timedelta(seconds=5),
+        graceful_shutdown_timeout=timedelta(seconds=graceful_shutdown_seconds),
     )
 
 

@@ -25,7 +25,7 @@ def check_content(request: Request, verb: Verb, *, args: str | None, message: st
     approval   respond              message required (the model reads it in place of a result)
     question   respond              ``args`` fits the answer's schema
     question   reject               message optional
-    outcome    respond              ``outcome`` required; ``happened`` takes the tool's result as ``args``
+    outcome    respond              ``outcome`` required; ``happened`` may bring the tool's result as ``args``
     =========  ===================  =====================================================================
     """
     if verb not in ALLOWED_VERBS[request.kind]:
@@ -64,7 +64,8 @@ def _check_outcome(request: Request, args: str | None, outcome: Outcome | None) 
     if outcome is None:
         raise _invalid("invalid_input", "/outcome", "one of: happened, did_not_happen, tell_model")
     if outcome == "happened":
-        _check_value(args, request.tool.success, must_be_object=False)
+        if args is not None:
+            _check_value(args, request.tool.success, must_be_object=False)
     elif args is not None:
         raise _invalid("invalid_input", "/args", f"{outcome} takes no args; only happened has a result")
 

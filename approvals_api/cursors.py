@@ -20,10 +20,11 @@ def decode_cursor(cursor: str | None) -> tuple[str, str] | None:
         return None
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
-        created_at, bar, item_id = base64.b64decode(padded, altchars=b"-_", validate=True).decode().partition("|")
-        if not bar or not item_id or "\x00" in item_id or datetime.fromisoformat(created_at).tzinfo is None:
-            raise ValueError(cursor)
+        created_at, _bar, item_id = base64.b64decode(padded, altchars=b"-_", validate=True).decode().partition("|")
+        aware = datetime.fromisoformat(created_at).tzinfo is not None
     except (ValueError, binascii.Error):
+        aware, created_at, item_id = False, "", ""
+    if not aware or not item_id or "\x00" in item_id:
         message = "not a cursor of ours: use next_cursor of the page before, or leave it out for the first page"
-        raise InvalidInputError(message, code="bad_cursor", errors=[{"pointer": "", "message": f"cursor: {message}"}]) from None
+        raise InvalidInputError(message, code="bad_cursor", errors=[{"pointer": "", "message": f"cursor: {message}"}])
     return created_at, item_id

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from approvals_api.answer_check import check_content
 from approvals_api.principals import Principal
@@ -24,6 +23,7 @@ from turngate.domain.errors import (
 )
 from turngate.domain.requests import Outcome, RequestStatus, Verb
 from turngate.store import requests
+from turngate.store.database import Connection
 from turngate.store.requests import Decision, Request
 from turngate.store.tables import requests as requests_table
 
@@ -59,7 +59,7 @@ async def submit(
         request_id: the request.
         verb: what is decided.
         digest: of the call as it was shown (I6).
-        args: exact JSON text: edited arguments, an answer, or what the call returned when it ``happened``.
+        args: exact JSON text: edited arguments, an answer, or what the call returned when it ``happened`` (None: not known).
         message: to the model, at most 10,000 characters.
         outcome: for a request of kind ``outcome`` only.
         decision_id: 1 to 255 characters; None makes one.
@@ -78,8 +78,7 @@ async def submit(
         request_id=request_id,
         verb=verb,
         digest=digest,
-        # A tool that returns nothing has the result null: leaving it out says the same.
-        args="null" if outcome == "happened" and args is None else args,
+        args=args,
         message=message,
         outcome=outcome,
         by=principal.name,
@@ -96,7 +95,7 @@ async def submit(
         )
     if request.not_by is not None and request.not_by == principal.name:
         raise ForbiddenError("you started this run, and its rule lets somebody else decide", code="not_eligible")
-    check_content(request, verb, args=offer.args, message=message, outcome=outcome)
+    check_content(request, verb, args=args, message=message, outcome=outcome)
     if _has_content(offer):
         await _store_offer(services, offer)
     return await _send(services, request, offer)
@@ -154,7 +153,7 @@ async def _look_up(services: Services, offer: Decision, *, chosen: bool) -> tupl
     return request, DecisionAnswer(decision_id=offer.id, status=taken.status, recorded_only=False)
 
 
-async def _decided_by(conn: AsyncConnection, decision_id: str) -> Request | None:
+async def _decided_by(conn: Connection, decision_id: str) -> Request | None:
     """Return the request that this decision won, whichever it is."""
     query = select(requests_table.c.id).where(requests_table.c.decision_id == decision_id).limit(1)
     request_id = (await conn.execute(query)).scalar_one_or_none()
@@ -223,5 +222,9 @@ def _has_content(offer: Decision) -> bool:
 
 
 def _same(one: Decision, other: Decision) -> bool:
-    """Tell whether two decisions say the same thing; when they were made does not matter."""
-    return replace(one, created_at="") == replace(other, created_at="")
+    """Tell whether two decisions say the same thing.
+
+    When they were made does not matter. Nor does the stored digest, which becomes that of the edited call when an edit
+    wins; the digest that was sent is compared with the request's.
+    """
+    return replace(one, created_at="", digest="") == replace(other, created_at="", digest="")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from json.decoder import scanstring
 from typing import Any
 
 from turngate.domain.errors import InvalidInputError
@@ -27,7 +26,7 @@ def member_text(body: str, name: str) -> str | None:
         return None
     at = _skip_space(body, at + 1)
     while body[at : at + 1] == '"':
-        key, at = scanstring(body, at + 1)
+        key, at = _DECODER.raw_decode(body, at)
         start = _skip_space(body, _skip_space(body, at) + 1)  # over the colon
         _value, end = _DECODER.raw_decode(body, start)
         if key == name:

@@ -80,9 +80,10 @@ class Gateway:
         with _reported():
             try:
                 async with asyncio.timeout(self._update_wait.total_seconds()):
-                    return await handle.execute_update(
+                    result: DecideResult = await handle.execute_update(
                         contract.DECIDE, decision, id=decision.decision_id, result_type=DecideResult
                     )
+                    return result
             except WorkflowUpdateFailedError as failed:
                 raise _refused(failed.cause) from None
             except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from approvals_api.cursors import encode_cursor
 from approvals_api.read_models import (
     AgentView,
@@ -28,6 +26,7 @@ from turngate.domain.policy import Verdict
 from turngate.domain.requests import ALLOWED_VERBS, RequestStatus, RunStatus
 from turngate.store import agents, calls, executions, messages, requests, runs, steps
 from turngate.store.calls import Call
+from turngate.store.database import Connection
 from turngate.store.events import Event
 from turngate.store.executions import Execution
 from turngate.store.messages import StoredMessage
@@ -36,7 +35,7 @@ from turngate.store.runs import Run
 from turngate.store.steps import Step
 
 
-async def agent_list(conn: AsyncConnection) -> list[AgentView]:
+async def agent_list(conn: Connection) -> list[AgentView]:
     """Return the published agents by name."""
     return [
         AgentView(
@@ -52,7 +51,7 @@ async def agent_list(conn: AsyncConnection) -> list[AgentView]:
 
 
 async def run_page(
-    conn: AsyncConnection, *, limit: int, before: tuple[str, str] | None = None, status: RunStatus | None = None
+    conn: Connection, *, limit: int, before: tuple[str, str] | None = None, status: RunStatus | None = None
 ) -> Page[RunSummary]:
     """Return one page of runs, newest first."""
     found = await runs.page(conn, limit=limit + 1, before=before, status=status)
@@ -62,7 +61,7 @@ async def run_page(
 
 
 async def request_page(
-    conn: AsyncConnection,
+    conn: Connection,
     *,
     status: RequestStatus | None,
     limit: int,
@@ -76,7 +75,7 @@ async def request_page(
     return Page(items=[request_item(request) for request in shown], next_cursor=more)
 
 
-async def existing_run(conn: AsyncConnection, run_id: str) -> Run:
+async def existing_run(conn: Connection, run_id: str) -> Run:
     """Return a run; raises NotFoundError when there is none."""
     run = await runs.get(conn, run_id)
     if run is None:
@@ -84,7 +83,7 @@ async def existing_run(conn: AsyncConnection, run_id: str) -> Run:
     return run
 
 
-async def run_detail(conn: AsyncConnection, run_id: str) -> RunDetail:
+async def run_detail(conn: Connection, run_id: str) -> RunDetail:
     """Return a run with its steps and calls; raises NotFoundError."""
     run = await existing_run(conn, run_id)
     taken = await steps.of_run(conn, run_id)
@@ -103,7 +102,7 @@ async def run_detail(conn: AsyncConnection, run_id: str) -> RunDetail:
     return RunDetail(**run_summary(run).model_dump(), steps=views, final_text=final_text)
 
 
-async def request_detail(conn: AsyncConnection, request_id: str) -> RequestDetail:
+async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     """Return a request with its decision, call, run and conversation so far; raises NotFoundError."""
     request = await requests.get(conn, request_id)
     if request is None:
@@ -132,7 +131,7 @@ async def request_detail(conn: AsyncConnection, request_id: str) -> RequestDetai
     )
 
 
-async def conversation_messages(conn: AsyncConnection, conversation_id: str) -> list[MessageView]:
+async def conversation_messages(conn: Connection, conversation_id: str) -> list[MessageView]:
     """Return the conversation from its first message to its head; raises NotFoundError."""
     if not await messages.conversation_exists(conn, conversation_id):
         raise NotFoundError(f"there is no conversation {conversation_id!r}")

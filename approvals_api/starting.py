@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
-from dataclasses import dataclass
-from pathlib import Path
 
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from approvals_api.answer_check import require_storable
 from approvals_api.principals import Principal
+from approvals_api.run_order import Order, checked_order
 from approvals_api.services import Services
 from turngate.domain.contract import AgentTurnInput, RunLimits
-from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from turngate.domain.messages import user_message
 from turngate.store import agents, events, messages, runs
 from turngate.store.agents import PublishedAgent
+from turngate.store.database import Connection
 from turngate.store.runs import Run
 from turngate.store.tables import conversations
 
 logger = logging.getLogger(__name__)
 
-MAX_TEXT_CHARS = 100_000
-MAX_MODEL_CHARS = 200
-MAX_KEY_CHARS = 255
 SWEEP_PAGE = 200
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Order:
-    """What was asked for, checked as far as it can be without the store."""
-
-    text: str
-    conversation_id: str | None
-    workspace: str | None
-    model: str | None
-    key: str | None
-    fingerprint: str
 
 
 async def start(
@@ -74,13 +55,14 @@ async def start(
         UnavailableError: Temporal or the store is away; nothing was changed.
     """
     principal.require("runs:write")
-    order = _Order(
-        text=_checked_text(text),
+    order = await checked_order(
+        by=principal.name,
+        agent=agent,
+        text=text,
         conversation_id=conversation_id,
-        workspace=await _checked_workspace(workspace),
-        model=_checked_model(model),
-        key=_checked_key(idempotency_key),
-        fingerprint=framed_sha256(principal.name, agent, text, conversation_id or "", workspace or "", model or ""),
+        workspace=workspace,
+        model=model,
+        idempotency_key=idempotency_key,
     )
     async with services.database.read() as conn:
         published = await _published(conn, agent)
@@ -123,7 +105,7 @@ async def start_recorded(services: Services) -> int:
         before = (page[-1].created_at, page[-1].id)
 
 
-async def _record(conn: AsyncConnection, principal: Principal, agent: PublishedAgent, order: _Order) -> Run:
+async def _record(conn: Connection, principal: Principal, agent: PublishedAgent, order: Order) -> Run:
     """Write conversation, input message, run and its first event. Raises IntegrityError when another run was first."""
     conversation_id = order.conversation_id or f"conv_{secrets.token_hex(12)}"
     if order.conversation_id is None:
@@ -197,7 +179,7 @@ async def _take_back(services: Services, run: Run, *, made_conversation: bool) -
             await conn.execute(conversations.delete().where(conversations.c.id == run.conversation_id))
 
 
-async def _first_under_key(conn: AsyncConnection, order: _Order) -> Run | None:
+async def _first_under_key(conn: Connection, order: Order) -> Run | None:
     first = None if order.key is None else await runs.by_idempotency_key(conn, order.key)
     if first is not None and first.request_fingerprint != order.fingerprint:
         raise ConflictError(
@@ -207,7 +189,7 @@ async def _first_under_key(conn: AsyncConnection, order: _Order) -> Run | None:
     return first
 
 
-async def _first_or_conflict(services: Services, order: _Order) -> Run:
+async def _first_or_conflict(services: Services, order: Order) -> Run:
     async with services.database.read() as conn:
         first = await _first_under_key(conn, order)
         if first is not None:
@@ -220,12 +202,13 @@ async def _first_or_conflict(services: Services, order: _Order) -> Run:
     raise ConflictError("another run was started at the same moment: send this again")
 
 
-async def _published(conn: AsyncConnection, name: str) -> PublishedAgent:
+async def _published(conn: Connection, name: str) -> PublishedAgent:
     found = await agents.get(conn, name)
     if found is None:
         names = ", ".join(agent.name for agent in await agents.every(conn))
         known = f"the agents are: {names}" if names else "no worker has published any: start one (`turngate up APP`)"
-        raise _invalid("/agent", f"there is no agent {name!r}; {known}", code="unknown_agent")
+        message = f"there is no agent {name!r}; {known}"
+        raise InvalidInputError(message, code="unknown_agent", errors=[{"pointer": "/agent", "message": message}])
     return found
 
 
@@ -250,41 +233,3 @@ def _live(run: Run) -> ConflictError:
         code="run_live",
         run_id=run.id,
     )
-
-
-def _checked_text(text: str) -> str:
-    if not text.strip():
-        raise _invalid("/input", "say what the agent should do: the input is empty")
-    if len(text) > MAX_TEXT_CHARS:
-        raise _invalid("/input", f"at most {MAX_TEXT_CHARS:,} characters, not {len(text):,}")
-    require_storable(text, "/input")
-    return text
-
-
-async def _checked_workspace(workspace: str | None) -> str | None:
-    if workspace is None:
-        return None
-    require_storable(workspace, "/workspace")
-    path = Path(workspace)
-    if not path.is_absolute() or not await asyncio.to_thread(path.is_dir):
-        raise _invalid("/workspace", f"{workspace!r} is not the absolute path of a directory that exists here")
-    return workspace
-
-
-def _checked_model(model: str | None) -> str | None:
-    if model is None:
-        return None
-    provider, colon, name = model.partition(":")
-    if not (provider and colon and name) or len(model) > MAX_MODEL_CHARS or not model.isprintable():
-        raise _invalid("/model", "a model is written provider:name, such as openai:gpt-5; at most 200 characters")
-    return model
-
-
-def _checked_key(key: str | None) -> str | None:
-    if key is None or (0 < len(key) <= MAX_KEY_CHARS and key.isprintable()):
-        return key
-    raise _invalid("", f"Idempotency-Key: 1 to {MAX_KEY_CHARS} printable characters")
-
-
-def _invalid(pointer: str, message: str, *, code: str = "invalid_input") -> InvalidInputError:
-    return InvalidInputError(message, code=code, errors=[{"pointer": pointer, "message": message}])

@@ -1,4 +1,4 @@
-"""The operators' pages: server-rendered, working without JavaScript. ``routes.router`` and ``STATIC_DIR`` are mounted by the app."""
+"""The operators' pages: server-rendered, working without JavaScript. The app mounts ``routes.router`` and STATIC_DIR."""
 
 from pathlib import Path
 

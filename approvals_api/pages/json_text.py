@@ -79,7 +79,7 @@ def quote(text: str) -> str:
     return quoted
 
 
-def _joined(opening: str, members: list[str], closing: str, indent: int | None, level: int) -> str:  # noqa: PLR0917 - private
+def _joined(opening: str, members: list[str], closing: str, indent: int | None, level: int) -> str:
     if indent is None:
         return f"{opening}{', '.join(members)}{closing}"
     inner = "\n" + " " * indent * (level + 1)

@@ -98,7 +98,7 @@ def fields_of(schema: Schema, value: JsonTree | _Absent = ABSENT, *, prefix: str
         return (_field(f"{prefix}-0", None, resolved, value, required=True),)
     members: dict[str, JsonTree] = value if isinstance(value, dict) else {}
     required = resolved.get("required") or []
-    fields = []
+    fields: list[Field] = []
     for key, subschema in (properties or {}).items():
         of_key = resolve(subschema if isinstance(subschema, dict) else {}, schema)
         given: JsonTree | _Absent = members.get(key, ABSENT)
@@ -107,7 +107,9 @@ def fields_of(schema: Schema, value: JsonTree | _Absent = ABSENT, *, prefix: str
         fields.append(_field(f"{prefix}-{len(fields)}", key, of_key, given, required=key in required))
     for key, given in members.items():
         if key not in (properties or {}):
-            extra = _field(f"{prefix}-{len(fields)}", key, {"description": "Not in the tool's schema."}, given, required=False)
+            extra = _field(
+                f"{prefix}-{len(fields)}", key, {"description": "Not in the tool's schema."}, given, required=False
+            )
             fields.append(extra)
     return tuple(fields)
 
@@ -144,9 +146,7 @@ def _field(name: str, key: str | None, schema: dict[str, Any], value: JsonTree |
     state: State = "value"
     if value is ABSENT and not required:
         state = "absent"
-    elif value is None and nullable:
-        state = "null"
-    elif value is ABSENT and nullable:
+    elif nullable and (value is None or value is ABSENT):
         state = "null"
     note = ""
     if kind == "json" and isinstance(value, str):
@@ -156,7 +156,9 @@ def _field(name: str, key: str | None, schema: dict[str, Any], value: JsonTree |
         key=key,
         kind=kind,
         item=item,
-        text=_choice_text(inner, value, required=required) if kind == "choice" else _text_for(kind, value, nullable=nullable),
+        text=_choice_text(inner, value, required=required)
+        if kind == "choice"
+        else _text_for(kind, value, nullable=nullable),
         state="value" if kind == "choice" else state,
         states=tuple(states),
         required=required,
@@ -217,7 +219,10 @@ def _is_long(schema: dict[str, Any], value: JsonTree | _Absent) -> bool:
 
 def _item_type(schema: dict[str, Any]) -> Scalar | None:
     items = schema.get("items")
-    if not isinstance(items, dict) or {"enum", "const", "anyOf", "oneOf", "allOf", "$ref", "prefixItems"} & items.keys():
+    if (
+        not isinstance(items, dict)
+        or {"enum", "const", "anyOf", "oneOf", "allOf", "$ref", "prefixItems"} & items.keys()
+    ):
         return None
     kind = items.get("type")
     return kind if kind in {"string", "integer", "number", "boolean"} else None

@@ -48,6 +48,11 @@ def visible_line(value: object) -> Markup:
     return Markup("<bdi>{}</bdi>").format(pieces)
 
 
+def marked_text(value: object) -> str:
+    """Return plain text with the markers of :func:`visible_line`, for places that hold no elements (titles, options)."""
+    return "".join(f"⟨U+{ord(char):04X}⟩" if hidden or char in "\n\t" else char for char, hidden in _marked(str(value)))
+
+
 def escape_hidden(json_text: str) -> str:
     r"""Return JSON text whose hidden characters are ``\uXXXX`` escapes: the same value, safe to put in an edit field.
 

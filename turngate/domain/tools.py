@@ -231,7 +231,13 @@ def tool(
     def declare(handler: Handler) -> Tool:
         if not inspect.iscoroutinefunction(handler):
             raise ConfigurationError(f"tool {handler!r} must be an async function (`async def`)")
-        hints = get_type_hints(handler)
+        try:
+            hints = get_type_hints(handler)
+        except NameError as error:
+            raise ConfigurationError(
+                f"tool {handler.__name__!r}: its annotations name {error.name!r}, which is not defined in its module; "
+                "define or import it at module level (not under TYPE_CHECKING, not inside a function)"
+            ) from None
         params_name = ctx_name = None
         params: type[BaseModel] | None = None
         services: list[tuple[str, type]] = []

@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 
 CONTEXT_LINES = 3
 MAX_COMPARISONS = 1_000_000
-"""Lines × lines beyond which the changed middle is shown as one block: difflib takes worse than that squared."""
+"""Lines times lines beyond which the changed middle is shown as one block: difflib takes worse than that squared."""
 
 _Opcode = tuple[str, int, int, int, int]
 
@@ -46,8 +46,12 @@ def _label(name: str) -> str:
 class _Trimmed(SequenceMatcher[str]):
     """Compares only what lies between the common beginning and the common end."""
 
+    def __init__(self, old: list[str], new: list[str]) -> None:
+        super().__init__(None, old, new)
+        self._old, self._new = old, new
+
     def get_opcodes(self) -> list[_Opcode]:  # type: ignore[override]  # typeshed's Literal tags
-        old, new = list(self.a), list(self.b)
+        old, new = self._old, self._new
         shorter = min(len(old), len(new))
         start = next((i for i in range(shorter) if old[i] != new[i]), shorter)
         left = shorter - start
@@ -64,7 +68,7 @@ class _Trimmed(SequenceMatcher[str]):
 
 
 def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
-    for group in _Trimmed(None, old, new).get_grouped_opcodes(CONTEXT_LINES):
+    for group in _Trimmed(old, new).get_grouped_opcodes(CONTEXT_LINES):
         first, last = group[0], group[-1]
         yield f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@\n"
         for tag, old_start, old_end, new_start, new_end in group:

@@ -13,8 +13,25 @@ from pydantic import BaseModel, Field
 
 from turngate import Preview, ToolContext, ToolFailure, tool
 from turngate.toolkits.diffs import split_lines, unified_diff
-from turngate.toolkits.edits import AmbiguousEdit, EditFileParams, FileText, Params, TextNotFound, WorkspacePath, apply_edit
-from turngate.toolkits.text_files import MAX_TEXT_BYTES, NotText, TooLarge, Written, change_text, encode_text, read_text, write_text
+from turngate.toolkits.edits import (
+    AmbiguousEdit,
+    EditFileParams,
+    FileText,
+    Params,
+    TextNotFound,
+    WorkspacePath,
+    apply_edit,
+)
+from turngate.toolkits.text_files import (
+    MAX_TEXT_BYTES,
+    NotText,
+    TooLarge,
+    Written,
+    change_text,
+    encode_text,
+    read_text,
+    write_text,
+)
 from turngate.toolkits.workspace import FileUnavailable, OutsideWorkspace, Place, os_errors_as_failures, printable
 
 MAX_READ_CHARS = 200_000
@@ -103,7 +120,7 @@ def _list_entries(place: Place) -> tuple[list[str], list[Entry]]:
     descriptor = place.open_any()
     try:
         with os_errors_as_failures(place.given):
-            names = os.listdir(descriptor)
+            names = os.listdir(descriptor)  # noqa: PTH208 - a descriptor, not a path
             first = heapq.nsmallest(MAX_ENTRIES, names)
             return names, [entry for name in first if (entry := _entry(descriptor, name))]
     finally:
@@ -151,8 +168,12 @@ def _preview_write(params: WriteFileParams, workspace: Path | None) -> Preview:
                 raise
             before = None
         except (NotText, TooLarge):
-            told = f"{place.shown} is no text file of at most {MAX_TEXT_BYTES} bytes; its whole content would be replaced"
-            return Preview(kind="text", text=f"{told} by these {len(encoded)} bytes:\n\n{params.text[:MAX_PREVIEW_CHARS]}")
+            told = (
+                f"{place.shown} is no text file of at most {MAX_TEXT_BYTES} bytes; its whole content would be replaced"
+            )
+            return Preview(
+                kind="text", text=f"{told} by these {len(encoded)} bytes:\n\n{params.text[:MAX_PREVIEW_CHARS]}"
+            )
     except ToolFailure as failure:
         return _would_fail("write", failure)
     return _diff_preview(place, before, params.text)

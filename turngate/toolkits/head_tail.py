@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class HeadTail:
-    """Takes any amount of bytes, holds at most three times ``half`` of them, and never forgets how many there were."""
+    """Takes any amount of bytes, holds at most four times ``half`` of them, and never forgets how many there were."""
 
     def __init__(self, half: int) -> None:
         """``half``: bytes kept of the beginning, and as many of the end."""

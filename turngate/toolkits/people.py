@@ -12,7 +12,9 @@ class AskPersonParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    question: str = Field(min_length=1, max_length=4_000, description="One clear question, with what is needed to answer.")
+    question: str = Field(
+        min_length=1, max_length=4_000, description="One clear question, with what is needed to answer."
+    )
     choices: list[str] = Field(default=[], max_length=20, description="Suggested answers; leave empty for free text.")
 
 

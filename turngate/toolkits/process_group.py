@@ -27,7 +27,7 @@ _CHUNK = 65_536
 
 
 class ProcessGroup:
-    """One running group. Use: construct, ``await exited()``, then always ``await end()``; all on one event loop."""
+    """One running group. Use: construct, ``exits_within``, then always ``end``; all on one event loop."""
 
     def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], output: HeadTail) -> None:
         """Start ``argv`` as the leader of a new session, without stdin, stdout and stderr merged into ``output``.
@@ -62,9 +62,10 @@ class ProcessGroup:
         """The leader's process id, which is also the number of its group and session."""
         return self._process.pid
 
-    async def exited(self) -> None:
-        """Wait until the leader has ended. May be cancelled and called again."""
-        await asyncio.shield(self._exit)
+    async def exits_within(self, seconds: float) -> bool:
+        """Wait for the leader to end; False when it still runs. May be cancelled and called again."""
+        done, _ = await asyncio.wait([self._exit], timeout=seconds)
+        return bool(done)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the whole group; a group that is gone is no error. Not after :meth:`end`."""
@@ -73,14 +74,14 @@ class ProcessGroup:
             os.killpg(self.pid, number)
 
     async def end(self) -> int:
-        """Kill what is left of the group, take the last output, reap the leader.
+        """Kill what is left of the group, take the last output, reap the leader. Call it exactly once.
 
         Returns the exit code as a shell gives it: 128 + n for a leader that signal n ended. The group is killed before
         the first await, so a cancellation can delay nothing but the cleaning up.
         """
         self.send(signal.SIGKILL)
         try:
-            await self.exited()
+            await asyncio.wait([self._exit])
             await self.drained()
         finally:
             self._loop.remove_reader(self._reader)
@@ -107,12 +108,10 @@ class ProcessGroup:
         self._closed.set()
 
     async def _wait_for_leader(self) -> None:
-        if sys.platform != "linux":
-            # No way to wait without reaping; a thread is held for as long as the command runs.
+        descriptor = _pidfd(self.pid)
+        if descriptor is None:  # A thread waits, and reaps, for as long as the command runs.
             await asyncio.to_thread(self._process.wait)
             return
-        # A pidfd becomes readable when the process ends, and reading it that way does not reap (pidfd_open(2)).
-        descriptor = os.pidfd_open(self.pid)
         ended = asyncio.Event()
         self._loop.add_reader(descriptor, ended.set)
         try:
@@ -120,3 +119,11 @@ class ProcessGroup:
         finally:
             self._loop.remove_reader(descriptor)
             os.close(descriptor)
+
+
+def _pidfd(pid: int) -> int | None:
+    """Return a descriptor that becomes readable when the process ends, without reaping it (pidfd_open(2)), or None."""
+    if sys.platform == "linux":
+        with suppress(OSError):  # Kernels before 5.3, and sandboxes that forbid it.
+            return os.pidfd_open(pid)
+    return None

@@ -24,8 +24,6 @@ from turngate.toolkits.process_group import ProcessGroup
 
 MAX_OUTPUT_BYTES = 64 * 1024
 MAX_TIMEOUT_SECONDS = 3600
-TERM_GRACE_SECONDS = 0.2
-"""How long a command that ran out of time may tidy up between SIGTERM and SIGKILL."""
 
 _KEPT_VARIABLES = re.compile(r"PATH|HOME|LANG|LC_[A-Z]+|TERM|TMPDIR|USER")
 _SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
@@ -55,8 +53,12 @@ def _without_nul(command: str) -> str:
 class BashParams(Params):
     """The command, exactly as bash gets it."""
 
-    command: Annotated[str, AfterValidator(_without_nul)] = Field(min_length=1, description="Given to `bash -c` as it is.")
-    timeout_seconds: int = Field(default=120, ge=1, le=MAX_TIMEOUT_SECONDS, description="The command is killed after it.")
+    command: Annotated[str, AfterValidator(_without_nul)] = Field(
+        min_length=1, description="Given to `bash -c` as it is."
+    )
+    timeout_seconds: int = Field(
+        default=120, ge=1, le=MAX_TIMEOUT_SECONDS, description="The command is killed after it."
+    )
 
 
 class CommandResult(BaseModel):
@@ -106,10 +108,11 @@ async def bash(params: BashParams, ctx: ToolContext) -> CommandResult:
     except OSError as error:
         raise CommandNotStarted(reason=f"bash could not be started: {error}") from error
     try:
-        timed_out = not await _ends_within(group, params.timeout_seconds)
-        exit_code = await group.end()
+        try:
+            timed_out = not await _ends_within(group, params.timeout_seconds)
+        finally:
+            exit_code = await group.end()
     except asyncio.CancelledError:
-        await group.end()
         ctx.partial(output.text())
         raise
     if timed_out:
@@ -126,13 +129,9 @@ async def bash(params: BashParams, ctx: ToolContext) -> CommandResult:
 
 
 async def _ends_within(group: ProcessGroup, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await group.exited()
-    except TimeoutError:
+    in_time = await group.exits_within(seconds)
+    if not in_time:
         group.send(signal.SIGTERM)
-        await asyncio.wait([asyncio.ensure_future(group.exited())], timeout=TERM_GRACE_SECONDS)
-        return False
-    # Children in the background may still be about to write their last lines; end() kills them after this.
+    # A fifth of a second for last words: of a command that was told to stop, or of its children in the background.
     await group.drained()
-    return True
+    return in_time

@@ -30,7 +30,10 @@ def test_text_that_is_not_json_is_shown_as_it_is():
 def test_one_line_is_short():
     """The inbox's summary is one clipped line of names and values."""
     assert arguments.one_line('{"path": "notes.txt", "lines": 3}') == "path=notes.txt, lines=3"
-    assert len(arguments.one_line('{"text": "%s", "more": "%s"}' % ("x" * 500, "y" * 500))) <= arguments.ONE_LINE_CHARS
+    assert (
+        len(arguments.one_line('{{"text": "{}", "more": "{}"}}'.format("x" * 500, "y" * 500)))
+        <= arguments.ONE_LINE_CHARS
+    )
 
 
 def test_lone_surrogates_are_escaped():

@@ -24,7 +24,16 @@ def test_lines_are_read_by_the_hunk_counts():
     """A removed line that looks like a file header is a removed line, because the hunk's counts say so."""
     view = read_diff(DIFF)
     kinds = [line.kind for line in view.lines]
-    assert kinds == ["file", "file", "hunk", "context", "removed", "added", "context", "note", "hunk"] + [
+    assert kinds == [
+        "file",
+        "file",
+        "hunk",
+        "context",
+        "removed",
+        "added",
+        "context",
+        "note",
+        "hunk",
         "removed",
         "added",
         "added",

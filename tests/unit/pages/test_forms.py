@@ -56,7 +56,7 @@ def _property(draw):
     kind = draw(st.sampled_from(["string", "integer", "number", "boolean", "enum", "array", "any"]))
     if kind == "enum":
         options = draw(st.lists(st.one_of(_TEXT, st.integers(), st.booleans()), min_size=1, max_size=4))
-        schema, value = {"enum": options}, st.sampled_from(options).map(lambda option: json.dumps(option))
+        schema, value = {"enum": options}, st.sampled_from(options).map(json.dumps)
     elif kind == "array":
         item = draw(st.sampled_from(sorted(_RAW)))
         schema = {"type": "array", "items": {"type": item}}
@@ -137,7 +137,9 @@ def test_a_pydantic_model_gives_the_controls_one_expects():
 def test_only_the_edited_value_changes():
     """An edit changes what was edited; every other argument keeps its bytes and its place."""
     fields = _refund_fields()
-    sent = as_sent(fields.values(), {fields["cents"].name: "42", fields["rate"].name: "2.50", fields["rate"].state_name: "value"})
+    sent = as_sent(
+        fields.values(), {fields["cents"].name: "42", fields["rate"].name: "2.50", fields["rate"].state_name: "value"}
+    )
     reading = forms.read(list(fields.values()), sent, original=RAW)
     assert reading.args == '{"order": "A-7", "cents": 42, "note": "two\\nlines", "x": {"kept": 1}, "rate": 2.50}'
 
@@ -176,7 +178,11 @@ def test_an_answer_form_starts_from_the_defaults():
     """Without a value the form shows the schema's defaults, and a required choice asks to be made."""
     schema = {
         "type": "object",
-        "properties": {"answer": {"type": "string"}, "sure": {"type": "boolean"}, "times": {"type": "integer", "default": 3}},
+        "properties": {
+            "answer": {"type": "string"},
+            "sure": {"type": "boolean"},
+            "times": {"type": "integer", "default": 3},
+        },
         "required": ["answer", "sure"],
     }
     answer, sure, times = fields_of(schema)

@@ -1,0 +1,71 @@
+"""The JSON API as an app of its own; :mod:`approvals_api.app` adds the pages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from fastapi import FastAPI
+
+from approvals_api import health, v1
+from approvals_api.feed import EventFeed
+from approvals_api.gateway import Gateway
+from approvals_api.guards import Guards
+from approvals_api.problems import RenderPage, install_problems
+from approvals_api.services import Services
+from approvals_api.settings import ApiSettings
+from approvals_api.starting import start_recorded
+from turngate.domain.errors import UnavailableError
+from turngate.store.database import Database
+
+logger = logging.getLogger(__name__)
+
+SWEEP_RETRY_SECONDS = 5.0
+
+
+def create_api_app(
+    *, database: Database, gateway: Gateway, settings: ApiSettings, render_page: RenderPage | None = None
+) -> FastAPI:
+    """Return the app with /api/v1, /livez and /readyz. The caller opens and closes database and Temporal client.
+
+    ``render_page``: how pages show errors; None when there are no pages.
+    """
+    feed = EventFeed(database)
+    services = Services(database=database, gateway=gateway, feed=feed, settings=settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        sweep = asyncio.create_task(_finish_starting(services), name="start-recorded-runs")
+        try:
+            yield
+        finally:
+            sweep.cancel()
+            await asyncio.gather(sweep, return_exceptions=True)
+            await feed.close()
+
+    # FastAPI's own documentation pages load scripts from a CDN, which our policy forbids.
+    app = FastAPI(
+        title="Turngate", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url="/api/v1/openapi.json"
+    )
+    app.state.services = services
+    app.include_router(v1.router)
+    app.include_router(health.router)
+    install_problems(app, render_page)
+    app.add_middleware(Guards, settings=settings)
+    return app
+
+
+async def _finish_starting(services: Services) -> None:
+    """Start the workflows of runs that a crash left recorded only; tried until Temporal and the store answer."""
+    while True:
+        try:
+            tried = await start_recorded(services)
+        except UnavailableError as error:
+            logger.warning("runs that were recorded but perhaps not started are looked at later: %s", error)
+            await asyncio.sleep(SWEEP_RETRY_SECONDS)
+        else:
+            if tried:
+                logger.info("made sure that %d run(s) without a step are started", tried)
+            return

@@ -1,0 +1,190 @@
+"""The decision forms of a request page: which fields they have, and what was decided when one comes back.
+
+Pure. Every control of the page has a name of its own (``reject-message``, ``edit-3``), so that an error finds its
+control and what was typed elsewhere on the page can be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from approvals_api.pages import forms, json_text
+from approvals_api.pages.schema_fields import ABSENT, Field, fields_of
+from approvals_api.pages.visible import escape_hidden
+from approvals_api.read_models import RequestDetail
+from turngate.domain.requests import Outcome, Verb
+
+Action = Literal[
+    "approve",
+    "edit",
+    "edit-json",
+    "reject",
+    "respond",
+    "answer",
+    "answer-json",
+    "happened",
+    "happened-json",
+    "rerun",
+    "tell",
+]
+ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
+_UNCHANGED: Final = "Nothing was changed. Change something, or approve the call as it is."
+_BOTH: Final = "You picked an answer and typed another: clear the text, or pick “my own words”."
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionForms:
+    """What the page needs to draw its forms. ``choices``: answers that a question suggests.
+
+    ``edit``, ``answer`` and ``result``: the fields of those forms, empty where the request has no such form. ``raw``:
+    the arguments as the text of the raw editor, hidden characters escaped.
+    """
+
+    edit: Sequence[Field] = ()
+    answer: Sequence[Field] = ()
+    result: Sequence[Field] = ()
+    choices: Sequence[str] = ()
+    raw: str = ""
+    high_risk: bool = False
+    tool_name: str = ""
+
+    @property
+    def every(self) -> list[Field]:
+        """All fields of all forms."""
+        return [*self.edit, *self.answer, *self.result]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submitted:
+    """A decision as the page sent it. ``errors``: control name → what is wrong; then nothing may be decided."""
+
+    action: Action
+    verb: Verb
+    args: str | None
+    message: str
+    outcome: Outcome | None
+    errors: Mapping[str, str]
+
+
+def forms_of(request: RequestDetail) -> DecisionForms:
+    """Return the forms that fit the request; none when it has ended."""
+    high = request.risk == "high"
+    if request.status != "pending":
+        return DecisionForms()
+    parsed = json_text.parse(request.input)
+    tree = None if parsed is None else parsed.tree
+    if request.kind == "question":
+        given = tree.get("choices") if isinstance(tree, dict) else None
+        choices = [choice for choice in given if isinstance(choice, str)] if isinstance(given, list) else []
+        return DecisionForms(answer=fields_of(request.manifest.success, ABSENT, prefix="answer"), choices=choices)
+    if request.kind == "outcome":
+        result = fields_of(request.manifest.success, ABSENT, prefix="happened")
+        return DecisionForms(result=result, high_risk=high, tool_name=request.tool_name)
+    # A form can only be filled from an object whose every name stands once; anything else is edited as raw JSON.
+    whole = isinstance(tree, dict) and parsed is not None and not parsed.doubled
+    edit = fields_of(request.manifest.parameters, tree, prefix="edit") if whole else ()
+    return DecisionForms(edit=edit, raw=escape_hidden(request.input), high_risk=high, tool_name=request.tool_name)
+
+
+def suggested_field(drawn: DecisionForms) -> Field | None:
+    """Return the one text field that a question's suggested answers fill; None when there is no such field."""
+    if len(drawn.answer) == 1 and drawn.answer[0].kind in {"line", "text"}:
+        return drawn.answer[0]
+    return None
+
+
+def read_decision(request: RequestDetail, drawn: DecisionForms, typed: Mapping[str, str]) -> Submitted | None:
+    """Return the decision that was sent; None when the form names no action of ours."""
+    action = _action(typed.get("action", ""))
+    if action is None:
+        return None
+    verb, args, message, outcome, errors = _read(action, request, drawn, typed)
+    if _lets_it_run(action) and drawn.high_risk:
+        control = f"{action}-confirm"
+        if typed.get(control, "").strip() != request.tool_name:
+            errors = {**errors, control: "This call is of high risk: type the tool's name exactly as it stands here."}
+    return Submitted(action=action, verb=verb, args=args, message=message, outcome=outcome, errors=errors)
+
+
+_Read = tuple[Verb, str | None, str, Outcome | None, Mapping[str, str]]
+"""Verb, args, message, outcome, and errors by control name."""
+
+
+def _read(action: Action, request: RequestDetail, drawn: DecisionForms, typed: Mapping[str, str]) -> _Read:
+    match action:
+        case "approve":
+            return "approve", None, "", None, {}
+        case "reject" | "respond":
+            return _words(action, typed)
+        case "edit" | "edit-json":
+            return _edit(action, request, drawn, typed)
+        case "rerun":
+            return "respond", None, "", "did_not_happen", {}
+        case "tell":
+            return "respond", None, "", "tell_model", {}
+        case _:
+            return _answer(action, drawn, typed)
+
+
+def _words(action: Literal["reject", "respond"], typed: Mapping[str, str]) -> _Read:
+    control = f"{action}-message"
+    message = typed.get(control, "").replace("\r\n", "\n").strip()
+    missing = action == "respond" and not message
+    return (
+        action,
+        None,
+        message,
+        None,
+        {control: "Say what the agent should read in place of a result."} if missing else {},
+    )
+
+
+def _edit(
+    action: Literal["edit", "edit-json"], request: RequestDetail, drawn: DecisionForms, typed: Mapping[str, str]
+) -> _Read:
+    if action == "edit":
+        reading = forms.read(drawn.edit, typed, original=request.input)
+        args, errors = reading.args, reading.errors
+        unchanged = args == request.input
+    else:
+        args, errors = typed.get(action, "").replace("\r\n", "\n"), {}
+        unchanged = args == drawn.raw
+    return "edit", args, "", None, {action: _UNCHANGED} if unchanged and not errors else errors
+
+
+def _answer(
+    action: Literal["answer", "answer-json", "happened", "happened-json"],
+    drawn: DecisionForms,
+    typed: Mapping[str, str],
+) -> _Read:
+    """Read the answer to a question, or the result of a call that happened."""
+    outcome: Outcome | None = "happened" if action in {"happened", "happened-json"} else None
+    if action in {"answer-json", "happened-json"}:
+        text = typed.get(action, "").strip()
+        return "respond", text, "", outcome, {} if text else {action: "Type a JSON value."}
+    reading = _suggested(drawn, typed) if action == "answer" else None
+    reading = reading or forms.read(drawn.answer if action == "answer" else drawn.result, typed)
+    return "respond", reading.args, "", outcome, reading.errors
+
+
+def _suggested(drawn: DecisionForms, typed: Mapping[str, str]) -> forms.Reading | None:
+    """Return the suggested answer that was picked; None when none was, and the fields speak."""
+    field, picked = suggested_field(drawn), typed.get("answer-choice", "")
+    if field is None or not drawn.choices or picked in {"", "own"}:
+        return None
+    if picked not in {str(index) for index in range(len(drawn.choices))}:
+        return forms.Reading(args=None, errors={"answer-choice": "Choose one of the answers."})
+    if typed.get(field.name, "").strip():
+        return forms.Reading(args=None, errors={field.name: _BOTH})
+    answer = drawn.choices[int(picked)]
+    return forms.Reading(args=json_text.dump(answer if field.key is None else {field.key: answer}))
+
+
+def _action(text: str) -> Action | None:
+    return next((action for action in ACTIONS if action == text), None)
+
+
+def _lets_it_run(action: Action) -> bool:
+    return action in {"approve", "edit", "edit-json", "rerun"}

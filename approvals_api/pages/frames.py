@@ -1,0 +1,36 @@
+"""What surrounds every page of a logged-in person: name, form token, the inbox's count, the newest event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from fastapi import Request
+
+from approvals_api.pages.templating import Frame
+from approvals_api.principals import Principal, form_token, session_secret
+from turngate.store import events, requests
+from turngate.store.database import Connection
+
+MAX_FIELDS: Final = 2_000
+
+
+async def frame_of(conn: Connection, request: Request, principal: Principal) -> Frame:
+    """Return the frame. Call it first on the connection: what the page reads after it is not older than ``last_seq``.
+
+    So a browser that follows the events from there misses nothing between the page and the stream.
+    """
+    last_seq = await events.last_seq(conn)
+    secret = session_secret(request)
+    return Frame(
+        operator=principal.name,
+        form_token="" if secret is None else form_token(secret),
+        pending=await requests.count(conn, status="pending"),
+        last_seq=last_seq,
+    )
+
+
+async def typed_of(request: Request) -> Mapping[str, str]:
+    """Return what a form sent: control name → text; files and repeats of a name are left out."""
+    form = await request.form(max_fields=MAX_FIELDS)
+    return {name: text for name, text in form.items() if isinstance(text, str)}

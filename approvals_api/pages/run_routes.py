@@ -1,0 +1,187 @@
+"""The runs: a list, one run's timeline, starting one, talking on, stopping."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from approvals_api import run_views, starting
+from approvals_api.cursors import decode_cursor
+from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
+from approvals_api.interrupting import interrupt
+from approvals_api.pages.frames import frame_of, typed_of
+from approvals_api.pages.templating import render
+from approvals_api.principals import Principal, check_form_token
+from approvals_api.problems import status_of
+from approvals_api.read_models import RunDetail, RunSummary
+from approvals_api.services import Services
+from turngate.domain.digest import framed_sha256
+from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
+from turngate.domain.requests import RunStatus
+
+router = APIRouter(include_in_schema=False)
+
+PAGE_SIZE: Final = 50
+Tab = Literal["all", "running", "completed", "failed", "interrupted"]
+TABS: Final[tuple[Tab, ...]] = ("all", "running", "completed", "failed", "interrupted")
+MAX_CURSOR_CHARS: Final = 500
+
+
+@router.get("/runs")
+async def run_list(
+    request: Request,
+    services: ServicesDep,
+    principal: RunReaderDep,
+    status: Tab = "all",
+    cursor: Annotated[str | None, Query(max_length=MAX_CURSOR_CHARS)] = None,
+) -> HTMLResponse:
+    """Show runs, newest first."""
+    before = decode_cursor(cursor)
+    wanted: RunStatus | None = None if status == "all" else status
+    async with services.database.read() as conn:
+        frame = await frame_of(conn, request, principal)
+        page = await run_views.run_page(conn, limit=PAGE_SIZE, before=before, status=wanted)
+    return render(
+        "runs.html", frame=frame, every=TABS, tab=status, page=page, cursor=cursor, state=_list_state(page.items)
+    )
+
+
+@router.get("/runs/new")
+async def new_run(request: Request, services: ServicesDep, principal: StarterDep) -> HTMLResponse:
+    """Show the form that starts a run."""
+    return await _show_new(request, services, principal, {}, None)
+
+
+@router.post("/runs/new")
+async def start_run(request: Request, services: ServicesDep, principal: StarterDep) -> Response:
+    """Start a run by form."""
+    typed = await typed_of(request)
+    try:
+        check_form_token(request, typed.get("csrf_token"))
+        run = await starting.start(
+            services,
+            principal,
+            agent=typed.get("agent", ""),
+            text=typed.get("input", "").replace("\r\n", "\n"),
+            workspace=typed.get("workspace", "").strip() or None,
+            idempotency_key=typed.get("key") or None,
+        )
+    except TurngateError as error:
+        return await _show_new(request, services, principal, typed, error)
+    return RedirectResponse(f"/runs/{run.id}", HTTPStatus.SEE_OTHER)
+
+
+@router.get("/runs/{run_id}")
+async def run_page(request: Request, services: ServicesDep, principal: RunReaderDep, run_id: str) -> HTMLResponse:
+    """Show a run: its answer on top, then every step with its calls."""
+    return await _show_run(request, services, principal, run_id, {}, None)
+
+
+@router.post("/runs/{run_id}")
+async def act_on_run(request: Request, services: ServicesDep, principal: StarterDep, run_id: str) -> Response:
+    """Interrupt a run, or go on with its conversation in a new one."""
+    typed = await typed_of(request)
+    try:
+        check_form_token(request, typed.get("csrf_token"))
+        match typed.get("action"):
+            case "interrupt":
+                await interrupt(services, principal, run_id, reason=typed.get("reason", "").strip())
+                target = run_id
+            case "message":
+                target = await _talk_on(services, principal, run_id, typed)
+            case _:
+                raise InvalidInputError("this form says nothing to do: use the buttons on this page")
+    except NotFoundError:
+        raise
+    except TurngateError as error:
+        return await _show_run(request, services, principal, run_id, typed, error)
+    return RedirectResponse(f"/runs/{target}", HTTPStatus.SEE_OTHER)
+
+
+async def _talk_on(services: Services, principal: Principal, run_id: str, typed: Mapping[str, str]) -> str:
+    """Start the next run of the conversation, like the one before; returns its id."""
+    async with services.database.read() as conn:
+        before = await run_views.existing_run(conn, run_id)
+    run = await starting.start(
+        services,
+        principal,
+        agent=before.agent,
+        text=typed.get("input", "").replace("\r\n", "\n"),
+        conversation_id=before.conversation_id,
+        workspace=before.workspace,
+        idempotency_key=typed.get("key") or None,
+    )
+    return run.id
+
+
+async def _show_new(
+    request: Request, services: Services, principal: Principal, typed: Mapping[str, str], error: TurngateError | None
+) -> HTMLResponse:
+    async with services.database.read() as conn:
+        frame = await frame_of(conn, request, principal)
+        agents = await run_views.agent_list(conn)
+    return render(
+        "new_run.html",
+        frame=frame,
+        status=HTTPStatus.OK if error is None else status_of(error),
+        agents=agents,
+        typed=typed,
+        error=error,
+        errors=_by_control(error),
+        key=_key(typed, error),
+    )
+
+
+async def _show_run(
+    request: Request,
+    services: Services,
+    principal: Principal,
+    run_id: str,
+    typed: Mapping[str, str],
+    error: TurngateError | None,
+) -> HTMLResponse:
+    async with services.database.read() as conn:
+        frame = await frame_of(conn, request, principal)
+        run = await run_views.run_detail(conn, run_id)
+    return render(
+        "run.html",
+        frame=frame,
+        status=HTTPStatus.OK if error is None else status_of(error),
+        run=run,
+        typed=typed,
+        error=error,
+        errors=_by_control(error),
+        key=_key(typed, error),
+        state=_run_state(run),
+    )
+
+
+def _by_control(error: TurngateError | None) -> dict[str, str]:
+    """Return complaints by the control they are about: the pointers are the controls' names."""
+    problems = error.details.get("errors", []) if isinstance(error, InvalidInputError) else []
+    return {problem["pointer"].removeprefix("/"): problem["message"] for problem in problems}
+
+
+def _key(typed: Mapping[str, str], error: TurngateError | None) -> str:
+    """Return the key that makes pressing a button twice start one run; a new one after it was used for something else."""
+    used = error is not None and error.error_code == "idempotency_key_reused"
+    return typed["key"] if typed.get("key") and not used else f"web_{secrets.token_hex(12)}"
+
+
+def _run_state(run: RunDetail) -> str:
+    """Return a text that differs whenever the page would."""
+    calls = [
+        f"{call.tool_call_id} {call.execution} {call.attempts} {call.settled_at} {[each.status for each in call.requests]}"
+        for step in run.steps
+        for call in step.calls
+    ]
+    return framed_sha256(run.status, str(len(run.steps)), *calls)[:16]
+
+
+def _list_state(items: list[RunSummary]) -> str:
+    return framed_sha256(*(f"{item.id} {item.status} {item.step}" for item in items))[:16]

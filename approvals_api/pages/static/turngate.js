@@ -1,0 +1,314 @@
+/*
+ * Turngate's only script. Live updates, keys and small comforts; every page works without it.
+ *
+ * Three rules it must never break: nothing a person typed is thrown away, a button never changes under a finger
+ * (it is inert for half a second after a swap), and no key approves a call that is not on the screen.
+ */
+
+const KEYS_OFF = "turngate.keys-off";
+const INERT_MS = 500;
+const ARMED_MS = 6000;
+const REFRESH_EVERY_MS = 1000;
+const HIDDEN_POLL_MS = 30_000;
+const EVENT_TYPES = [
+  "run.started", "step.responded", "request.opened", "call.closed", "execution.started", "execution.finished",
+  "execution.unknown", "request.decided", "request.expired", "decision.refused", "model.retrying", "run.ended",
+];
+const RELOADS_LISTS = new Set(["run.started", "step.responded", "request.opened", "request.decided", "request.expired", "run.ended"]);
+
+const $ = (selector, root = document) => root.querySelector(selector);
+const main = () => $("#main");
+const say = (text) => { $("[data-say]").textContent = text; };
+
+/* Relative times */
+
+function span(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  for (const [size, unit] of [[86_400, "d"], [3_600, "h"], [60, "min"]]) {
+    if (whole >= size) return `${Math.floor(whole / size)} ${unit}`;
+  }
+  return `${whole} s`;
+}
+
+function tellTimes() {
+  for (const time of document.querySelectorAll("time[data-ago], time[data-until]")) {
+    const seconds = (Date.parse(time.dateTime) - Date.now()) / 1000;
+    if ("ago" in time.dataset) time.textContent = `${span(-seconds)} ago`;
+    else time.textContent = seconds > 0 ? `in ${span(seconds)}` : "now";
+  }
+}
+
+/* What the person has typed */
+
+function isChanged(control) {
+  if (control.type === "hidden") return false;
+  if (control.type === "checkbox" || control.type === "radio") return control.checked !== control.defaultChecked;
+  if (control instanceof HTMLSelectElement) {
+    const given = [...control.options].findIndex((option) => option.defaultSelected);
+    return control.selectedIndex !== Math.max(0, given);
+  }
+  return "defaultValue" in control && control.value !== control.defaultValue;
+}
+
+function isTyping(element = document.activeElement) {
+  return element instanceof HTMLTextAreaElement || element instanceof HTMLSelectElement
+    || (element instanceof HTMLInputElement && element.type !== "button" && element.type !== "submit");
+}
+
+function isBusy() {
+  if ("dirty" in main().dataset || (isTyping() && main().contains(document.activeElement))) return true;
+  return [...main().querySelectorAll("input, textarea, select")].some(isChanged);
+}
+
+/* Live updates */
+
+let inertUntil = 0;
+let seen = Number(document.body.dataset.seq ?? 0);
+let source = null;
+let timer = null;
+let lastRefresh = 0;
+let hiddenPoll = null;
+
+function swap(fresh) {
+  const old = main();
+  const open = new Set([...old.querySelectorAll("details[open][id]")].map((each) => each.id));
+  const closed = new Set([...old.querySelectorAll("details:not([open])[id]")].map((each) => each.id));
+  const focused = document.activeElement?.id;
+  const marked = $(".marked [data-open]", old)?.getAttribute("href");
+  disarm();
+  old.replaceWith(document.adoptNode(fresh));
+  for (const each of main().querySelectorAll("details[id]")) {
+    if (open.has(each.id)) each.open = true;
+    if (closed.has(each.id)) each.open = false;
+  }
+  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  if (marked) mark([...main().querySelectorAll("[data-open]")].find((link) => link.getAttribute("href") === marked));
+  inertUntil = performance.now() + INERT_MS;
+  main().classList.add("settling");
+  setTimeout(() => main().classList.remove("settling"), INERT_MS);
+  tellTimes();
+  say("The page was brought up to date.");
+}
+
+async function refresh() {
+  lastRefresh = performance.now();
+  let answer;
+  try {
+    answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" }, cache: "no-store" });
+  } catch {
+    return; // the server is away; the next event or the next look at the page tries again
+  }
+  if (answer.redirected && new URL(answer.url).pathname === "/login") {
+    if (isBusy()) $("[data-stale]").hidden = false;
+    else location.assign("/login");
+    return;
+  }
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const fresh = $("#main", page);
+  if (fresh === null) return;
+  document.title = page.title;
+  const [badge, freshBadge] = [$("[data-badge]"), $("[data-badge]", page)];
+  if (badge && freshBadge) badge.replaceWith(document.adoptNode(freshBadge));
+  if (!("live" in main().dataset) || fresh.dataset.state === main().dataset.state) return;
+  if (isBusy()) {
+    const bar = $("[data-stale]");
+    $("a", bar).href = location.pathname + location.search;
+    bar.hidden = false;
+    say("This page has changed since you opened it.");
+  } else {
+    swap(fresh);
+  }
+}
+
+function scheduleRefresh() {
+  if (timer !== null) return;
+  const wait = Math.max(60, REFRESH_EVERY_MS - (performance.now() - lastRefresh));
+  timer = setTimeout(() => { timer = null; void refresh(); }, wait);
+}
+
+function onEvent(event) {
+  seen = Math.max(seen, Number(event.lastEventId) || 0);
+  let runId = null;
+  try { runId = JSON.parse(event.data).run_id; } catch { /* an event we cannot read still says that something changed */ }
+  if (RELOADS_LISTS.has(event.type) || runId === main().dataset.run) scheduleRefresh();
+}
+
+function listen() {
+  if (!document.body.dataset.seq || source !== null) return;
+  source = new EventSource(`/api/v1/events?after=${seen}`);
+  for (const type of EVENT_TYPES) source.addEventListener(type, onEvent);
+  source.addEventListener("error", () => {
+    // The browser tries again by itself unless the server refused; then the page itself says why (a login, mostly).
+    if (source?.readyState === EventSource.CLOSED) { source = null; setTimeout(() => { listen(); void refresh(); }, 5000); }
+  });
+}
+
+// A browser keeps six connections to one host open at most: a hidden page gives its stream back and looks now and then.
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    source?.close();
+    source = null;
+    hiddenPoll ??= setInterval(refresh, HIDDEN_POLL_MS);
+  } else {
+    clearInterval(hiddenPoll);
+    hiddenPoll = null;
+    listen();
+    scheduleRefresh();
+  }
+});
+addEventListener("pagehide", () => { source?.close(); source = null; });
+addEventListener("pageshow", (event) => {
+  for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
+  if (event.persisted) { listen(); scheduleRefresh(); }
+});
+
+/* Buttons and forms */
+
+for (const type of ["click", "submit"]) {
+  document.addEventListener(type, (event) => {
+    if (performance.now() >= inertUntil || !main().contains(event.target)) return;
+    if (type === "click" && !event.target.closest("button")) return;
+    event.preventDefault();
+    event.stopPropagation();
+    say("The page just changed. Look again, then press.");
+  }, true);
+}
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || !main().contains(form)) return;
+  if (form.dataset.sent) { event.preventDefault(); return; }
+  form.dataset.sent = "yes";
+  // What was typed in the page's other forms goes along, so that an error page can show it again.
+  for (const control of main().querySelectorAll("textarea[name], input[name], select[name]")) {
+    if (control.form === form || !isChanged(control) || control.disabled) continue;
+    const kept = Object.assign(document.createElement("input"), { type: "hidden", name: control.name, value: control.value });
+    form.append(kept);
+  }
+});
+
+document.addEventListener("input", (event) => {
+  const control = event.target;
+  const state = control.name ? document.getElementById(`${control.name}-state`) : null;
+  if (state !== null && control.value !== "") state.value = "value";
+  const own = control.name ? $(`[data-own="${CSS.escape(control.name)}"]`) : null;
+  if (own !== null && control.value !== "") own.checked = true;
+});
+
+document.addEventListener("change", (event) => {
+  const field = document.getElementById(event.target.dataset?.stateOf ?? "");
+  if (field !== null && event.target.value === "value") field.focus();
+});
+
+/* Keys */
+
+let armed = null;
+let disarmTimer = null;
+
+function disarm() {
+  if (armed === null) return;
+  clearTimeout(disarmTimer);
+  armed.button.classList.remove("armed");
+  armed.button.textContent = armed.label;
+  armed = null;
+}
+
+function isOnScreen(element) {
+  const box = element.getBoundingClientRect();
+  const shown = Math.min(box.bottom, innerHeight) - Math.max(box.top, 0);
+  return shown >= Math.min(box.height, innerHeight * 0.4);
+}
+
+function approve() {
+  const button = $("[data-approve]", main());
+  const call = $("#call");
+  if (button === null || call === null || button.matches(":disabled")) return;
+  if (!isOnScreen(call)) {
+    disarm();
+    call.scrollIntoView({ block: "start" });
+    say("This is the call. Press a to approve it.");
+    return;
+  }
+  const confirmation = $("#approve-confirm");
+  if (confirmation !== null) {
+    confirmation.focus();
+    return;
+  }
+  if (armed?.button === button) {
+    disarm();
+    button.form.requestSubmit(button);
+    return;
+  }
+  armed = { button, label: button.textContent };
+  button.textContent = "Press a again to approve";
+  button.classList.add("armed");
+  button.focus({ preventScroll: true });
+  button.scrollIntoView({ block: "nearest" });
+  say("Press a again to approve.");
+  disarmTimer = setTimeout(disarm, ARMED_MS);
+}
+
+function mark(link) {
+  $(".marked")?.classList.remove("marked");
+  const row = link?.closest(".row");
+  if (!row) return;
+  row.classList.add("marked");
+  row.scrollIntoView({ block: "nearest" });
+  link.focus({ preventScroll: true });
+}
+
+function move(by) {
+  const links = [...document.querySelectorAll("[data-rows] [data-open]")];
+  if (links.length === 0) return;
+  const at = links.findIndex((link) => link.closest(".marked"));
+  mark(links[at < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(links.length - 1, Math.max(0, at + by))]);
+}
+
+function show(id) {
+  const details = document.getElementById(id);
+  if (details === null) return;
+  details.open = true;
+  $("input:not([type=hidden]), textarea, select", details)?.focus();
+}
+
+const KEYS = {
+  j: () => move(1),
+  k: () => move(-1),
+  Enter: () => $(".marked [data-open]")?.click(),
+  a: approve,
+  e: () => show("edit"),
+  r: () => $("#reject-message")?.focus(),
+  n: () => $("[data-next]")?.click(),
+  u: () => $("[data-up]")?.click(),
+  "?": () => $("#help").showModal(),
+};
+
+const keysOff = () => { try { return localStorage.getItem(KEYS_OFF) === "yes"; } catch { return false; } };
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") { disarm(); if (isTyping()) document.activeElement.blur(); return; }
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.repeat && event.key === "a") return;
+  if (isTyping() || $("#help").open || (keysOff() && event.key !== "?")) return;
+  if (event.key !== "a") disarm();
+  const action = KEYS[event.key];
+  // Enter on a button or link does what the browser does.
+  if (!action || (event.key === "Enter" && document.activeElement !== document.body && document.activeElement !== main())) return;
+  event.preventDefault();
+  if (performance.now() >= inertUntil) action();
+});
+
+const helpButton = $("[data-help]");
+if (helpButton !== null) {
+  helpButton.hidden = false;
+  helpButton.addEventListener("click", () => $("#help").showModal());
+}
+const keysOn = $("[data-keys-on]");
+keysOn.checked = !keysOff();
+keysOn.addEventListener("change", () => {
+  try { localStorage.setItem(KEYS_OFF, keysOn.checked ? "no" : "yes"); } catch { /* no storage: keys stay as they are */ }
+});
+
+setInterval(tellTimes, 15_000);
+listen();
+document.documentElement.dataset.ready = "yes";

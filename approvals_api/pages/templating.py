@@ -1,0 +1,109 @@
+"""The template environment: autoescape forced for every template, an undefined name is an error, assets named by content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from pydantic import JsonValue
+
+from approvals_api.pages import STATIC_DIR, arguments
+from approvals_api.pages.visible import marked_text, visible, visible_line
+from turngate.store.clock import from_text
+
+_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """What every page shows around its content. ``last_seq``: the newest event the content can know of.
+
+    ``operator`` None: nobody is logged in, and the page has no navigation.
+    """
+
+    operator: str | None = None
+    form_token: str = ""
+    pending: int = 0
+    last_seq: int = 0
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+def render(template: str, *, frame: Frame, status: int = 200, **context: Any) -> HTMLResponse:
+    """Return a page. Every value of an agent or tool in ``context`` must pass the ``visible`` or ``line`` filter."""
+    html = _environment().get_template(template).render(frame=frame, **context)
+    return HTMLResponse(html, status_code=status)
+
+
+def span(seconds: float) -> str:
+    """Return a duration in its largest unit, as people say it: ``45 s``, ``3 min``, ``2 h``, ``5 d``."""
+    whole = max(0, int(seconds))
+    for unit_seconds, unit in _SPANS:
+        if whole >= unit_seconds:
+            return f"{whole // unit_seconds} {unit}"
+    return f"{whole} s"
+
+
+def ago(instant: str, now: datetime) -> Markup:
+    """Return a ``<time>`` that says how long ago a stored instant was; the module keeps it up to date."""
+    at = from_text(instant)
+    exact = at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    said = f"{span((now - at) / timedelta(seconds=1))} ago"
+    return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(instant, exact, said)
+
+
+def until(instant: str, now: datetime) -> Markup:
+    """Return a ``<time>`` that says in how long a stored instant comes."""
+    at = from_text(instant)
+    exact = at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    said = f"in {span((at - now) / timedelta(seconds=1))}" if at > now else "now"
+    return Markup('<time datetime="{}" title="{}" data-until>{}</time>').format(instant, exact, said)
+
+
+def between(start: str, end: str) -> str:
+    """Return how long something took; below a second in milliseconds."""
+    seconds = (from_text(end) - from_text(start)) / timedelta(seconds=1)
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else span(seconds)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        # By force, not by file name: Jinja's own choice would leave .txt and .html.j2 unescaped.
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters |= {
+        "visible": visible,
+        "line": visible_line,
+        "marked": marked_text,
+        "as_json": _as_json,
+        "one_line": arguments.one_line,
+        "arguments": arguments.view,
+        "pretty": arguments.pretty,
+    }
+    environment.globals |= {"asset": _asset, "ago": ago, "until": until, "between": between}
+    return environment
+
+
+def _as_json(value: Mapping[str, JsonValue]) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+@cache
+def _asset(name: str) -> str:
+    """Return a static file's address with its content's digest, so that a new release is never shown with old styles."""
+    digest = hashlib.sha256((STATIC_DIR / name).read_bytes()).hexdigest()[:12]
+    return f"/static/{name}?v={digest}"

@@ -1,0 +1,86 @@
+"""What somebody asks for when they start a run, checked as far as it can be without the store."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from approvals_api.answer_check import require_storable
+from turngate.domain.digest import framed_sha256
+from turngate.domain.errors import InvalidInputError
+
+MAX_TEXT_CHARS = 100_000
+MAX_MODEL_CHARS = 200
+MAX_KEY_CHARS = 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A checked order. ``fingerprint``: equal for the same content from the same person; ``key``: Idempotency-Key."""
+
+    text: str
+    conversation_id: str | None
+    workspace: str | None
+    model: str | None
+    key: str | None
+    fingerprint: str
+
+
+async def checked_order(
+    *,
+    by: str,
+    agent: str,
+    text: str,
+    conversation_id: str | None,
+    workspace: str | None,
+    model: str | None,
+    idempotency_key: str | None,
+) -> Order:
+    """Return the order, or raise InvalidInputError saying what does not fit."""
+    return Order(
+        text=_checked_text(text),
+        conversation_id=conversation_id,
+        workspace=await _checked_workspace(workspace),
+        model=_checked_model(model),
+        key=_checked_key(idempotency_key),
+        fingerprint=framed_sha256(by, agent, text, conversation_id or "", workspace or "", model or ""),
+    )
+
+
+def _checked_text(text: str) -> str:
+    if not text.strip():
+        raise _invalid("/input", "say what the agent should do: the input is empty")
+    if len(text) > MAX_TEXT_CHARS:
+        raise _invalid("/input", f"at most {MAX_TEXT_CHARS:,} characters, not {len(text):,}")
+    require_storable(text, "/input")
+    return text
+
+
+async def _checked_workspace(workspace: str | None) -> str | None:
+    if workspace is None:
+        return None
+    require_storable(workspace, "/workspace")
+    path = Path(workspace)
+    if not path.is_absolute() or not await asyncio.to_thread(path.is_dir):
+        raise _invalid("/workspace", f"{workspace!r} is not the absolute path of a directory that exists here")
+    return workspace
+
+
+def _checked_model(model: str | None) -> str | None:
+    if model is None:
+        return None
+    provider, colon, name = model.partition(":")
+    if not (provider and colon and name) or len(model) > MAX_MODEL_CHARS or not model.isprintable():
+        raise _invalid("/model", "a model is written provider:name, such as openai:gpt-5; at most 200 characters")
+    return model
+
+
+def _checked_key(key: str | None) -> str | None:
+    if key is None or (0 < len(key) <= MAX_KEY_CHARS and key.isprintable()):
+        return key
+    raise _invalid("", f"Idempotency-Key: 1 to {MAX_KEY_CHARS} printable characters")
+
+
+def _invalid(pointer: str, message: str) -> InvalidInputError:
+    return InvalidInputError(message, errors=[{"pointer": pointer, "message": message}])

@@ -1,0 +1,178 @@
+"""The API under test on a real socket, an agent that does what it is told, and a client for each kind of credential."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+from harness import Stack, call, says, until
+from pydantic import AfterValidator, BaseModel
+
+from approvals_api.api_app import create_api_app
+from approvals_api.gateway import Gateway
+from approvals_api.principals import SESSION_COOKIE
+from approvals_api.settings import ApiSettings
+from turngate.domain.messages import ModelResponse
+from turngate.domain.policy import Policy, Rule
+from turngate.domain.tools import interaction_tool, tool
+from turngate.models.port import ModelRequest
+from turngate.store import access, runs
+from turngate.store.database import Database
+
+
+def not_thirteen(cents: int) -> int:
+    if cents == 13:
+        raise ValueError("unlucky")
+    return cents
+
+
+class Amount(BaseModel):
+    """A check that JSON Schema cannot express: only the worker, which has the type, refuses 13."""
+
+    cents: Annotated[int, AfterValidator(not_thirteen)]
+    note: str = ""
+
+
+class Question(BaseModel):
+    text: str
+
+
+class Reply(BaseModel):
+    answer: str
+
+
+@tool(effect="once", ask=True)
+async def pay(params: Amount) -> dict[str, int]:
+    """Pay an amount."""
+    return {"paid": params.cents}
+
+
+@tool(effect="once", ask=True)
+async def pay_shared(params: Amount) -> dict[str, int]:
+    """Pay from the shared account."""
+    return {"paid": params.cents}
+
+
+ask_person = interaction_tool(name="ask_person", description="Ask a person.", params=Question, answer=Reply)
+TOOLS = (pay, pay_shared, ask_person)
+POLICY = Policy(rule=[Rule(name="four-eyes", verdict="ask", tools=["pay_shared"], starter_may_decide=False)])
+
+
+class TextScript:
+    """Does what the last user message says: ``pay N``, ``pay_shared N``, ``ask_person TEXT``; anything else is answered."""
+
+    name = "scripted:test"
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        last = request.messages[-1]
+        name, _space, rest = last.text.partition(" ")
+        if last.role != "user" or name not in {each.name for each in TOOLS}:
+            return says("Done.")
+        arguments = {"text": rest} if name == "ask_person" else {"cents": int(rest)}
+        return says(f"I will use {name}.", call(name, json.dumps(arguments)))
+
+    async def aclose(self) -> None:
+        return None
+
+
+class Server(uvicorn.Server):
+    """uvicorn inside the test's own loop; pytest keeps the signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serving(app: FastAPI, port: int = 0) -> AsyncIterator[str]:
+    """Serve the app on a loopback port (0: any free one); yields its URL."""
+    server = Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1))
+    task = asyncio.create_task(server.serve())
+    try:
+        await until(lambda: asyncio.sleep(0, server.started), "server that listens")
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        await task
+
+
+@dataclass
+class Api:
+    """The API under test. ``operator``: logged in by cookie; ``agent``: a token that may start and read, not decide."""
+
+    url: str
+    stack: Stack
+    operator: httpx.AsyncClient
+    agent: httpx.AsyncClient
+    stranger: httpx.AsyncClient
+
+    async def start(self, text: str, **body: Any) -> dict[str, Any]:
+        answer = await self.agent.post("/api/v1/runs", json={"agent": "agent", "input": text, **body})
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    async def gated(self, text: str = "pay 5") -> dict[str, Any]:
+        """Start a run and return its first pending request as the API shows it."""
+        run = await self.start(text)
+        async with self.stack.database.read() as conn:
+            stored = await runs.get(conn, run["id"])
+        assert stored is not None
+        request = await self.stack.request(stored)
+        return (await self.operator.get(f"/api/v1/requests/{request.id}")).json()
+
+    async def decide(
+        self, request: dict[str, Any], verb: str = "approve", *, key: str | None = None, by: Any = None, **body: Any
+    ) -> httpx.Response:
+        return await (by or self.operator).post(
+            f"/api/v1/requests/{request['id']}/decisions",
+            json={"decision": verb, "digest": request["digest"], **body},
+            headers={"Idempotency-Key": key} if key else {},
+        )
+
+
+async def session_for(database: Database, name: str) -> dict[str, str]:
+    async with database.write() as conn:
+        return {SESSION_COOKIE: await access.open_session(conn, name)}
+
+
+async def token_for(database: Database, name: str, *scopes: access.Scope) -> dict[str, str]:
+    async with database.write() as conn:
+        secret = await access.issue_token(conn, name=name, scopes=frozenset(scopes))
+    return {"Authorization": f"Bearer {secret}"}
+
+
+@contextlib.asynccontextmanager
+async def api_on(engine: Stack, gateway: Gateway) -> AsyncIterator[Api]:
+    app = create_api_app(
+        database=engine.database,
+        gateway=gateway,
+        settings=ApiSettings(heartbeat_timeout_seconds=2, sse_ping=timedelta(milliseconds=300)),
+    )
+    name = secrets.token_hex(3)
+    async with contextlib.AsyncExitStack() as clients:
+        url = await clients.enter_async_context(serving(app))
+
+        async def connected(**options: Any) -> httpx.AsyncClient:
+            return await clients.enter_async_context(httpx.AsyncClient(base_url=url, trust_env=False, **options))
+
+        yield Api(
+            url=url,
+            stack=engine,
+            operator=await connected(
+                cookies=await session_for(engine.database, f"ada-{name}"), headers={"Origin": url}
+            ),
+            agent=await connected(
+                headers=await token_for(engine.database, f"bot-{name}", "runs:write", "requests:read")
+            ),
+            stranger=await connected(),
+        )

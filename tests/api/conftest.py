@@ -1,0 +1,58 @@
+"""One real engine and its API, shared by the session; each test makes runs of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from harness import stack
+from temporalio.client import Client
+
+from approvals_api.gateway import Gateway
+from turngate.runtime.temporal_client import data_converter
+from turngate.store.database import Database
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from api_server import POLICY, TOOLS, Api, TextScript, api_on
+
+UPDATE_WAIT = timedelta(seconds=1)
+
+
+@pytest.fixture(scope="session")
+async def api_database(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Database]:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path_factory.mktemp('api')}/turngate.db")
+    await database.migrate()
+    yield database
+    await database.close()
+
+
+@pytest.fixture(scope="session")
+async def api(client: Client, api_database: Database) -> AsyncIterator[Api]:
+    """The API with a worker behind it."""
+    async with (
+        stack(client, api_database, *TOOLS, model=TextScript(), policy=POLICY) as engine,
+        api_on(engine, Gateway(client, update_wait=UPDATE_WAIT)) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+async def idle(client: Client, sqlite: Database) -> AsyncIterator[Api]:
+    """The API without a worker; run one with ``async with api.stack.worker()``."""
+    async with (
+        stack(client, sqlite, *TOOLS, model=TextScript(), policy=POLICY, working=False) as engine,
+        api_on(engine, Gateway(client, update_wait=timedelta(milliseconds=300))) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+async def cut_off(api: Api) -> AsyncIterator[Api]:
+    """The same store behind an API that cannot reach Temporal: a real client, and a port where nobody listens."""
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
+    async with api_on(api.stack, Gateway(nowhere)) as made:
+        yield made

@@ -1,0 +1,172 @@
+"""Who is let in: sessions, tokens, origins, host names, login links, form tokens."""
+
+from __future__ import annotations
+
+import secrets
+
+import httpx
+import pytest
+from api_server import Api, session_for, token_for
+from fastapi import Request, Response
+
+from approvals_api import principals
+from approvals_api.guards import Guards, host_name
+from approvals_api.principals import SESSION_COOKIE
+from approvals_api.settings import ApiSettings
+from turngate.domain.errors import ForbiddenError
+from turngate.store import access
+
+
+async def test_without_a_good_credential_everything_is_401(api: Api) -> None:
+    """401 with WWW-Authenticate: no credential, an unknown token, another scheme, an unknown session."""
+    bad = [
+        {},
+        {"Authorization": "Bearer tg_wrong"},
+        {"Authorization": "Basic YTpi"},
+        {"Cookie": f"{SESSION_COOKIE}=wrong"},
+    ]
+    for headers in bad:
+        for path in ("/api/v1/requests", "/api/v1/runs", "/api/v1/agents", "/api/v1/events", "/api/v1/requests/count"):
+            answer = await api.stranger.get(path, headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+            assert answer.headers["www-authenticate"] == "Bearer"
+    assert (await api.stranger.post("/api/v1/runs", json={"agent": "agent", "input": "x"})).status_code == 401
+
+
+async def test_a_bad_token_is_not_saved_by_a_good_cookie(api: Api) -> None:
+    """A credential that was sent and is wrong is refused, whatever else comes with it."""
+    answer = await api.operator.get("/api/v1/runs", headers={"Authorization": "Bearer tg_wrong"})
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("scopes", "allowed"),
+    [
+        (("requests:read",), {"/requests": True, "/runs": True, "start": False}),
+        (("runs:write",), {"/requests": False, "/runs": True, "start": True}),
+        (("requests:decide",), {"/requests": True, "/runs": True, "start": False}),
+        (("admin",), {"/requests": True, "/runs": True, "start": True}),
+        ((), {"/requests": False, "/runs": False, "start": False}),
+    ],
+)
+async def test_a_token_may_do_what_its_scopes_say(
+    api: Api, scopes: tuple[access.Scope, ...], allowed: dict[str, bool]
+) -> None:
+    """403 missing_scope for anything else."""
+    headers = await token_for(api.stack.database, "machine", *scopes)
+    for what, good in allowed.items():
+        if what == "start":
+            body = {"agent": "agent", "input": "hello"}
+            answer = await api.stranger.post("/api/v1/runs", json=body, headers=headers)
+            assert answer.status_code == (201 if good else 403)
+        else:
+            answer = await api.stranger.get(f"/api/v1{what}", headers=headers)
+            assert answer.status_code == (200 if good else 403)
+        if not good:
+            assert answer.json()["code"] == "missing_scope"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "same-origin"}, 201),
+        ({"Sec-Fetch-Site": "none"}, 201),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": "{url}"}, 201),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "{url}"}, 403),
+        ({}, 403),
+    ],
+)
+async def test_a_cross_origin_post_with_the_cookie_is_refused(api: Api, headers: dict[str, str], status: int) -> None:
+    """403 cross_origin unless the browser, or at least Origin, says it came from our own pages; nothing is started."""
+    cookies = await session_for(api.stack.database, "ada")
+    sent = {name: value.format(url=api.url) for name, value in headers.items()}
+    async with httpx.AsyncClient(base_url=api.url, cookies=cookies, trust_env=False) as browser:
+        answer = await browser.post("/api/v1/runs", json={"agent": "agent", "input": "hello"}, headers=sent)
+    assert answer.status_code == status, answer.text
+    if status == 403:
+        assert answer.json()["code"] == "cross_origin"
+
+
+async def test_a_token_needs_no_origin(api: Api) -> None:
+    """A token is sent on purpose, never by a browser on its own: its origin does not matter."""
+    answer = await api.agent.post(
+        "/api/v1/runs", json={"agent": "agent", "input": "hello"}, headers={"Sec-Fetch-Site": "cross-site"}
+    )
+    assert answer.status_code == 201
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8321", "127.0.0.1.evil.example", "", "localhost.evil"])
+async def test_a_rebound_host_name_is_refused(api: Api, host: str) -> None:
+    """421 for a name that is not loopback's (DNS rebinding), before anything is looked at, /livez included."""
+    for path in ("/api/v1/runs", "/livez"):
+        answer = await api.operator.get(path, headers={"Host": host})
+        assert (answer.status_code, answer.json()["code"]) == (421, "unknown_host")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "localhost", "LOCALHOST:80", "[::1]:80"])
+async def test_loopback_names_are_answered(api: Api, host: str) -> None:
+    """Whatever the port, which a proxy may change."""
+    assert (await api.stranger.get("/livez", headers={"Host": host})).status_code == 200
+
+
+def test_only_a_server_on_loopback_checks_names() -> None:
+    """Bound to the network, a server cannot know its names; further names can be given."""
+    assert ApiSettings(host="0.0.0.0").host_names is None  # noqa: S104 - a value, not a socket
+    assert ApiSettings(host="::1", more_host_names=frozenset({"box"})).host_names == {
+        "127.0.0.1",
+        "localhost",
+        "[::1]",
+        "box",
+    }
+    assert host_name("[::1]:80") == host_name("[::1]") == "[::1]"
+    assert Guards.__doc__
+
+
+async def test_a_login_link_works_once(api: Api) -> None:
+    """A link opens one session; a second use, and an unknown link, open none; logging out ends the session."""
+    services, database = api.stack.services, api.stack.database
+    async with database.write() as conn:
+        link = await access.issue_link(conn, "ada")
+    session = await principals.log_in(services, link)
+    assert session is not None
+    assert await principals.log_in(services, link) is None
+    assert await principals.log_in(services, "wrong") is None
+    cookie = {"Cookie": f"{SESSION_COOKIE}={session}"}
+    assert (await api.stranger.get("/api/v1/runs", headers=cookie)).status_code == 200
+    await principals.log_out(services, session)
+    assert (await api.stranger.get("/api/v1/runs", headers=cookie)).status_code == 401
+
+
+def request_with(cookie: str | None) -> Request:
+    headers = [(b"cookie", f"{SESSION_COOKIE}={cookie}".encode())] if cookie else []
+    return Request(
+        {"type": "http", "method": "POST", "path": "/", "headers": headers, "scheme": "https", "server": ("h", 1)}
+    )
+
+
+def test_a_form_token_belongs_to_its_session() -> None:
+    """The token of the same session passes; another's, none, or no session do not. It does not show the secret."""
+    secret = secrets.token_urlsafe(32)
+    token = principals.form_token(secret)
+    assert secret not in token
+    principals.check_form_token(request_with(secret), token)
+    for cookie, wrong in ((secret, principals.form_token("other")), (secret, None), (secret, "é"), (None, token)):
+        with pytest.raises(ForbiddenError) as refused:
+            principals.check_form_token(request_with(cookie), wrong)
+        assert refused.value.error_code == "form_token"
+
+
+def test_the_session_cookie_is_out_of_reach_of_scripts() -> None:
+    """HttpOnly, SameSite=Lax, the whole site; Secure when the page came by https; cleared with the same attributes."""
+    response = Response()
+    principals.set_session_cookie(request_with(None), response, "s3")
+    cookie = response.headers["set-cookie"].lower()
+    for part in (f"{SESSION_COOKIE}=s3", "httponly", "samesite=lax", "path=/", "secure", "max-age=43200"):
+        assert part in cookie
+    cleared = Response()
+    principals.clear_session_cookie(cleared)
+    assert "max-age=0" in cleared.headers["set-cookie"].lower()

@@ -1,0 +1,282 @@
+"""Deciding over HTTP: every status code, first decision wins, nothing changes on refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from typing import Any
+
+import httpx
+from api_server import Api, token_for
+from harness import until
+from sqlalchemy import select
+
+from turngate.store import calls, requests, runs
+from turngate.store.database import Database
+from turngate.store.tables import decisions, events
+from turngate.store.tables import requests as requests_table
+
+
+async def stored(database: Database, request: dict[str, Any]) -> requests.Request:
+    async with database.read() as conn:
+        found = await requests.get(conn, request["id"])
+    assert found is not None
+    return found
+
+
+async def ended(api: Api, request: dict[str, Any]) -> dict[str, Any]:
+    async def look() -> dict[str, Any] | None:
+        run = (await api.operator.get(f"/api/v1/runs/{request['run_id']}")).json()
+        return run if run["status"] != "running" else None
+
+    return await until(look, "end of the run")
+
+
+async def everything(database: Database, request: dict[str, Any]) -> list[Any]:
+    """All rows a decision could change."""
+    async with database.read() as conn:
+        found: list[Any] = [
+            (await conn.execute(select(requests_table).where(requests_table.c.id == request["id"]))).all()
+        ]
+        found.append((await conn.execute(select(decisions).where(decisions.c.request_id == request["id"]))).all())
+        found.append((await conn.execute(select(events).where(events.c.run_id == request["run_id"]))).all())
+        found.append(await calls.of_run(conn, request["run_id"]))
+        return found
+
+
+async def refused(api: Api, request: dict[str, Any], status: int, code: str, **options: Any) -> dict[str, Any]:
+    """Send a decision that must be refused with this status and code, and change nothing."""
+    before = await everything(api.stack.database, request)
+    answer = await api.decide(request, **options)
+    assert (answer.status_code, answer.json().get("code")) == (status, code), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert await everything(api.stack.database, request) == before
+    return answer.json()
+
+
+async def test_an_approval_is_answered_200_and_read_back_at_once(api: Api) -> None:
+    """200; whoever decided reads their own write, under the name of their login."""
+    request = await api.gated()
+    answer = await api.decide(request, key=f"k-{request['id']}")
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {
+        "request_id": request["id"],
+        "decision_id": f"k-{request['id']}",
+        "status": "approved",
+    }
+    read = (await api.operator.get(f"/api/v1/requests/{request['id']}")).json()
+    assert (read["status"], read["verb"]) == ("approved", "approve")
+    assert read["decided_by"].startswith("ada-")
+    assert read["allowed_verbs"] == []
+    run = await ended(api, request)
+    assert run["final_text"] == "Done."
+    made = run["steps"][0]["calls"][0]
+    assert made["execution"] == "succeeded"
+    assert made["result"] == {"tag": "ok", "value": {"paid": 5}}
+    assert made["requests"][0]["status"] == "approved"
+
+
+async def test_i4_the_same_decision_id_gets_the_first_answer(api: Api) -> None:
+    """I4: an identical repeat is 200 with the first answer, also after the run has ended, and for an edit with content."""
+    request = await api.gated()
+    body = {"args": {"cents": 7}, "message": "less"}
+    first = await api.decide(request, "edit", key=f"once-{request['id']}", **body)
+    assert first.status_code == 200, first.text
+    await ended(api, request)
+    again = await api.decide(request, "edit", key=f"once-{request['id']}", **body)
+    assert (again.status_code, again.json()) == (200, first.json())
+
+
+async def test_a_reused_decision_id_is_refused(api: Api) -> None:
+    """409 idempotency_key_reused: the same id with other content, or for another request, with and without content."""
+    one, other = await api.gated(), await api.gated()
+    plain, full = f"p-{secrets.token_hex(4)}", f"f-{secrets.token_hex(4)}"
+    assert (await api.decide(one, "reject", key=plain)).status_code == 200
+    await ended(api, one)
+    await refused(api, other, 409, "idempotency_key_reused", verb="reject", key=plain)
+    await refused(api, one, 409, "idempotency_key_reused", verb="approve", key=plain)
+    assert (await api.decide(other, "reject", key=full, message="no")).status_code == 200
+    await ended(api, other)
+    await refused(api, other, 409, "idempotency_key_reused", verb="reject", key=full, message="other words")
+    third = await api.gated()
+    await refused(api, third, 409, "idempotency_key_reused", verb="reject", key=full, message="no")
+
+
+async def test_a_late_decision_is_told_who_won(api: Api) -> None:
+    """409 already_decided names the winner, the verb and the time."""
+    request = await api.gated()
+    assert (await api.decide(request, "reject")).status_code == 200
+    await ended(api, request)
+    problem = await refused(api, request, 409, "already_decided", verb="approve")
+    won = await stored(api.stack.database, request)
+    assert (problem["decided_by"], problem["verb"], problem["decided_at"]) == (won.decided_by, "reject", won.decided_at)
+
+
+async def test_i4_first_decision_wins_under_20_concurrent_deciders(api: Api) -> None:
+    """I4: of 20 operators who decide at once exactly one gets 200; the others get 409 naming that one."""
+    request = await api.gated()
+    deciders = []
+    for number in range(20):
+        headers = await token_for(api.stack.database, f"op-{number}", "requests:decide")
+        deciders.append(httpx.AsyncClient(base_url=api.url, headers=headers, trust_env=False, timeout=30))
+    verbs = ["approve", "reject"] * 10
+    try:
+        answers = await asyncio.gather(
+            *(api.decide(request, verb, by=decider) for verb, decider in zip(verbs, deciders, strict=True))
+        )
+    finally:
+        for decider in deciders:
+            await decider.aclose()
+    won = [answer for answer in answers if answer.status_code == 200]
+    assert [answer.status_code for answer in answers if answer not in won] == [409] * 19, [a.text for a in answers]
+    assert len(won) == 1
+    row = await stored(api.stack.database, request)
+    assert row.decision_id == won[0].json()["decision_id"]
+    assert row.decided_by == f"op-{answers.index(won[0])}"
+    assert {answer.json()["decided_by"] for answer in answers if answer not in won} == {row.decided_by}
+    async with api.stack.database.read() as conn:
+        told = (await conn.execute(select(events.c.type).where(events.c.run_id == request["run_id"]))).scalars().all()
+    assert list(told).count("request.decided") == 1
+
+
+async def test_a_decision_for_another_digest_is_refused(api: Api) -> None:
+    """409 digest_differs: what was shown is what runs (I6)."""
+    request = await api.gated()
+    await refused(api, {**request, "digest": "0" * 64}, 409, "digest_differs")
+    assert (await api.decide(request)).status_code == 200
+
+
+async def test_a_request_that_ended_with_its_run_is_gone(api: Api) -> None:
+    """410 run_ended after an interrupt."""
+    request = await api.gated()
+    answer = await api.agent.post(f"/api/v1/runs/{request['run_id']}/interrupt", json={"reason": "stop"})
+    assert answer.status_code == 202
+    assert (await ended(api, request))["status"] == "interrupted"
+    await refused(api, request, 410, "run_ended")
+
+
+async def test_bad_edits_are_refused_and_nothing_is_saved(api: Api) -> None:
+    """422 invalid_edit, with a pointer to each misfit; the request waits on, and a good edit still wins."""
+    request = await api.gated()
+    problem = await refused(api, request, 422, "invalid_edit", verb="edit", args={"cents": "many"})
+    assert problem["errors"][0]["pointer"] == "/args/cents"
+    problem = await refused(api, request, 422, "invalid_edit", verb="edit")
+    assert problem["errors"][0]["pointer"] == "/args"
+    await refused(api, request, 422, "invalid_edit", verb="edit", args=[5])
+    assert (await api.decide(request, "edit", args={"cents": 3})).status_code == 200
+    run = await ended(api, request)
+    assert run["steps"][0]["calls"][0]["result"]["value"] == {"paid": 3}
+
+
+async def test_an_edit_that_only_the_worker_can_refuse_changes_nothing(api: Api) -> None:
+    """422 from the workflow: the schema cannot say what the tool's own type refuses; the offered content is gone again."""
+    request = await api.gated()
+    problem = await refused(api, request, 422, "invalid_edit", verb="edit", args={"cents": 13})
+    assert "unlucky" in problem["detail"]
+    assert (await api.decide(request, "reject")).status_code == 200
+
+
+async def test_i6_edited_arguments_are_kept_byte_for_byte(api: Api) -> None:
+    """I6: the text of ``args`` is stored as it was sent, spacing, order and number format included."""
+    request = await api.gated()
+    text = '{ "note" : "\\u00fc\\n", "cents":1.0e2 }'
+    body = f'{{"digest": "{request["digest"]}", "args" : {text} , "decision":"edit"}}'
+    answer = await api.operator.post(
+        f"/api/v1/requests/{request['id']}/decisions", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 200, answer.text
+    read = (await api.operator.get(f"/api/v1/requests/{request['id']}")).json()
+    assert read["decision"]["args"] == text
+    run = await ended(api, request)
+    assert run["steps"][0]["calls"][0]["edited_input"] == text
+    assert json.loads(run["steps"][0]["calls"][0]["input"]) == {"cents": 5}
+
+
+async def test_verbs_must_fit_the_request(api: Api) -> None:
+    """422 verb_not_allowed for a question; args, message and outcome only where they mean something."""
+    question = await api.gated("ask_person Who?")
+    assert question["kind"] == "question"
+    await refused(api, question, 422, "verb_not_allowed", verb="approve")
+    await refused(api, question, 422, "invalid_edit", verb="respond", args={"answer": 5})
+    assert (await api.decide(question, "respond", args={"answer": "me"})).status_code == 200
+    request = await api.gated()
+    await refused(api, request, 422, "invalid_input", verb="respond")
+    await refused(api, request, 422, "invalid_input", verb="approve", args={"cents": 5})
+    await refused(api, request, 422, "invalid_input", verb="approve", outcome="happened")
+    await refused(api, request, 422, "invalid_input", verb="reject", message="x" * 10_001)
+    await refused(api, request, 422, "invalid_input", verb="reject", message="a\x00b")
+
+
+async def test_bodies_are_strict(api: Api) -> None:
+    """422 with a pointer: unknown members, a name for the decider, wrong types; 400 for what is not JSON."""
+    request = await api.gated()
+    problem = await refused(api, request, 422, "invalid_input", decided_by="mallory")
+    assert problem["errors"][0]["pointer"] == "/decided_by"
+    await refused(api, request, 422, "invalid_input", message=5)
+    await refused(api, request, 422, "invalid_input", verb="maybe")
+    path = f"/api/v1/requests/{request['id']}/decisions"
+    headers = {"Content-Type": "application/json"}
+    broken = await api.operator.post(path, content='{"decision": "approve",', headers=headers)
+    assert (broken.status_code, broken.json()["code"]) == (400, "malformed_json")
+    assert broken.headers["content-type"] == "application/problem+json"
+    repeated = f'{{"decision": "edit", "digest": "{request["digest"]}", "args": {{"cents": 1, "cents": 2}}}}'
+    answer = await api.operator.post(path, content=repeated, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_edit")
+
+
+async def test_an_unknown_request_is_404(api: Api) -> None:
+    """404 for reading and deciding."""
+    assert (await api.operator.get("/api/v1/requests/rq_none")).status_code == 404
+    answer = await api.decide({"id": "rq_none", "digest": "0"})
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+async def test_i10_an_agents_token_cannot_decide(api: Api) -> None:
+    """I10: 403 missing_scope for a token without requests:decide, even for the run it started; nothing changes."""
+    request = await api.gated()
+    problem = await refused(api, request, 403, "missing_scope", by=api.agent)
+    assert problem["needed"] == ["requests:decide"]
+
+
+async def test_i10_the_starter_can_be_barred(api: Api) -> None:
+    """I10: 403 not_eligible for the person who started the run, where the rule wants four eyes; another may."""
+    started = await api.operator.post("/api/v1/runs", json={"agent": "agent", "input": "pay_shared 5"})
+    async with api.stack.database.read() as conn:
+        run = await runs.get(conn, started.json()["id"])
+    assert run is not None
+    request = vars(await api.stack.request(run))
+    await refused(api, request, 403, "not_eligible")
+    headers = await token_for(api.stack.database, "grace", "requests:decide")
+    async with httpx.AsyncClient(base_url=api.url, headers=headers, trust_env=False) as other:
+        assert (await api.decide(request, by=other)).status_code == 200
+    assert (await stored(api.stack.database, request)).decided_by == "grace"
+
+
+async def test_i5_without_a_worker_a_decision_is_recorded(idle: Api) -> None:
+    """202 by Signal when no worker answers; when one comes back the decision takes effect, its content too."""
+    async with idle.stack.worker():
+        request = await idle.gated()
+    key = f"late-{request['id']}"
+    answer = await idle.decide(request, "edit", key=key, args={"cents": 9})
+    assert (answer.status_code, answer.json()["status"]) == (202, None), answer.text
+    again = await idle.decide(request, "edit", key=key, args={"cents": 9})
+    assert again.status_code == 202, again.text
+    assert (await stored(idle.stack.database, request)).status == "pending"
+    async with idle.stack.worker():
+        run = await ended(idle, request)
+    assert run["steps"][0]["calls"][0]["result"]["value"] == {"paid": 9}
+    assert (await stored(idle.stack.database, request)).decision_id == key
+
+
+async def test_with_temporal_away_a_decision_is_503_and_changes_nothing(api: Api, cut_off: Api) -> None:
+    """503 unavailable; the same decision can be sent again, and then wins."""
+    request = await api.gated()
+    key = f"again-{request['id']}"
+    await refused(cut_off, request, 503, "unavailable", key=key)
+    answer = await cut_off.decide(request, "edit", key=key + "e", args={"cents": 4})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert (await stored(api.stack.database, request)).status == "pending"
+    assert (await api.decide(request, "edit", key=key + "e", args={"cents": 4})).status_code == 200
+    run = await ended(api, request)
+    assert run["steps"][0]["calls"][0]["result"]["value"] == {"paid": 4}

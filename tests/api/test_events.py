@@ -1,0 +1,138 @@
+"""Server-sent events: order, resuming, ending, heartbeats, many watchers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from api_server import Api
+from httpx_sse import aconnect_sse
+
+from approvals_api.feed import EventFeed
+from turngate.store import events
+
+
+async def collected(api: Api, path: str, *, until: str = "run.ended", headers: Any = None) -> list[dict[str, Any]]:
+    """Read a stream up to the first event of this type, or to its end."""
+    found: list[dict[str, Any]] = []
+    async with asyncio.timeout(20), aconnect_sse(api.operator, "GET", path, headers=headers or {}) as source:
+        async for sent in source.aiter_sse():
+            event = json.loads(sent.data)
+            assert (sent.id, sent.event) == (str(event["seq"]), event["type"])
+            found.append(event)
+            if sent.event == until:
+                break
+    return found
+
+
+async def test_a_runs_stream_tells_its_story_live_and_ends(api: Api) -> None:
+    """Every event of the run once, in order without gaps; the server closes the stream after run.ended."""
+    request = await api.gated()
+    watching = asyncio.create_task(collected(api, f"/api/v1/runs/{request['run_id']}/events", until="never"))
+    assert (await api.decide(request)).status_code == 200
+    story = await watching
+    assert [event["type"] for event in story][:3] == ["run.started", "step.responded", "request.opened"]
+    assert story[-1]["type"] == "run.ended"
+    assert [event["run_seq"] for event in story] == list(range(1, len(story) + 1))
+    assert {event["run_id"] for event in story} == {request["run_id"]}
+    assert set(story[0]) == {"seq", "run_seq", "run_id", "type", "payload", "created_at"}
+
+
+async def test_a_stream_is_resumed_by_last_event_id(api: Api) -> None:
+    """From the header (before ``after``), exclusive: what was seen is not sent again, the rest is, once."""
+    request = await api.gated()
+    await api.decide(request)
+    path = f"/api/v1/runs/{request['run_id']}/events"
+    story = await collected(api, path)
+    for cut in range(len(story) - 1):
+        seen = story[cut]["seq"]
+        assert await collected(api, path, headers={"Last-Event-ID": str(seen)}) == story[cut + 1 :]
+        assert await collected(api, f"{path}?after={seen}") == story[cut + 1 :]
+    both = await collected(api, f"{path}?after=0", headers={"Last-Event-ID": str(story[1]["seq"])})
+    assert both == story[2:]
+
+
+async def test_a_finished_stream_is_not_taken_up_again(api: Api) -> None:
+    """204 after the last event: a browser stops reconnecting."""
+    run = await api.start("hello")
+    path = f"/api/v1/runs/{run['id']}/events"
+    last = (await collected(api, path))[-1]
+    assert (await api.operator.get(path, headers={"Last-Event-ID": str(last["seq"])})).status_code == 204
+
+
+async def test_bad_positions_are_refused(api: Api) -> None:
+    """422 for an id that was never ours."""
+    for headers, query in (
+        ({"Last-Event-ID": "x"}, ""),
+        ({"Last-Event-ID": "-1"}, ""),
+        ({}, "?after=-1"),
+        ({}, "?after=x"),
+    ):
+        answer = await api.operator.get(f"/api/v1/events{query}", headers=headers)
+        assert answer.status_code == 422, answer.text
+
+
+async def test_the_stream_of_everything_begins_now_or_where_it_was_left(api: Api) -> None:
+    """Without a position only what happens from now on; with one, everything after it, whichever run."""
+    before = await api.stack.services.feed.last_seq()
+    async with aconnect_sse(api.operator, "GET", "/api/v1/events") as source:
+        first, second = await api.start("hello"), await api.start("hello")
+        ended = set()
+        seen = []
+        async with asyncio.timeout(20):
+            async for sent in source.aiter_sse():
+                event = json.loads(sent.data)
+                seen.append(event)
+                if event["type"] == "run.ended":
+                    ended.add(event["run_id"])
+                if {first["id"], second["id"]} <= ended:
+                    break
+    assert seen[0]["seq"] > before
+    assert [event["seq"] for event in seen] == list(range(seen[0]["seq"], seen[-1]["seq"] + 1))
+    again = []
+    async with (
+        asyncio.timeout(20),
+        aconnect_sse(api.operator, "GET", "/api/v1/events", headers={"Last-Event-ID": str(before)}) as source,
+    ):
+        async for sent in source.aiter_sse():
+            again.append(json.loads(sent.data))
+            if again[-1]["seq"] == seen[-1]["seq"]:
+                break
+    assert again[-len(seen) :] == seen
+
+
+async def test_a_quiet_stream_sends_heartbeats(api: Api) -> None:
+    """A comment at each interval, so that proxies and clients know the connection lives."""
+    async with asyncio.timeout(10), api.operator.stream("GET", "/api/v1/events") as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        async for line in response.aiter_lines():
+            if line.startswith(": ping"):
+                break
+
+
+async def test_each_watcher_gets_each_event_once_and_polling_stops(api: Api) -> None:
+    """Five watchers of one feed see the same sequence; when the last one leaves nothing polls any more."""
+    feed = EventFeed(api.stack.database)
+    start = await feed.last_seq()
+
+    async def watch(run_id: str | None) -> list[events.Event]:
+        found = []
+        followed: AsyncIterator[events.Event] = feed.follow(start, run_id)
+        async for event in followed:
+            found.append(event)
+            if event.type == "run.ended":
+                break
+        await followed.aclose()
+        return found
+
+    watchers = [asyncio.create_task(watch(None)) for _ in range(5)]
+    run = await api.start("hello")
+    async with asyncio.timeout(20):
+        stories = await asyncio.gather(*watchers)
+    assert all(story == stories[0] for story in stories)
+    assert {event.run_id for event in stories[0]} == {run["id"]}
+    assert feed._poller is None
+    assert feed._watchers == 0
+    await feed.close()

@@ -1,0 +1,110 @@
+"""Errors and headers at the edge: problem documents everywhere, health, limits."""
+
+from __future__ import annotations
+
+import httpx
+from api_server import Api
+from fastapi import FastAPI
+
+from approvals_api.problems import install_problems, problem_response, status_of
+from turngate.domain.errors import DuplicateToolNameError, TurngateError, UnavailableError
+
+
+async def test_unknown_paths_and_methods_are_problems(api: Api) -> None:
+    """404 and 405 are problem documents with the members RFC 9457 names; 405 says what is allowed."""
+    missing = await api.operator.get("/api/v1/nothing")
+    assert missing.headers["content-type"] == "application/problem+json"
+    problem = missing.json()
+    assert problem["type"] == "urn:turngate:problem:not_found"
+    assert (problem["title"], problem["status"], problem["code"]) == ("Not Found", 404, "not_found")
+    wrong = await api.operator.delete("/api/v1/runs")
+    assert (wrong.status_code, wrong.json()["code"]) == (405, "method_not_allowed")
+    assert wrong.headers["content-type"] == "application/problem+json"
+    assert "allow" in wrong.headers
+
+
+async def test_every_answer_carries_the_security_headers(api: Api) -> None:
+    """Good answers, refusals and host errors: CSP, nosniff, no referrer, no store."""
+    for answer in (
+        await api.operator.get("/api/v1/runs"),
+        await api.operator.get("/api/v1/nothing"),
+        await api.operator.get("/livez", headers={"Host": "evil.example"}),
+    ):
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_a_body_that_is_too_large_is_refused_unread(api: Api) -> None:
+    """413 by its length; 411 when the length is not said."""
+    big = await api.agent.post("/api/v1/runs", content=b"x" * (2 * 1024 * 1024 + 1))
+    assert (big.status_code, big.json()["code"]) == (413, "too_large")
+
+    async def chunks():
+        yield b"{}"
+
+    assert (await api.agent.post("/api/v1/runs", content=chunks())).status_code == 411
+
+
+async def test_health(api: Api, cut_off: Api) -> None:
+    """/livez only says that the process lives; /readyz is 503 naming Temporal when that is away."""
+    assert (await api.stranger.get("/livez")).json() == {"status": "alive"}
+    assert (await api.stranger.get("/readyz")).json() == {"status": "ready", "store": True, "temporal": True}
+    assert (await cut_off.stranger.get("/livez")).status_code == 200
+    away = await cut_off.stranger.get("/readyz")
+    assert away.status_code == 503
+    assert (away.json()["store"], away.json()["temporal"], away.json()["code"]) == (True, False, "unavailable")
+
+
+async def test_a_bug_is_a_problem_without_our_insides() -> None:
+    """500: no traceback, no message of the exception; security headers too."""
+    app = FastAPI()
+    install_problems(app, None)
+
+    @app.get("/boom")
+    async def boom() -> None:
+        raise RuntimeError("the password is hunter2")
+
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        answer = await client.get("/boom")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
+    assert "hunter2" not in answer.text
+    assert "content-security-policy" in answer.headers
+
+
+async def test_pages_get_pages() -> None:
+    """A browser outside /api gets the rendered page, and at a 401 is sent to the login; /api keeps its problems."""
+    app = FastAPI()
+    install_problems(
+        app, lambda _request, status, title, detail, _details: problem_response(status, "page", title + detail, {})
+    )
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://localhost", headers={"Accept": "text/html"}
+    ) as client:
+        assert (await client.get("/nothing")).json()["code"] == "page"
+        assert (await client.get("/api/v1/nothing")).json()["code"] == "not_found"
+
+
+def test_an_errors_status_follows_the_tree() -> None:
+    """A subclass has its parent's status unless it has its own; an unplaced error is 500."""
+    assert status_of(UnavailableError("x")) == 503
+    assert status_of(DuplicateToolNameError("a", "b", "c")) == 500
+    assert status_of(TurngateError("x")) == 500
+
+
+def test_details_never_hide_the_problems_own_members() -> None:
+    """A detail named ``status`` is kept under another name."""
+    body = problem_response(410, "run_ended", "gone", {"status": "cancelled"}).body
+    assert b'"status":410' in body
+    assert b'"status_":"cancelled"' in body
+
+
+async def test_the_openapi_document_is_there(api: Api) -> None:
+    """It lists the endpoints, and says that errors are problem documents."""
+    document = (await api.stranger.get("/api/v1/openapi.json")).json()
+    decide = document["paths"]["/api/v1/requests/{request_id}/decisions"]["post"]
+    assert set(decide["responses"]) == {"200", "202", "default"}
+    assert "application/problem+json" in decide["responses"]["default"]["content"]

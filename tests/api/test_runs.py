@@ -1,0 +1,255 @@
+"""Runs over HTTP: starting, dedupe, conversations, interrupting, paging."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_server import Api
+from harness import until
+from sqlalchemy import func, select
+
+from approvals_api import starting
+from approvals_api.principals import OPERATOR_SCOPES, Principal
+from turngate.store import agents, messages, runs
+from turngate.store.tables import conversations
+from turngate.store.tables import messages as messages_table
+from turngate.store.tables import runs as runs_table
+
+
+async def finished(api: Api, run_id: str) -> dict[str, Any]:
+    async def look() -> dict[str, Any] | None:
+        run = (await api.agent.get(f"/api/v1/runs/{run_id}")).json()
+        return run if run["status"] != "running" else None
+
+    return await until(look, f"end of {run_id}")
+
+
+async def counts(api: Api) -> tuple[int, ...]:
+    async with api.stack.database.read() as conn:
+        return tuple(
+            [
+                (await conn.execute(select(func.count()).select_from(table))).scalar_one()
+                for table in (runs_table, messages_table, conversations)
+            ]
+        )
+
+
+async def test_a_run_is_started_and_ends(api: Api, tmp_path: Path) -> None:
+    """201 with its Location; it reads back with what was asked for, and completes."""
+    answer = await api.agent.post(
+        "/api/v1/runs",
+        json={"agent": "agent", "input": "hello", "workspace": str(tmp_path), "model": "scripted:other"},
+    )
+    assert answer.status_code == 201, answer.text
+    run = answer.json()
+    assert answer.headers["location"] == f"/api/v1/runs/{run['id']}"
+    assert (run["status"], run["workspace"], run["model"]) == ("running", str(tmp_path), "scripted:other")
+    assert run["started_by"].startswith("bot-")
+    done = await finished(api, run["id"])
+    assert (done["status"], done["final_text"], len(done["steps"])) == ("completed", "Done.", 1)
+
+
+async def test_the_same_key_starts_one_run(api: Api) -> None:
+    """Idempotency-Key: ten requests at once start one run; the same key with another body is 409."""
+    headers = {"Idempotency-Key": secrets.token_hex(8)}
+    body = {"agent": "agent", "input": "hello"}
+    answers = await asyncio.gather(*(api.agent.post("/api/v1/runs", json=body, headers=headers) for _ in range(10)))
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    other = await api.agent.post("/api/v1/runs", json={**body, "input": "bye"}, headers=headers)
+    assert (other.status_code, other.json()["code"]) == (409, "idempotency_key_reused")
+    somebody_else = await api.operator.post("/api/v1/runs", json=body, headers=headers)
+    assert somebody_else.status_code == 409
+
+
+async def test_a_conversation_goes_on(api: Api) -> None:
+    """The next run of a conversation sees the first one's messages; while one is live another is 409 run_live."""
+    request = await api.gated()
+    path = f"/api/v1/runs/{request['run_id']}/messages"
+    live = await api.agent.post(path, json={"input": "and?"})
+    assert (live.status_code, live.json()["code"]) == (409, "run_live")
+    assert live.json()["run_id"] == request["run_id"]
+    assert (await api.decide(request)).status_code == 200
+    first = await finished(api, request["run_id"])
+    second = await api.agent.post(path, json={"input": "thanks"})
+    assert second.status_code == 201, second.text
+    assert second.json()["conversation_id"] == first["conversation_id"]
+    await finished(api, second.json()["id"])
+    listed = await api.agent.get(f"/api/v1/conversations/{first['conversation_id']}/messages")
+    assert [message["role"] for message in listed.json()["items"]] == [
+        "user", "assistant", "tool", "assistant", "user", "assistant",
+    ]  # fmt: skip
+    assert (await api.agent.get("/api/v1/conversations/conv_none/messages")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"agent": "nobody", "input": "x"}, "/agent"),
+        ({"agent": "agent", "input": " "}, "/input"),
+        ({"agent": "agent", "input": "x" * 100_001}, "/input"),
+        ({"agent": "agent", "input": "a\x00"}, "/input"),
+        ({"agent": "agent", "input": "x", "workspace": "relative"}, "/workspace"),
+        ({"agent": "agent", "input": "x", "workspace": "/nowhere/at/all"}, "/workspace"),
+        ({"agent": "agent", "input": "x", "model": "nocolon"}, "/model"),
+        ({"agent": "agent", "input": "x", "started_by": "mallory"}, "/started_by"),
+        ({"agent": "agent", "input": 5}, "/input"),
+        ({"agent": "agent"}, "/input"),
+    ],
+)
+async def test_a_run_that_cannot_be_started_is_422_and_leaves_nothing(
+    api: Api, body: dict[str, Any], pointer: str
+) -> None:
+    """422 with a pointer; no run, message or conversation is made."""
+    before = await counts(api)
+    answer = await api.agent.post("/api/v1/runs", json=body)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"][0]["pointer"] == pointer
+    assert await counts(api) == before
+
+
+async def test_an_unknown_agent_is_told_the_agents_there_are(api: Api) -> None:
+    """The message lists them, and GET /agents shows them."""
+    answer = await api.agent.post("/api/v1/runs", json={"agent": "nobody", "input": "x"})
+    assert "the agents are: agent" in answer.json()["detail"]
+    listed = (await api.agent.get("/api/v1/agents")).json()["items"]
+    assert [(agent["name"], agent["tools"]) for agent in listed] == [("agent", ["pay", "pay_shared", "ask_person"])]
+
+
+async def test_unknown_runs_and_conversations_are_404(api: Api) -> None:
+    """404 as a problem document, for every endpoint under a run."""
+    for path in ("/api/v1/runs/run_none", "/api/v1/runs/run_none/events"):
+        answer = await api.agent.get(path)
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+    for path in ("/api/v1/runs/run_none/interrupt", "/api/v1/runs/run_none/messages"):
+        assert (await api.agent.post(path, json={"input": "x"} if path.endswith("messages") else {})).status_code == 404
+    body = {"agent": "agent", "input": "x", "conversation_id": "conv_none"}
+    assert (await api.agent.post("/api/v1/runs", json=body)).status_code == 404
+
+
+async def test_an_ended_run_cannot_be_interrupted(api: Api) -> None:
+    """409 run_ended; a live one takes 202, with or without a body."""
+    run = await api.start("hello")
+    await finished(api, run["id"])
+    answer = await api.agent.post(f"/api/v1/runs/{run['id']}/interrupt")
+    assert (answer.status_code, answer.json()["code"]) == (409, "run_ended")
+    request = await api.gated()
+    assert (await api.agent.post(f"/api/v1/runs/{request['run_id']}/interrupt")).status_code == 202
+    assert (await finished(api, request["run_id"]))["status"] == "interrupted"
+
+
+async def test_with_temporal_away_nothing_starts_and_nothing_is_left(cut_off: Api) -> None:
+    """503; no run, message or conversation. Interrupting is 503 too."""
+    before = await counts(cut_off)
+    answer = await cut_off.agent.post("/api/v1/runs", json={"agent": "agent", "input": "hello"})
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert await counts(cut_off) == before
+
+
+async def test_a_live_run_is_not_interrupted_with_temporal_away(api: Api, cut_off: Api) -> None:
+    """503, and the run goes on."""
+    request = await api.gated()
+    answer = await cut_off.agent.post(f"/api/v1/runs/{request['run_id']}/interrupt", json={})
+    assert answer.status_code == 503
+    assert (await api.decide(request)).status_code == 200
+    assert (await finished(api, request["run_id"]))["status"] == "completed"
+
+
+async def test_a_start_that_fails_halfway_is_taken_back(api: Api, cut_off: Api) -> None:
+    """Temporal lost between the check and the start: run, message and conversation go, the head moves back."""
+    run = await api.start("hello")
+    await finished(api, run["id"])
+    async with api.stack.database.read() as conn:
+        head = await messages.head_of(conn, run["conversation_id"])
+        published = await agents.get(conn, "agent")
+    assert published is not None
+    before = await counts(api)
+    principal = Principal(name="ada", via="session", scopes=OPERATOR_SCOPES)
+    for conversation_id in (run["conversation_id"], None):
+        order = await starting.checked_order(
+            by="ada", agent="agent", text="x", conversation_id=conversation_id, workspace=None, model=None,
+            idempotency_key=None,
+        )  # fmt: skip
+        async with api.stack.database.write() as conn:
+            recorded = await starting._record(conn, principal, published, order)
+        await starting._take_back(api.stack.services, recorded, made_conversation=conversation_id is None)
+    assert await counts(api) == before
+    async with api.stack.database.read() as conn:
+        assert await messages.head_of(conn, run["conversation_id"]) == head
+
+
+async def test_i5_a_run_that_was_only_recorded_is_started_later(api: Api) -> None:
+    """I5: a crash between the store and Temporal leaves a run without a workflow; the sweep at start-up starts it."""
+    async with api.stack.database.write() as conn:
+        published = await agents.get(conn, "agent")
+        assert published is not None
+        order = await starting.checked_order(
+            by="ada", agent="agent", text="hello", conversation_id=None, workspace=None, model=None,
+            idempotency_key=None,
+        )  # fmt: skip
+        principal = Principal(name="ada", via="session", scopes=OPERATOR_SCOPES)
+        run = await starting._record(conn, principal, published, order)
+    assert await starting.start_recorded(api.stack.services) >= 1
+    assert (await finished(api, run.id))["status"] == "completed"
+    await starting.start_recorded(api.stack.services)
+    async with api.stack.database.read() as conn:
+        again = await runs.get(conn, run.id)
+    assert again is not None
+    assert again.step == 1
+
+
+async def test_lists_are_paged_by_cursor(api: Api) -> None:
+    """Every run once, newest first; every pending request once, oldest first; a bad cursor is 422."""
+    started = [(await api.gated())["run_id"] for _ in range(3)]
+    for path, newest_first in (("/api/v1/runs", True), ("/api/v1/requests", False)):
+        seen: list[dict[str, Any]] = []
+        cursor = None
+        while True:
+            query = {"limit": 2, **({"cursor": cursor} if cursor else {})}
+            page = (await api.operator.get(path, params=query)).json()
+            assert len(page["items"]) <= 2
+            seen += page["items"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+        keys = [(item["created_at"], item["id"]) for item in seen]
+        assert keys == sorted(set(keys), reverse=newest_first)
+        assert set(started) <= {item.get("run_id", item["id"]) for item in seen}
+        for bad in ("x", "!!!", "bm90IGEgY3Vyc29y", "fHw"):
+            answer = await api.operator.get(path, params={"cursor": bad})
+            assert (answer.status_code, answer.json()["code"]) == (422, "bad_cursor")
+        for limit in ("0", "201", "many"):
+            assert (await api.operator.get(path, params={"limit": limit})).status_code == 422
+
+
+async def test_the_inbox_filters_and_counts(api: Api) -> None:
+    """Pending by default; by status, by run; the count is the number of those."""
+    request = await api.gated()
+    before = (await api.operator.get("/api/v1/requests/count")).json()
+    assert before["status"] == "pending"
+    assert before["count"] >= 1
+    mine = {"run_id": request["run_id"]}
+    assert len((await api.operator.get("/api/v1/requests", params=mine)).json()["items"]) == 1
+    assert (await api.decide(request, "reject")).status_code == 200
+    assert (await api.operator.get("/api/v1/requests/count")).json()["count"] == before["count"] - 1
+    assert (await api.operator.get("/api/v1/requests", params=mine)).json()["items"] == []
+    for status, expected in (("rejected", 1), ("all", 1), ("approved", 0)):
+        found = (await api.operator.get("/api/v1/requests", params={**mine, "status": status})).json()["items"]
+        assert len(found) == expected
+    assert (await api.operator.get("/api/v1/requests", params={"status": "wrong"})).status_code == 422
+
+
+async def test_a_request_shows_what_is_needed_to_decide_it(api: Api) -> None:
+    """The exact call, its manifest, why it was gated, the agent's words, and the conversation up to the call."""
+    request = await api.gated()
+    assert (request["tool_name"], request["input"], request["kind"]) == ("pay", '{"cents": 5}', "approval")
+    assert request["manifest"]["parameters"]["properties"]["cents"]["type"] == "integer"
+    assert request["rule"] == "tool:ask"
+    assert request["execution"] == "not_started"
+    assert request["allowed_verbs"] == ["approve", "edit", "reject", "respond"]
+    assert [message["role"] for message in request["messages"]] == ["user", "assistant"]
+    assert request["run"]["id"] == request["run_id"]

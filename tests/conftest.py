@@ -1,0 +1,67 @@
+"""The real parts every test may ask for: Temporal's dev server, SQLite, PostgreSQL."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from postgres_server import PostgresServer, running_postgres
+from tools_under_test import Bench
+
+from turngate.runtime.embedded_temporal import EmbeddedTemporal
+from turngate.runtime.temporal_client import data_converter
+from turngate.store.database import Database
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    """A migrated database; every test that asks runs on both kinds."""
+    if request.param == "sqlite":
+        url = f"sqlite+aiosqlite:///{tmp_path}/turngate.db"
+    else:
+        url = request.getfixturevalue("postgres").fresh_url()
+    database = Database(url)
+    await database.migrate()
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def sqlite(tmp_path: Path) -> AsyncIterator[Database]:
+    """A migrated SQLite database, for tests that are not about the database."""
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/turngate.db")
+    await database.migrate()
+    yield database
+    await database.close()
+
+
+@pytest.fixture(scope="session")
+async def temporal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedTemporal]:
+    """One real Temporal dev server for the session."""
+    async with EmbeddedTemporal(tmp_path_factory.mktemp("temporal")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+async def client(temporal: EmbeddedTemporal) -> Client:
+    return await Client.connect(temporal.address, data_converter=data_converter())
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """Tools that count what happened to them; whatever still waits is released at the end."""
+    made = Bench()
+    yield made
+    made.release.set()

@@ -1,0 +1,79 @@
+"""How these tests call a tool: from the model's JSON to the result's JSON, the way the executor does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turngate import Tool, ToolContext
+
+
+@dataclass
+class Caller:
+    """Calls tools in one workspace and remembers what they kept as partial output."""
+
+    workspace: Path
+    partial: list[str] = field(default_factory=list)
+
+    async def __call__(self, tool: Tool, **tool_input: Any) -> dict[str, Any]:
+        ctx = ToolContext(
+            run_id="run_1",
+            tool_call_id="call_1",
+            idempotency_key="key_1",
+            workspace=self.workspace,
+            deadline=datetime.now(UTC) + timedelta(hours=2),
+            partial=self.partial.append,
+        )
+        handler: Callable[..., Awaitable[Any]] = tool.handler
+        result = await handler(**{tool.params_name: tool.decode(json.dumps(tool_input)), tool.ctx_name: ctx})
+        return json.loads(tool.success.dump_json(result))
+
+    def preview(self, tool: Tool, **tool_input: Any) -> Any:
+        return tool.preview(tool.decode(json.dumps(tool_input)), self.workspace)
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A directory beside the workspace, with a secret in it."""
+    directory = tmp_path / "outside"
+    directory.mkdir()
+    (directory / "secret.txt").write_text("secret\n")
+    return directory
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    directory = tmp_path / "work"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def call(workspace: Path) -> Caller:
+    return Caller(workspace)
+
+
+@pytest.fixture
+def until() -> Callable[..., Awaitable[Any]]:
+    """Wait for a condition with a deadline, and give its value back."""
+
+    async def wait(condition: Callable[[], Any], seconds: float = 5.0) -> Any:
+        async with asyncio.timeout(seconds):
+            while not (value := condition()):  # noqa: ASYNC110 - the kernel sets no Event of ours
+                await asyncio.sleep(0.002)
+        return value
+
+    return wait
+
+
+@pytest.fixture
+def descriptors() -> Callable[[], int]:
+    """Count our open file descriptors."""
+    return lambda: sum(1 for _ in Path("/proc/self/fd").iterdir())

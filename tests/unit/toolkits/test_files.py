@@ -1,0 +1,365 @@
+"""Reading, writing and editing text files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turngate.domain.tools import InvalidToolInput
+from turngate.toolkits.diffs import unified_diff
+from turngate.toolkits.edits import AmbiguousEdit, TextNotFound
+from turngate.toolkits.files import edit_file, list_directory, read_file, write_file
+from turngate.toolkits.text_files import MAX_TEXT_BYTES, NotText, TooLarge
+from turngate.toolkits.workspace import FileUnavailable
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+async def test_read_file_returns_raw_text_and_says_where_to_go_on(call, workspace):
+    """Lines count from 1, line endings stay, and ``start_line + lines`` is the next offset."""
+    (workspace / "a.txt").write_bytes(b"one\r\ntwo\nthree")
+    whole = await call(read_file, path="a.txt")
+    assert whole == {
+        "path": "a.txt",
+        "text": "one\r\ntwo\nthree",
+        "start_line": 1,
+        "lines": 3,
+        "total_lines": 3,
+        "truncated": False,
+    }
+    part = await call(read_file, path="a.txt", offset=2, limit=1)
+    assert (part["text"], part["start_line"], part["lines"], part["truncated"]) == ("two\n", 2, 1, True)
+    rest = await call(read_file, path="a.txt", offset=3)
+    assert (rest["text"], rest["truncated"]) == ("three", False)
+    beyond = await call(read_file, path="a.txt", offset=9)
+    assert (beyond["text"], beyond["lines"], beyond["truncated"]) == ("", 0, False)
+
+
+async def test_read_file_counts_lines_as_editors_do(call, workspace):
+    """Form feed and U+2028 do not end a line; only a line feed does."""
+    (workspace / "a.txt").write_text("a\x0cb\u2028c\nd\n")
+    assert (await call(read_file, path="a.txt"))["total_lines"] == 2
+
+
+async def test_read_file_bounds_one_endless_line(call, workspace):
+    """A result never holds more than 200,000 characters, whatever the lines are like."""
+    (workspace / "a.txt").write_text("x" * 300_000 + "\nlast\n")
+    part = await call(read_file, path="a.txt")
+    assert (len(part["text"]), part["lines"], part["truncated"]) == (200_000, 1, True)
+    assert (await call(read_file, path="a.txt", offset=2))["text"] == "last\n"
+
+
+@pytest.mark.parametrize("raw", [b"a\0b", b"\xff\xfe", "ü".encode("latin-1")])
+async def test_what_is_not_text_is_refused(call, workspace, raw):
+    """NUL bytes or bytes that are not UTF-8, for reading and for editing."""
+    (workspace / "a.bin").write_bytes(raw)
+    with pytest.raises(NotText):
+        await call(read_file, path="a.bin")
+    with pytest.raises(NotText):
+        await call(edit_file, path="a.bin", old_text="a", new_text="b")
+    assert (workspace / "a.bin").read_bytes() == raw
+
+
+async def test_the_size_limit_is_exact_and_holds_before_and_after(call, workspace):
+    """2,000,000 bytes pass, one more does not; an edit that would grow past it is refused before it is made."""
+    path = workspace / "big.txt"
+    path.write_text("a" * MAX_TEXT_BYTES)
+    assert (await call(read_file, path="big.txt"))["total_lines"] == 1
+    with pytest.raises(TooLarge):
+        await call(edit_file, path="big.txt", old_text="a", new_text="b" * 1_000_000, replace_all=True)
+    with pytest.raises(TooLarge) as caught:
+        await call(write_file, path="new.txt", text="ü" * (MAX_TEXT_BYTES // 2) + "x")
+    assert caught.value.fields["size_bytes"] == MAX_TEXT_BYTES + 1
+    assert not (workspace / "new.txt").exists()
+    path.write_text("a" * (MAX_TEXT_BYTES + 1))
+    with pytest.raises(TooLarge):
+        await call(read_file, path="big.txt")
+
+
+@pytest.mark.parametrize("path", ["nope.txt", "no/such/dir.txt", "d", "f/below", "x" * 300])
+async def test_a_file_that_cannot_be_read_says_why(call, workspace, path):
+    """Missing, a directory, below a file, too long a name: a typed failure with the system's reason."""
+    (workspace / "d").mkdir()
+    (workspace / "f").write_text("x")
+    with pytest.raises(FileUnavailable) as caught:
+        await call(read_file, path=path)
+    assert caught.value.fields["path"] == path
+    assert caught.value.fields["reason"]
+
+
+async def test_list_directory_names_types_and_sizes(call, workspace, outside):
+    """Sorted by name; symlinks are named, not followed; a name that is not UTF-8 does not break the list."""
+    (workspace / "b.txt").write_text("12345")
+    (workspace / "a").mkdir()
+    (workspace / "link").symlink_to(outside)
+    (workspace / os.fsdecode(b"z\xff")).write_text("")
+    listing = await call(list_directory)
+    assert listing["entries"] == [
+        {"name": "a", "type": "directory", "size": None},
+        {"name": "b.txt", "type": "file", "size": 5},
+        {"name": "link", "type": "symlink", "size": None},
+        {"name": "z?", "type": "file", "size": 0},
+    ]
+    assert (listing["path"], listing["total"], listing["truncated"]) == (".", 4, False)
+
+
+async def test_list_directory_is_capped(call, workspace):
+    """The first 1000 by name, with the true count."""
+    for number in range(1005):
+        (workspace / f"{number:04}").touch()
+    listing = await call(list_directory, path=".")
+    assert (len(listing["entries"]), listing["total"], listing["truncated"]) == (1000, 1005, True)
+    assert listing["entries"][-1]["name"] == "0999"
+
+
+async def test_list_directory_of_a_file_is_a_failure(call, workspace):
+    """It is not a directory, and the failure says so."""
+    (workspace / "f").write_text("x")
+    with pytest.raises(FileUnavailable, match="not a directory"):
+        await call(list_directory, path="f")
+
+
+async def test_write_file_makes_directories_and_reports_the_change(call, workspace):
+    """A new file is a diff from nothing; the same text again changes nothing."""
+    first = await call(write_file, path="a/b/c.txt", text="hello\n")
+    assert first == {
+        "path": "a/b/c.txt",
+        "diff": "--- /dev/null\n+++ b/a/b/c.txt\n@@ -0,0 +1,1 @@\n+hello\n",
+        "size_bytes": 6,
+    }
+    assert (workspace / "a/b/c.txt").read_text() == "hello\n"
+    assert (await call(write_file, path="a/b/c.txt", text="hello\n"))["diff"] == ""
+
+
+async def test_write_file_keeps_the_mode(call, workspace):
+    """An executable stays executable; a new file gets what the umask leaves."""
+    script = workspace / "run.sh"
+    script.write_text("echo 1\n")
+    script.chmod(0o750)
+    await call(write_file, path="run.sh", text="echo 2\n")
+    await call(write_file, path="new.sh", text="echo 3\n")
+    assert script.stat().st_mode & 0o777 == 0o750
+    umask = os.umask(0)
+    os.umask(umask)
+    assert (workspace / "new.sh").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+async def test_write_file_replaces_a_binary_file(call, workspace):
+    """The old content is no text, so there is nothing to compare with."""
+    (workspace / "a").write_bytes(b"\0\1")
+    preview = call.preview(write_file, path="a", text="new\n")
+    assert preview.kind == "text"
+    assert "whole content would be replaced" in preview.text
+    await call(write_file, path="a", text="new\n")
+    assert (workspace / "a").read_text() == "new\n"
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(workspace):
+    """A full disk at the worst moment (here: the file size limit of a child process) loses nothing."""
+    (workspace / "a.txt").write_text("old\n")
+    program = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from turngate.toolkits.text_files import write_text\n"
+        "from turngate.toolkits.workspace import FileUnavailable, Place\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "try:\n"
+        "    write_text(Place.inside(Path(sys.argv[1]), 'a.txt'), 'n' * 5000)\n"
+        "except FileUnavailable as failure:\n"
+        "    print(failure.fields['reason'])\n"
+    )
+    python = subprocess.run([sys.executable, "-c", program, workspace], capture_output=True, text=True, check=True)
+    assert python.stdout == "file too large\n"
+    assert (workspace / "a.txt").read_text() == "old\n"
+    assert names(workspace) == ["a.txt"]
+
+
+async def test_a_read_only_file_is_not_replaced(call, workspace):
+    """Renaming over it would work, but its owner said no."""
+    path = workspace / "a.txt"
+    path.write_text("old\n")
+    path.chmod(0o444)
+    with pytest.raises(FileUnavailable, match="read-only"):
+        await call(write_file, path="a.txt", text="new\n")
+    with pytest.raises(FileUnavailable, match="read-only"):
+        await call(edit_file, path="a.txt", old_text="old", new_text="new")
+    assert path.read_text() == "old\n"
+
+
+@pytest.mark.parametrize("path", [".", "d", "f/below.txt"])
+async def test_a_write_that_cannot_be_made_is_a_failure(call, workspace, path):
+    """Onto a directory, or below a file; nothing is left behind."""
+    (workspace / "d").mkdir()
+    (workspace / "f").write_text("x")
+    with pytest.raises(FileUnavailable):
+        await call(write_file, path=path, text="x")
+    assert names(workspace) == ["d", "f"]
+
+
+async def test_edit_file_replaces_literally(call, workspace):
+    r"""Neither side is a pattern: ``$&`` and ``\1`` are themselves, and line endings stay."""
+    (workspace / "a.txt").write_bytes(b"x = f(a.*)\r\ny\r\n")
+    edited = await call(edit_file, path="a.txt", old_text="f(a.*)", new_text=r"$& \1 \g<0>")
+    assert (workspace / "a.txt").read_bytes() == b"x = $& \\1 \\g<0>\r\ny\r\n"
+    assert edited["size_bytes"] == len(b"x = $& \\1 \\g<0>\r\ny\r\n")
+    assert "-x = f(a.*)\r\n" in edited["diff"]
+
+
+async def test_edit_file_refuses_text_that_is_not_there(call, workspace):
+    """Not found is a failure that tells the model to read again; so is the same edit a second time."""
+    (workspace / "a.txt").write_text("abc\n")
+    with pytest.raises(TextNotFound):
+        await call(edit_file, path="a.txt", old_text="zzz", new_text="y")
+    await call(edit_file, path="a.txt", old_text="abc", new_text="y")
+    with pytest.raises(TextNotFound):
+        await call(edit_file, path="a.txt", old_text="abc", new_text="y")
+
+
+@pytest.mark.parametrize(("text", "old", "matches"), [("a b a b a", "a", 3), ("aaa", "aa", 2)])
+async def test_edit_file_refuses_an_ambiguous_edit(call, workspace, text, old, matches):
+    """More than one place, overlapping ones included, unless every one is meant."""
+    (workspace / "a.txt").write_text(text)
+    with pytest.raises(AmbiguousEdit) as caught:
+        await call(edit_file, path="a.txt", old_text=old, new_text="c")
+    assert caught.value.fields["matches"] == matches
+    assert (workspace / "a.txt").read_text() == text
+    await call(edit_file, path="a.txt", old_text=old, new_text="c", replace_all=True)
+    assert (workspace / "a.txt").read_text() == text.replace(old, "c")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"path": "a.txt", "old_text": "", "new_text": "X"},
+        {"path": "a.txt", "old_text": "a", "new_text": "a"},
+        {"path": "a.txt", "old_text": "a", "new_text": "b\0"},
+        {"path": "a.txt", "old_text": "a", "new_text": "b", "force": True},
+        {"path": "", "old_text": "a", "new_text": "b"},
+    ],
+    ids=["empty", "no change", "NUL", "a flag of its own", "no path"],
+)
+async def test_a_senseless_edit_is_refused_before_anyone_is_asked(call, workspace, bad):
+    """Validation says so at planning: an empty old_text would replace everything, a made-up ``force`` nothing."""
+    with pytest.raises(InvalidToolInput):
+        await call(edit_file, **bad)
+
+
+async def test_edit_file_of_a_missing_file_makes_nothing(call, workspace):
+    """Not even the directories on the way."""
+    with pytest.raises(FileUnavailable):
+        await call(edit_file, path="new/a.txt", old_text="a", new_text="b")
+    assert names(workspace) == []
+
+
+async def test_edits_of_one_file_at_the_same_time_lose_nothing(call, workspace):
+    """The calls of one step run together; none undoes another."""
+    (workspace / "a.txt").write_text("".join(f"<{number}>\n" for number in range(24)))
+    edits = [call(edit_file, path="a.txt", old_text=f"<{number}>", new_text="done") for number in range(24)]
+    await asyncio.gather(*edits)
+    assert (workspace / "a.txt").read_text() == "done\n" * 24
+
+
+def test_previews_show_the_diff_and_change_nothing(call, workspace):
+    """For an edit, for a write over a file, and for a file that is not there yet."""
+    (workspace / "a.txt").write_text("one\ntwo\n")
+    edit = call.preview(edit_file, path="a.txt", old_text="two", new_text="2")
+    assert (edit.kind, edit.text) == ("diff", "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n")
+    assert "-one\n" in call.preview(write_file, path="a.txt", text="two\n").text
+    new = call.preview(write_file, path="new/b.txt", text="x")
+    assert new.text == "--- /dev/null\n+++ b/new/b.txt\n@@ -0,0 +1,1 @@\n+x\n\\ No newline at end of file\n"
+    assert call.preview(write_file, path="a.txt", text="one\ntwo\n").text == "a.txt would stay as it is"
+    assert (workspace / "a.txt").read_text() == "one\ntwo\n"
+    assert names(workspace) == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "tool_input"),
+    [
+        (edit_file, {"path": "a.txt", "old_text": "zzz", "new_text": "y"}),
+        (edit_file, {"path": "a.txt", "old_text": "o", "new_text": "y"}),
+        (edit_file, {"path": "nope.txt", "old_text": "o", "new_text": "y"}),
+        (edit_file, {"path": "../x", "old_text": "o", "new_text": "y"}),
+        (write_file, {"path": "../x", "text": "y"}),
+        (write_file, {"path": "d", "text": "y"}),
+        (write_file, {"path": "a.txt/below", "text": "y"}),
+    ],
+)
+def test_a_preview_that_cannot_be_made_says_what_would_go_wrong(call, workspace, tool, tool_input):
+    """The operator learns that approving is pointless; the planning does not fail."""
+    (workspace / "a.txt").write_text("oo\n")
+    (workspace / "d").mkdir()
+    preview = call.preview(tool, **tool_input)
+    assert preview.kind == "text"
+    assert " would fail: " in preview.text
+
+
+def test_previews_without_a_workspace_say_so():
+    """A run without a workspace still gets a page, not a crash."""
+    edit = edit_file.preview(edit_file.decode('{"path": "a", "old_text": "b", "new_text": "c"}'), None)
+    assert "no workspace" in edit.text
+    assert "no workspace" in write_file.preview(write_file.decode('{"path": "a", "text": "c"}'), None).text
+
+
+def test_a_file_name_cannot_forge_lines_of_the_diff():
+    """A line feed in a name is quoted in the header."""
+    header = unified_diff("a\n+++ b/harmless", "x\n", "y\n", max_chars=10_000).splitlines()[:2]
+    assert header == ['--- "a/a\\n+++ b/harmless"', '+++ "b/a\\n+++ b/harmless"']
+
+
+def test_a_long_diff_is_clipped_at_a_line_and_says_so():
+    """The reader knows how much is missing."""
+    diff = unified_diff("a", "", "x\n" * 1000, max_chars=100)
+    assert diff.endswith(" more lines of this diff are not shown\n")
+    assert len(diff) < 200
+
+
+def test_a_diff_of_two_long_files_that_share_nothing_is_quick():
+    """Beyond a million comparisons the middle is one block; the whole is still the change."""
+    diff = unified_diff("a", "a\n" * 50_000, "b\n" * 50_000, max_chars=1_000_000)
+    assert (diff.count("\n-a"), diff.count("\n+b")) == (50_000, 50_000)
+
+
+_texts = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n"]), max_size=30).map("".join)
+
+
+@given(before=_texts, after=_texts, last=st.sampled_from(["", "end"]))
+def test_old_and_new_text_can_be_read_back_from_the_diff(before, after, last):
+    """The hunks account for every changed line: taking them apart gives the old lines and the new ones, in place."""
+    after += last
+    old, new = before.split("\n"), after.split("\n")
+    at_old = at_new = 0
+    for line in unified_diff("f", before, after, max_chars=10**6).splitlines()[2:]:
+        if line.startswith("@@"):
+            _, removed, added, _ = line.split(" ")
+            start, count = (int(part) for part in removed[1:].split(","))
+            begin, added_count = (int(part) for part in added[1:].split(","))
+            next_old, next_new = start - (count > 0), begin - (added_count > 0)
+            assert old[at_old:next_old] == new[at_new:next_new]
+            at_old, at_new = next_old, next_new
+        elif not line.startswith("\\"):
+            if line[0] in " -":
+                assert old[at_old] == line[1:]
+                at_old += 1
+            if line[0] in " +":
+                assert new[at_new] == line[1:]
+                at_new += 1
+    assert old[at_old:] == new[at_new:] or before == after or {*old[at_old:], *new[at_new:]} == {""}
+
+
+def test_git_accepts_our_diff(tmp_path):
+    """``git apply`` makes the new text out of the old."""
+    before, after = "".join(f"{n}\n" for n in range(60)), "".join(f"{n}\n" for n in range(3, 60) if n % 20) + "end"
+    (tmp_path / "f.txt").write_text(before)
+    diff = unified_diff("f.txt", before, after, max_chars=10**6)
+    subprocess.run(["git", "apply"], input=diff, text=True, cwd=tmp_path, check=True)
+    assert (tmp_path / "f.txt").read_text() == after

@@ -1,0 +1,239 @@
+"""bash: what it returns, and that nothing it started survives it."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from pathlib import Path
+
+import pytest
+
+from turngate.domain.tools import InvalidToolInput
+from turngate.toolkits.head_tail import HeadTail
+from turngate.toolkits.shell import CommandNotStarted, CommandTimeout, bash, scrubbed_environment
+
+
+def alive_in_group(group: int) -> list[int]:
+    """Processes of the group that can still run (a zombie that init has not reaped yet cannot)."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, pgrp = status.read_text().rsplit(")", 1)[1].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(pgrp) == group and state not in "ZX":
+            found.append(int(status.parent.name))
+    return found
+
+
+def children() -> list[str]:
+    """Our child processes, zombies included."""
+    return [pid for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()]
+
+
+def read_pid(path: Path) -> int | None:
+    return int(path.read_text()) if path.exists() and path.read_text().endswith("\n") else None
+
+
+async def test_output_is_merged_in_order_and_a_bad_exit_is_a_result(call, workspace):
+    """Both streams as they came; the command ran in the workspace."""
+    result = await call(bash, command="echo one; echo two >&2; echo three; pwd; exit 3")
+    assert result["output"] == f"one\ntwo\nthree\n{workspace.resolve()}\n"
+    assert (result["exit_code"], result["truncated"]) == (3, False)
+    assert result["output_bytes"] == len(result["output"])
+    assert 0 < result["duration_seconds"] < 5
+
+
+async def test_a_command_killed_by_a_signal_exits_as_in_a_shell(call):
+    """128 + the signal's number."""
+    assert (await call(bash, command="kill -9 $$"))["exit_code"] == 137
+
+
+async def test_stdin_is_empty(call):
+    """A command that asks a question gets no answer instead of hanging."""
+    assert (await call(bash, command="read x || echo nothing"))["output"] == "nothing\n"
+
+
+async def test_bytes_that_are_not_text_are_made_visible(call):
+    """Wrong UTF-8 and NUL become U+FFFD, so every store can hold the result."""
+    assert (await call(bash, command=r"printf 'a\xff\0b'"))["output"] == "a\ufffd\ufffdb"
+
+
+async def test_the_environment_is_scrubbed(call, monkeypatch):
+    """A few harmless variables pass; credentials of the worker do not."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    monkeypatch.setenv("TURNGATE_DATABASE_URL", "postgresql://u:p@h/d")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("BASH_ENV", "/dev/null")
+    names = {line.split("=")[0] for line in (await call(bash, command="env"))["output"].splitlines()}
+    assert "LC_ALL" in names
+    assert "PATH" in names
+    assert names <= {
+        "PATH",
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "LC_CTYPE",
+        "TERM",
+        "TMPDIR",
+        "USER",
+        "PWD",
+        "OLDPWD",
+        "SHLVL",
+        "_",
+    }
+
+
+def test_a_name_that_speaks_of_a_secret_never_passes():
+    """Not even one that the list of allowed names would let through."""
+    given = {"PATH": "/bin", "LC_SECRET": "x", "LC_TOKEN": "x", "LC_KEY": "x", "HOME_KEY": "x", "LC_CTYPE": "C"}
+    assert scrubbed_environment(given) == {"PATH": "/bin", "LC_CTYPE": "C"}
+
+
+async def test_fifty_megabytes_of_output_fit_into_little_memory(call):
+    """Head and tail are kept, the count is true, the command is not held up, memory stays flat."""
+    command = "echo begin; head -c 50000000 /dev/zero | tr '\\0' x; echo; echo end"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = await call(bash, command=command)
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    total = len("begin\n") + 50_000_000 + len("\nend\n")
+    assert (result["exit_code"], result["output_bytes"], result["truncated"]) == (0, total, True)
+    assert result["output"].startswith("begin\nxxx")
+    assert result["output"].endswith("xxx\nend\n")
+    assert f"[{total - 65_536} of {total} bytes of output left out here]" in result["output"]
+    assert len(result["output"]) < 66_000
+    assert grown_kib < 20_000
+
+
+def test_head_and_tail_are_exact_however_the_bytes_arrive():
+    """At the limit nothing is left out; past it the two ends are the stream's own, for every size of chunk."""
+    stream = bytes(32 + number % 90 for number in range(1000))
+    for size in (1, 7, 64, 999, 1000):
+        kept = HeadTail(100)
+        for start in range(0, 1000, size):
+            kept.feed(stream[start : start + size])
+        text = kept.text().encode()
+        assert text.startswith(stream[:100] + "\n… [800 of 1000".encode())
+        assert text.endswith("…\n".encode() + stream[-100:])
+        whole = HeadTail(500)
+        whole.feed(stream)
+        assert (whole.text().encode(), whole.truncated) == (stream, False)
+
+
+async def test_a_timeout_kills_the_whole_group_and_keeps_the_output(call, workspace, until):
+    """Also children in the background and those that ignore SIGTERM; the failure holds what was printed."""
+    command = "echo $$ > pid; echo partial; (trap '' TERM; sleep 1000) & sleep 1000"
+    began = time.monotonic()
+    with pytest.raises(CommandTimeout) as caught:
+        await call(bash, command=command, timeout_seconds=1)
+    assert 1 <= time.monotonic() - began < 2
+    assert caught.value.fields["partial_output"].startswith("partial\n")
+    assert caught.value.fields["timeout_seconds"] == 1
+    await until(lambda: not alive_in_group(read_pid(workspace / "pid")), seconds=0.1)
+
+
+async def test_a_timeout_lets_the_command_say_a_last_word(call):
+    """SIGTERM comes first, and what its handler prints is kept."""
+    command = "trap 'echo tidied; exit' TERM; echo ready; while :; do sleep 0.01; done"
+    with pytest.raises(CommandTimeout) as caught:
+        await call(bash, command=command, timeout_seconds=1)
+    assert "tidied" in caught.value.fields["partial_output"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo so far; echo $$ > pid; sleep 1000 & sleep 1000",
+        "echo so far; trap '' TERM INT HUP; echo $$ > pid; bash -c 'trap \"\" TERM; sleep 1000 & sleep 1000'",
+        "echo so far; echo $$ > pid; kill -STOP $$",
+        "echo so far; echo $$ > pid; exec >/dev/null 2>&1; sleep 1000 | sleep 1000 | sleep 1000",
+    ],
+    ids=["background child", "deaf to signals", "stopped", "no pipe held"],
+)
+async def test_cancellation_kills_the_whole_group_at_once(call, workspace, command, until):
+    """Measured from cancel() to the call's end: no live process of the group is left, and the output so far is kept."""
+    running = asyncio.create_task(call(bash, command=command))
+    group = await until(lambda: read_pid(workspace / "pid"))
+    assert alive_in_group(group)
+    began = time.monotonic()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert time.monotonic() - began < 0.15
+    await until(lambda: not alive_in_group(group), seconds=0.1)
+    assert call.partial == ["so far\n"]
+
+
+async def test_cancelling_twice_still_cleans_up(call, workspace, until, descriptors):
+    """An impatient second cancellation leaves neither process nor descriptor."""
+    before = descriptors()
+    running = asyncio.create_task(call(bash, command="echo $$ > pid; setsid sleep 3 & sleep 1000"))
+    group = await until(lambda: read_pid(workspace / "pid"))
+    running.cancel()
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await until(lambda: not alive_in_group(group))
+    await until(lambda: descriptors() <= before)
+
+
+async def test_a_child_in_the_background_does_not_hang_the_call(call, workspace, until):
+    """It holds the pipe; the call ends a moment after bash does, and takes the child with it."""
+    result = await call(bash, command="echo $$ > pid; sleep 1000 & echo done")
+    assert (result["exit_code"], result["output"]) == (0, "done\n")
+    assert result["duration_seconds"] < 1
+    await until(lambda: not alive_in_group(read_pid(workspace / "pid")))
+
+
+async def test_a_silent_child_in_the_background_is_killed_too(call, workspace, until):
+    """It holds no pipe, so only its group gives it away."""
+    result = await call(bash, command="echo $$ > pid; sleep 1000 >/dev/null 2>&1 & echo done")
+    assert result["duration_seconds"] < 1
+    await until(lambda: not alive_in_group(read_pid(workspace / "pid")))
+
+
+async def test_last_lines_of_a_background_child_are_kept(call):
+    """Within the grace of a fifth of a second after bash's end."""
+    assert (await call(bash, command="(sleep 0.05; echo late) & echo early"))["output"] == "early\nlate\n"
+
+
+async def test_many_commands_leak_nothing(call, descriptors):
+    """No descriptor and no zombie child of ours after twenty commands side by side."""
+    await call(bash, command="true")
+    before, children_before = descriptors(), children()
+    results = await asyncio.gather(*(call(bash, command=f"echo {number}; exit {number}") for number in range(20)))
+    assert [(result["exit_code"], result["output"]) for result in results] == [(n, f"{n}\n") for n in range(20)]
+    assert descriptors() == before
+    assert children() == children_before
+
+
+async def test_a_command_that_cannot_start_is_a_failure_and_ran_nothing(call, workspace):
+    """The workspace is gone, or the command is longer than the kernel takes."""
+    with pytest.raises(CommandNotStarted, match="Argument list too long"):
+        await call(bash, command="true " + "x" * 200_000)
+    workspace.rmdir()
+    with pytest.raises(CommandNotStarted, match="No such file"):
+        await call(bash, command="true")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"command": ""},
+        {"command": "a\0b"},
+        {"command": "a", "timeout_seconds": 3601},
+        {"command": "a", "timeout_seconds": 0},
+    ],
+)
+async def test_a_senseless_command_is_refused_before_anyone_is_asked(call, bad):
+    """Empty, with NUL, or with a time outside 1 to 3600 seconds."""
+    with pytest.raises(InvalidToolInput):
+        await call(bash, **bad)
+
+
+def test_the_preview_is_the_exact_command(call):
+    """What is shown is what runs, line feeds included."""
+    preview = call.preview(bash, command="git status\nrm -rf x  ")
+    assert (preview.kind, preview.text) == ("command", "git status\nrm -rf x  ")

@@ -1,0 +1,148 @@
+"""The boundary: where a path leads decides, and nothing that changes in between helps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from turngate.toolkits.files import edit_file, list_directory, read_file, write_file
+from turngate.toolkits.text_files import read_text, write_text
+from turngate.toolkits.workspace import FileUnavailable, OutsideWorkspace, Place, resolve_inside
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("src/a.ts", "src/a.ts"),
+        ("a/b/c.txt", "a/b/c.txt"),
+        ("newdir/../n.txt", "n.txt"),
+        ("..notes", "..notes"),
+        ("...", "..."),
+        ("~/x", "~/x"),
+        ("~", "~"),
+        (".", "."),
+        ("a//./b", "a/b"),
+    ],
+)
+def test_a_path_inside_is_allowed_whether_it_exists_or_not(workspace, given, expected):
+    """Names that begin with dots or a tilde are ordinary names, and missing parents are no obstacle."""
+    assert resolve_inside(workspace, given) == Path(os.path.realpath(workspace)) / expected
+
+
+@pytest.mark.parametrize("given", ["../x", "a/../../x", "/etc/passwd", "..", "/", "a\0b", "\ud800", "../work-2/x"])
+def test_a_path_that_leads_outside_is_refused(workspace, given):
+    """Dot-dot, absolute paths, NUL, and a sibling whose name begins with the workspace's."""
+    with pytest.raises(OutsideWorkspace) as caught:
+        resolve_inside(workspace, given)
+    assert caught.value.kind == "outside_workspace"
+    assert caught.value.fields["reason"]
+
+
+def test_an_absolute_path_inside_is_allowed(workspace):
+    """What counts is where it leads, not how it is written."""
+    assert resolve_inside(workspace, f"{workspace}/a.txt").name == "a.txt"
+
+
+def test_a_workspace_that_is_itself_a_symlink_works(workspace, tmp_path):
+    """The root is resolved too, so everything in it is inside."""
+    (tmp_path / "alias").symlink_to(workspace)
+    assert resolve_inside(tmp_path / "alias", "a") == Path(os.path.realpath(workspace)) / "a"
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "given"),
+    [
+        ("link", "secret.txt", "link"),
+        ("link", ".", "link/secret.txt"),
+        ("link", ".", "link/new/deeper/x.txt"),
+        ("link", "not-there-yet", "link"),
+        ("link", "not-there-yet", "link/x"),
+        ("link", ".", "link/../outside/secret.txt"),
+    ],
+    ids=["file", "directory", "grandparent of a new file", "dangling", "below dangling", "dotdot behind it"],
+)
+async def test_a_symlink_out_is_refused_by_every_file_tool(call, workspace, outside, link, target, given):
+    """The realpath of the deepest existing ancestor decides, and nothing outside is made or changed."""
+    (workspace / link).symlink_to(outside / target)
+    with pytest.raises(OutsideWorkspace):
+        await call(read_file, path=given)
+    with pytest.raises(OutsideWorkspace):
+        await call(write_file, path=given, text="x")
+    with pytest.raises(OutsideWorkspace):
+        await call(edit_file, path=given, old_text="secret", new_text="x")
+    with pytest.raises(OutsideWorkspace):
+        await call(list_directory, path=given)
+    assert [path.name for path in outside.iterdir()] == ["secret.txt"]
+    assert (outside / "secret.txt").read_text() == "secret\n"
+
+
+async def test_a_symlink_that_stays_inside_is_followed_and_kept(call, workspace):
+    """A write through it changes its target; the result names the real file."""
+    (workspace / "real.txt").write_text("a\n")
+    (workspace / "link").symlink_to("real.txt")
+    written = await call(write_file, path="link", text="b\n")
+    assert written["path"] == "real.txt"
+    assert (workspace / "real.txt").read_text() == "b\n"
+    assert (workspace / "link").is_symlink()
+
+
+def test_a_symlink_loop_ends_in_a_failure(workspace):
+    """It neither hangs nor escapes."""
+    (workspace / "loop").symlink_to("loop")
+    with pytest.raises((OutsideWorkspace, FileUnavailable)):
+        read_text(Place.inside(workspace, "loop/x"))
+
+
+def test_a_directory_swapped_for_a_symlink_after_the_check_is_refused(workspace, outside):
+    """Check, swap, use: each component is opened without following symlinks."""
+    (workspace / "dir").mkdir()
+    place = Place.inside(workspace, "dir/secret.txt")
+    (workspace / "dir").rmdir()
+    (workspace / "dir").symlink_to(outside)
+    with pytest.raises(OutsideWorkspace, match="changed while it was being opened"):
+        read_text(place)
+    with pytest.raises(OutsideWorkspace, match="changed while it was being opened"):
+        write_text(place, "x")
+    assert (outside / "secret.txt").read_text() == "secret\n"
+
+
+def test_a_file_swapped_for_a_symlink_after_the_check_is_refused(workspace, outside):
+    """The last component is not followed either, for reading or writing."""
+    place = Place.inside(workspace, "note.txt")
+    (workspace / "note.txt").symlink_to(outside / "secret.txt")
+    with pytest.raises(OutsideWorkspace):
+        read_text(place)
+    with pytest.raises(OutsideWorkspace):
+        write_text(place, "x")
+    assert (outside / "secret.txt").read_text() == "secret\n"
+
+
+async def test_a_fifo_does_not_hang_the_reader(call, workspace):
+    """Opening one that nobody writes to would block for ever; it is refused as no regular file."""
+    os.mkfifo(workspace / "pipe")
+    with pytest.raises(FileUnavailable, match="not a regular file"):
+        await call(read_file, path="pipe")
+
+
+async def test_a_missing_workspace_is_a_failure_that_says_so(call, workspace):
+    """The run's directory may be gone by the time the call runs."""
+    workspace.rmdir()
+    with pytest.raises(FileUnavailable, match="no such file"):
+        await call(read_file, path="a.txt")
+
+
+def test_no_descriptor_is_leaked(workspace, descriptors):
+    """Each success and each failure closes what it opened."""
+    (workspace / "d").mkdir()
+    (workspace / "d" / "f").write_text("x")
+    (workspace / "bin").write_bytes(b"\0")
+    before = descriptors()
+    for _ in range(20):
+        read_text(Place.inside(workspace, "d/f"))
+        write_text(Place.inside(workspace, "e/f/g"), "y")
+        for bad in ("d", "nope/x", "d/f/x", "bin"):
+            with pytest.raises(Exception):  # noqa: B017, PT011 - which failure is another test's business
+                read_text(Place.inside(workspace, bad))
+    assert descriptors() == before

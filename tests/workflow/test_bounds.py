@@ -1,0 +1,156 @@
+"""I5, I8: history stays small and constant, and continue-as-new loses nothing."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+from harness import ListModel, Stack, call, says, stack
+from temporalio.client import Client
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.testing import ActivityEnvironment
+from tools_under_test import Bench
+
+from activities.call_model import CallModel
+from turngate.domain.contract import AgentTurnInput, CallModelInput, RunLimits
+from turngate.domain.messages import Message, TextPart, user_message
+from turngate.store import messages, runs
+from turngate.store.database import Database
+
+KIB = 1024
+
+
+async def conversation_of(database: Database, length: int) -> str:
+    """Make a conversation of this many messages."""
+    conversation_id = f"conv_{secrets.token_hex(8)}"
+    async with database.write() as conn:
+        await messages.create_conversation(conn, conversation_id)
+        parent: str | None = None
+        for number in range(length):
+            text = f"message {number} " + "x" * 200
+            message = user_message(text) if number % 2 == 0 else Message(role="assistant", parts=(TextPart(text=text),))
+            message_id = f"{conversation_id}_{number}"
+            await messages.append(
+                conn,
+                message_id=message_id,
+                parent_id=parent,
+                conversation_id=conversation_id,
+                run_id=None,
+                step=None,
+                message=message,
+            )
+            parent = message_id
+        assert parent is not None
+        await messages.set_head(conn, conversation_id, parent)
+    return conversation_id
+
+
+async def gated_turn_bytes(engine: Stack, conversation_id: str) -> tuple[int, list[str]]:
+    """Run one gated turn; return the size of its workflow history and the kinds of its events."""
+    run = await engine.start(conversation_id=conversation_id)
+    await engine.decide(await engine.request(run), "approve")
+    await engine.ended(run)
+    workflow = engine.workflow(run)
+    await workflow.result()
+    history = await workflow.fetch_history()
+    return sum(event.ByteSize() for event in history.events), [str(event.event_type) for event in history.events]
+
+
+async def test_i8_history_bytes_do_not_grow_with_the_conversation(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I8: a gated turn costs the same history at 10 and at 400 prior messages, at most 8 KiB."""
+
+    class Repeating(ListModel):
+        async def generate(self, request):
+            self.seen.append(request)
+            last = request.messages[-1]
+            return says("Done.") if last.role == "tool" else says(call("pay", '{"cents": 5}'))
+
+    async with stack(client, sqlite, bench.pay, model=Repeating()) as engine:
+        short, kinds_short = await gated_turn_bytes(engine, await conversation_of(sqlite, 10))
+        long, kinds_long = await gated_turn_bytes(engine, await conversation_of(sqlite, 400))
+        assert len(engine.engine.models.resolve("").seen[-1].messages) > 400
+        assert kinds_short == kinds_long
+        # Timestamps and task ids are varints: a few bytes of difference are the clock's, not the conversation's.
+        assert abs(long - short) <= 40, (short, long)
+        assert max(short, long) <= 8 * KIB
+
+
+async def test_i8_no_conversation_content_enters_history(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I8: arguments, messages, edits, reasons and results are nowhere in the workflow's history."""
+    model = ListModel(
+        says("Secret thought.", call("pay", '{"cents": 424242}', "c1"), call("pay", '{"cents": 434343}', "c2")),
+        says("Secret answer."),
+    )
+    async with stack(client, sqlite, bench.pay, model=model) as engine:
+        run = await engine.start("Secret task.")
+        first = await engine.request(run)
+        await engine.decide(first, "edit", args='{"cents": 454545}', message="Secret reason.")
+        await engine.decide(await engine.request(run), "reject", message="Secret reason.")
+        await engine.ended(run)
+        await engine.workflow(run).result()
+        events = (await engine.workflow(run).fetch_history()).events
+        history = b"".join(event.SerializeToString() for event in events)
+        assert run.id.encode() in history  # payloads are readable here, so what follows can fail
+        for secret in (b"Secret", b"424242", b"434343", b"454545"):
+            assert secret not in history
+
+
+async def test_i8_continue_as_new_loses_nothing(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I8: with a new execution after every step, gates, counts and the conversation go on as in one."""
+    model = ListModel(
+        says(call("nope", "{}")),
+        says(call("pay", '{"cents": 1}')),
+        says(call("pay", '{"cents": 2}')),
+        says(call("nope", "{}")),
+        says("Done."),
+    )
+    async with stack(client, sqlite, bench.pay, model=model, working=False) as engine:
+        run = await engine.start()
+        await engine.workflow(run).terminate()
+        limits = RunLimits(continue_as_new_after_steps=1)
+        started = await client.start_workflow(
+            "AgentTurn",
+            AgentTurnInput(run_id=run.id, agent="agent", limits=limits),
+            id=run.id,
+            task_queue=engine.task_queue,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        )
+        async with engine.worker():
+            first = await engine.request(run)
+            await engine.decide(first, "approve", decision_id="d-1")
+            second = await engine.request(run)
+            assert second.id != first.id
+            assert (await engine.decide(first, "approve", decision_id="d-1")).status == "approved"
+            await engine.decide(second, "approve")
+            assert (await engine.ended(run)).status == "completed"
+        assert bench.paid == [1, 2]
+        assert [message.role for message in await engine.history(run)] == ["user"] + ["assistant", "tool"] * 4 + [
+            "assistant"
+        ]
+        assert (await engine.workflow(run).describe()).run_id != started.first_execution_run_id
+
+
+@pytest.mark.parametrize("when", ["before_response", "after_response"])
+async def test_i5_a_retried_call_model_pays_once(client: Client, database: Database, bench: Bench, when: str) -> None:
+    """I5: call_model that dies after storing the response finds it again; the model is not asked twice."""
+    model = ListModel(says("Pay.", call("pay", '{"cents": 5}', "c1")), says("Done."))
+    async with stack(client, database, bench.pay, model=model, working=False) as engine:
+        run = await engine.start()
+        activity = CallModel(engine.engine)
+        order = CallModelInput(run_id=run.id, step=1)
+        if when == "after_response":
+            planner, activity._planner = activity._planner, None
+            with pytest.raises(AttributeError):
+                await ActivityEnvironment().run(activity.call_model, order)
+            activity._planner = planner
+        first = await ActivityEnvironment().run(activity.call_model, order)
+        again = await ActivityEnvironment().run(activity.call_model, order)
+        assert first == again
+        assert len(model.seen) == 1
+        async with database.read() as conn:
+            stored = await runs.get(conn, run.id)
+        assert stored is not None
+        assert stored.step == 1
+        await engine.workflow(run).terminate()

@@ -1,0 +1,412 @@
+"""The life of a gated call, on the real server with the cache off: approve, edit, reject, respond, expire, interrupt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+
+import pytest
+from harness import OPERATOR, STARTER, ListModel, call, says, stack
+from pydantic import ValidationError, field_validator
+from temporalio.client import Client
+from tools_under_test import Amount, Bench
+
+from approvals_api.principals import OPERATOR_SCOPES, Principal
+from turngate import Limits, Policy, Rule, interaction_tool, tool
+from turngate.domain.contract import DecideInput
+from turngate.domain.digest import call_digest
+from turngate.domain.errors import ConflictError, ForbiddenError, GoneError, InvalidInputError
+from turngate.domain.history import is_reconciled
+from turngate.domain.results import Failure, Ok
+from turngate.store import requests
+from turngate.store.database import Database
+
+
+class Even(Amount):
+    """An amount with a rule that JSON Schema cannot say."""
+
+    @field_validator("cents")
+    @classmethod
+    def even(cls, value: int) -> int:
+        if value % 2:
+            raise ValueError("must be even")
+        return value
+
+
+def paying(cents: int = 5) -> ListModel:
+    return ListModel(says("I will pay.", call("pay", json.dumps({"cents": cents}), "c1")), says("Done."))
+
+
+async def test_an_approved_call_runs_once_and_the_model_reads_its_result(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """Approve: the handler runs with the model's arguments, its result goes back, the run completes."""
+    model = paying()
+    async with stack(client, database, bench.pay, model=model) as engine:
+        run = await engine.start()
+        answer = await engine.decide(await engine.request(run), "approve")
+        assert answer.status == "approved"
+        assert (await engine.ended(run)).status == "completed"
+        assert bench.paid == [5]
+        assert (await engine.results(run))["c1"] == Ok(value={"paid": 5})
+        history = await engine.history(run)
+        assert [message.role for message in history] == ["user", "assistant", "tool", "assistant"]
+        assert [event.type for event in await engine.events(run)] == [
+            "run.started",
+            "step.responded",
+            "request.opened",
+            "request.decided",
+            "execution.started",
+            "execution.finished",
+            "step.responded",
+            "run.ended",
+        ]
+
+
+async def test_i1_every_model_request_is_reconciled(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I1: with an approval, a rejection, an invalid call and an unknown tool in one step, the next request is whole."""
+    model = ListModel(
+        says(
+            call("pay", '{"cents": 1}', "a"),
+            call("pay", '{"cents": 2}', "b"),
+            call("pay", '{"cents": "much"}', "c"),
+            call("__class__", "{}", "d"),
+            call("look", '{"name": "x"}', "e"),
+        ),
+        says("Done."),
+    )
+    async with stack(client, sqlite, bench.pay, bench.look, model=model) as engine:
+        run = await engine.start()
+        for _ in range(2):
+            request = await engine.request(run)
+            await engine.decide(request, "approve" if '"cents": 1' in request.input else "reject")
+        await engine.ended(run)
+        for sent in model.seen:
+            assert is_reconciled(sent.messages[1:])
+        results = model.seen[1].messages[-1].results
+        assert [part.tool_call_id for part in results] == ["a", "b", "c", "d", "e"]
+        kinds = [part.result.kind if isinstance(part.result, Failure) else "ok" for part in results]
+        assert kinds == ["ok", "rejected", "input_validation_error", "unknown_tool", "ok"]
+
+
+async def test_i6_what_ran_equals_what_was_shown(client: Client, database: Database, bench: Bench) -> None:
+    """I6: request, decision and execution carry one digest, over the exact bytes the model sent."""
+    model = ListModel(says(call("pay", '{ "cents" :  7 }', "c1")), says("Done."))
+    async with stack(client, database, bench.pay, model=model) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.decide(request, "approve")
+        await engine.ended(run)
+        expected = call_digest(
+            tool_name="pay",
+            manifest_digest=bench.pay.manifest.digest,
+            raw_input='{ "cents" :  7 }',
+            run_id=run.id,
+            tool_call_id="c1",
+            policy_version=engine.engine.policy.version,
+        )
+        assert request.digest == expected
+        assert (await engine.executions(run))["c1"].digest == expected
+
+
+async def test_i6_an_edit_runs_as_edited_and_leaves_the_models_call_untouched(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I6: the edited arguments run, the model's own call stays, and the result says what ran."""
+    model = paying(5_000)
+    async with stack(client, database, bench.pay, model=model) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.decide(request, "edit", args='{"cents": 50}')
+        await engine.ended(run)
+        assert bench.paid == [50]
+        history = await engine.history(run)
+        assert history[1].calls[0].input == '{"cents": 5000}'
+        assert history[2].results[0].edited_input == '{"cents": 50}'
+        execution = (await engine.executions(run))["c1"]
+        async with database.read() as conn:
+            decision = await requests.decision(conn, str(execution.decision_id))
+        assert decision is not None
+        assert decision.digest == execution.digest != request.digest
+
+
+async def test_i6_an_edit_that_does_not_fit_changes_nothing(client: Client, database: Database, bench: Bench) -> None:
+    """I6: an edit that fails the schema is refused, nothing is saved, and the request can still be decided."""
+    async with stack(client, database, bench.pay, model=paying()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        with pytest.raises(InvalidInputError):
+            await engine.decide(request, "edit", args='{"cents": "a lot"}', decision_id="bad-edit")
+        async with database.read() as conn:
+            assert await requests.decision(conn, "bad-edit") is None
+            assert (await requests.get(conn, request.id)) == request
+        await engine.decide(request, "approve")
+        await engine.ended(run)
+        assert bench.paid == [5]
+
+
+async def test_i6_an_edit_passes_the_tools_own_types_and_policy_again(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I6: what JSON Schema lets through, the worker still refuses: here a validator that only pydantic knows."""
+
+    @tool(effect="once", ask=True)
+    async def pay(params: Even) -> int:
+        """Pay."""
+        bench.paid.append(params.cents)
+        return params.cents
+
+    async with stack(client, sqlite, pay, model=paying(4)) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        with pytest.raises(InvalidInputError, match="must be even"):
+            await engine.decide(request, "edit", args='{"cents": 3}')
+        await engine.decide(request, "edit", args='{"cents": 6}')
+        await engine.ended(run)
+        assert bench.paid == [6]
+
+
+async def test_i12_a_rejection_is_an_answer_and_a_repeat_is_not_asked_again(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I12: the model is told who refused and why; the same call (other spacing) is closed without a second request."""
+    model = ListModel(
+        says(call("pay", '{"cents": 5}', "c1")), says(call("pay", '{"cents":5}', "c2")), says("I give up.")
+    )
+    async with stack(client, sqlite, bench.pay, model=model) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "reject", message="Too much.")
+        assert (await engine.ended(run)).status == "completed"
+        first, second = (await engine.results(run))["c1"], (await engine.results(run))["c2"]
+        assert isinstance(first, Failure)
+        assert (first.kind, first.fields["operator"]) == ("rejected", "operator")
+        assert "Too much." in first.reason
+        assert isinstance(second, Failure)
+        assert second.kind == "rejected"
+        assert second.fields["repeat"] is True
+        async with sqlite.read() as conn:
+            assert len(await requests.of_run(conn, run.id)) == 1
+        assert bench.paid == []
+
+
+async def test_i12_a_denial_names_its_rule(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I12: denied by rule: no request, the model reads which rule."""
+    policy = Policy(rule=[Rule(name="no-payments", verdict="deny", tools=["pa*"], reason="Payments are off.")])
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=policy) as engine:
+        run = await engine.start()
+        await engine.ended(run)
+        result = (await engine.results(run))["c1"]
+        assert isinstance(result, Failure)
+        assert (result.kind, result.fields["rule"]) == ("denied", "no-payments")
+        assert bench.paid == []
+
+
+async def test_respond_answers_in_place_of_the_tool(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Respond to an approval: the tool does not run, the operator's words are the result."""
+    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "respond", message="I paid it by hand.")
+        await engine.ended(run)
+        assert (await engine.results(run))["c1"] == Ok(value={"operator_response": "I paid it by hand."})
+        assert bench.paid == []
+        assert await engine.executions(run) == {}
+
+
+async def test_a_question_is_answered_in_its_own_shape(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A question request takes an answer of the declared shape, and nothing else."""
+    ask = interaction_tool(name="ask", description="Ask.", params=Amount, answer=Amount)
+    model = ListModel(says(call("ask", '{"cents": 1}', "q")), says("Thanks."))
+    async with stack(client, sqlite, ask, model=model) as engine:
+        run = await engine.start()
+        request = await engine.request(run, kind="question")
+        with pytest.raises(InvalidInputError):
+            await engine.decide(request, "respond", args='{"cents": "x"}')
+        with pytest.raises(InvalidInputError):
+            await engine.decide(request, "approve")
+        await engine.decide(request, "respond", args='{"cents": 3}')
+        await engine.ended(run)
+        assert (await engine.results(run))["q"] == Ok(value={"cents": 3})
+
+
+async def test_an_expired_request_refuses(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Expiry closes the call unexecuted, is recorded as expired, and a late decision is told so."""
+    policy = Policy(rule=[Rule(name="soon", verdict="ask", tools=["pay"], expires_after_seconds=1)])
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=policy) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        assert (await engine.ended(run)).status == "completed"
+        result = (await engine.results(run))["c1"]
+        assert isinstance(result, Failure)
+        assert result.kind == "expired"
+        with pytest.raises(GoneError):
+            await engine.decide(request, "approve")
+        assert bench.paid == []
+
+
+async def test_i4_one_decision_wins_and_losers_learn_who(client: Client, database: Database, bench: Bench) -> None:
+    """I4: of eight concurrent decisions one wins; every other gets a conflict that names the winner."""
+    async with stack(client, database, bench.pay, model=paying()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        people = [Principal(name=f"p{n}", via="session", scopes=OPERATOR_SCOPES) for n in range(8)]
+        verbs = ["approve", "reject"] * 4
+        answers = await asyncio.gather(
+            *(engine.decide(request, verb, by=person) for verb, person in zip(verbs, people, strict=True)),
+            return_exceptions=True,
+        )
+        won = [answer for answer in answers if not isinstance(answer, BaseException)]
+        lost = [answer for answer in answers if isinstance(answer, ConflictError)]
+        assert (len(won), len(lost)) == (1, 7), answers
+        async with database.read() as conn:
+            stored = await requests.get(conn, request.id)
+        assert stored is not None
+        assert stored.decision_id == won[0].decision_id
+        assert all(error.details["decided_by"] == stored.decided_by for error in lost), [e.details for e in lost]
+        await engine.ended(run)
+        assert len(bench.paid) == (1 if stored.verb == "approve" else 0)
+
+
+async def test_i4_the_same_decision_id_gets_the_first_answer(client: Client, database: Database, bench: Bench) -> None:
+    """I4: repeating a decision by its id is answered as the first time, before and after the run's end."""
+    async with stack(client, database, bench.pay, model=paying()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        first = await engine.decide(request, "approve", decision_id="d-1")
+        assert await engine.decide(request, "approve", decision_id="d-1") == first
+        await engine.ended(run)
+        assert await engine.decide(request, "approve", decision_id="d-1") == first
+        assert bench.paid == [5]
+
+
+async def test_i4_the_workflow_itself_deduplicates_update_and_signal(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I4: one decision arriving as Update and as Signal, several times, counts once."""
+    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        decision = DecideInput(
+            decision_id="d-1", request_id=request.id, verb="approve", digest=request.digest, by="operator"
+        )
+        workflow = engine.workflow(run)
+        await asyncio.gather(
+            workflow.signal("decide", decision),
+            workflow.execute_update("decide", decision, id="d-1"),
+            workflow.signal("decide", decision),
+        )
+        assert (await engine.ended(run)).status == "completed"
+        assert bench.paid == [5]
+
+
+async def test_a_wrong_digest_is_refused(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A decision about another call than the one shown is a conflict, and the request stays open."""
+    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        with pytest.raises(ConflictError) as refused:
+            await engine.decide(request, "approve", digest="0" * 64)
+        assert refused.value.error_code == "digest_differs"
+        await engine.decide(request, "approve")
+        await engine.ended(run)
+
+
+async def test_i10_the_starter_can_be_barred(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I10: under a rule that bars the starter, the starter's decision is refused and another person's counts."""
+    policy = Policy(rule=[Rule(name="four-eyes", verdict="ask", tools=["pay"], starter_may_decide=False)])
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=policy) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        with pytest.raises(ForbiddenError):
+            await engine.decide(request, "approve", by=STARTER)
+        await engine.decide(request, "approve", by=OPERATOR)
+        await engine.ended(run)
+        assert bench.paid == [5]
+
+
+async def test_a_decision_without_a_worker_is_recorded_and_takes_effect_later(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """With no worker the decision goes as a Signal (202) and counts when a worker is back."""
+    async with stack(client, sqlite, bench.pay, model=paying(), working=False) as engine:
+        async with engine.worker():
+            run = await engine.start()
+            request = await engine.request(run)
+        answer = await engine.decide(request, "edit", args='{"cents": 9}', decision_id="d-9")
+        assert answer.recorded_only
+        async with engine.worker():
+            assert (await engine.ended(run)).status == "completed"
+        assert bench.paid == [9]
+        assert (await engine.decide(request, "edit", args='{"cents": 9}', decision_id="d-9")).status == "approved"
+
+
+async def test_a_gate_holds_up_nobody_else(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Ungated calls of a step run while a gated one waits."""
+    model = ListModel(says(call("pay", '{"cents": 1}', "p"), call("look", '{"name": "x"}', "l")), says("Done."))
+    async with stack(client, sqlite, bench.pay, bench.look, model=model) as engine:
+        run = await engine.start()
+        await engine.event(run, "execution.finished")
+        request = await engine.request(run)
+        assert bench.looked == ["x"]
+        assert bench.paid == []
+        await engine.decide(request, "approve")
+        await engine.ended(run)
+
+
+async def test_concurrency_is_bounded(client: Client, sqlite: Database, bench: Bench) -> None:
+    """At most ``limits.concurrency`` calls of a step run at a time."""
+    model = ListModel(says(*(call("slow", "{}", f"s{n}") for n in range(6))), says("Done."))
+    async with stack(client, sqlite, bench.slow, model=model, limits=Limits(concurrency=2)) as engine:
+        run = await engine.start()
+        await asyncio.wait_for(bench.started.wait(), 10)
+        bench.release.set()
+        await engine.ended(run)
+        assert bench.most_running <= 2
+        assert len(await engine.executions(run)) == 6
+
+
+async def test_i1_an_interrupt_stops_the_tool_closes_every_call_and_the_conversation_goes_on(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """Interrupt: the running handler is cancelled, gates close, each call gets its closure; the next run can go on."""
+    model = ListModel(
+        says(call("slow", "{}", "s"), call("pay", '{"cents": 1}', "p")), says("I was interrupted; now I am done.")
+    )
+    async with stack(client, database, bench.slow, bench.pay, model=model) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.event(run, "execution.started")
+        await engine.interrupt(run, "wrong branch")
+        assert (await engine.ended(run)).status == "interrupted"
+        assert bench.cancelled.is_set()
+        results = await engine.results(run)
+        assert isinstance(results["s"], Failure)
+        assert isinstance(results["p"], Failure)
+        assert (results["s"].kind, results["s"].fields["started"]) == ("interrupted", True)
+        assert results["s"].fields["partial_output"] == "half done"
+        assert (results["p"].kind, results["p"].fields["started"]) == ("interrupted", False)
+        with pytest.raises(GoneError):
+            await engine.decide(request, "approve")
+        following = await engine.start("go on", conversation_id=run.conversation_id)
+        assert (await engine.ended(following)).status == "completed"
+        assert is_reconciled(model.seen[1].messages[1:])
+        assert model.seen[1].messages[-1].text == "go on"
+        assert bench.paid == []
+
+
+async def test_one_live_run_per_conversation(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A second run in a conversation that has a live one is refused, naming it."""
+    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
+        run = await engine.start()
+        with pytest.raises(ConflictError) as refused:
+            await engine.start("more", conversation_id=run.conversation_id)
+        assert refused.value.error_code == "run_live"
+        await engine.request(run)
+        await engine.interrupt(run)
+        await engine.ended(run)
+
+
+def test_limits_are_checked() -> None:
+    """A limit outside its range is refused where it is written."""
+    with pytest.raises(ValidationError):
+        Limits(model_retry=timedelta(0))

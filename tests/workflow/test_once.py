@@ -1,0 +1,224 @@
+"""I2, I3: no handler without a redeemed record, and a ``once`` handler starts at most once, whatever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from harness import ListModel, OneModel, Stack, call, says, stack, until
+from sqlalchemy import update
+from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.testing import ActivityEnvironment
+from tools_under_test import Bench
+
+import worker as composition
+from activities.run_tool import RunTool
+from turngate import Agent, App, ToolContext, Toolkit, tool
+from turngate.domain.contract import DecideInput, RunToolInput
+from turngate.domain.results import Failure, Ok
+from turngate.runtime.app_loader import check_app
+from turngate.store import executions, requests
+from turngate.store.database import Database
+from turngate.store.tables import calls as calls_table
+from turngate.store.tables import requests as requests_table
+
+
+def paying() -> ListModel:
+    return ListModel(says(call("pay", '{"cents": 5}', "c1")), says("Done."))
+
+
+async def run_directly(engine: Stack, run_id: str, decision_id: str | None = None) -> str:
+    """Call the activity as a stray task would: past the workflow."""
+    order = RunToolInput(run_id=run_id, call="c1", decision_id=decision_id)
+    return (await ActivityEnvironment().run(RunTool(engine.engine).run_tool, order)).state
+
+
+@pytest.mark.parametrize("decision_id", [None, "made-up"])
+async def test_i2_no_handler_without_a_redeemed_record(
+    client: Client, database: Database, bench: Bench, decision_id: str | None
+) -> None:
+    """I2: an order to run an undecided call, or one that names a decision nobody made, does not run it."""
+    async with stack(client, database, bench.pay, model=paying()) as engine:
+        run = await engine.start()
+        await engine.request(run)
+        await run_directly(engine, run.id, decision_id)
+        assert bench.paid == []
+        result = (await engine.results(run))["c1"]
+        assert isinstance(result, Failure)
+        assert result.kind == "execution_error"
+        await engine.interrupt(run)
+        await engine.ended(run)
+
+
+@pytest.mark.parametrize("tampering", ["input", "edited_input"])
+async def test_i2_bytes_changed_after_the_approval_do_not_run(
+    client: Client, sqlite: Database, bench: Bench, tampering: str
+) -> None:
+    """I2, I6: when the stored arguments are changed behind the approval, the digest differs and nothing runs."""
+    async with stack(client, sqlite, bench.pay, model=paying(), working=False) as engine:
+        async with engine.worker():
+            run = await engine.start()
+            request = await engine.request(run)
+        await engine.decide(request, "approve")  # recorded; no worker
+        async with sqlite.write() as conn:
+            await conn.execute(update(calls_table).values({tampering: '{"cents": 999999}'}))
+        async with engine.worker():
+            await engine.ended(run)
+        assert bench.paid == []
+        assert "not what was shown" in str((await engine.results(run))["c1"])
+
+
+async def test_i2_a_tool_that_changed_after_the_approval_does_not_run(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I2, I6: a deploy that changes the tool's declaration between approval and start voids the approval."""
+    async with stack(client, sqlite, bench.pay, model=paying(), working=False) as engine:
+        async with engine.worker():
+            run = await engine.start()
+            request = await engine.request(run)
+        await engine.decide(request, "approve")
+
+        @tool(effect="once", ask=True, name="pay", description="Pay twice the amount.")
+        async def changed() -> int:
+            bench.paid.append(0)
+            return 0
+
+        agent = Agent(name="agent", instructions="", toolkit=Toolkit.of(changed), model="scripted:test")
+        app = check_app(App(agents=[agent]), base=Path.cwd())
+        engine.engine = composition.build_engine(app, sqlite, OneModel(ListModel(says("Done."))))
+        async with engine.worker():
+            await engine.ended(run)
+        assert bench.paid == []
+
+
+async def test_i3_an_approval_is_redeemed_at_most_once(client: Client, database: Database, bench: Bench) -> None:
+    """I3: stray and repeated orders for an approved call start its handler once."""
+    async with stack(client, database, bench.pay, model=paying()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.decide(request, "approve", decision_id="d-1")
+        await engine.ended(run)
+        states = await asyncio.gather(*(run_directly(engine, run.id, "d-1") for _ in range(5)))
+        assert set(states) == {"settled"}
+        assert bench.paid == [5]
+        async with database.write() as conn:
+            with pytest.raises(Exception, match=r"(?i)unique"):
+                await executions.begin(
+                    conn, run_id=run.id, tool_call_id="other", digest="", decision_id="d-1", idempotency_key="k"
+                )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "args", "paid", "kind"),
+    [
+        ("happened", '{"paid": 5}', 1, "ok"),
+        ("did_not_happen", None, 2, "ok"),
+        ("tell_model", None, 1, "unknown"),
+    ],
+)
+async def test_i3_a_lost_once_call_is_never_repeated_by_the_engine(
+    client: Client, database: Database, bench: Bench, outcome: str, args: str | None, paid: int, kind: str
+) -> None:
+    """I3: a worker lost inside a ``once`` handler opens an ``outcome`` request; only a person's word runs it again."""
+    attempts: list[int] = []
+
+    @tool(effect="once", ask=True)
+    async def pay() -> dict[str, int]:
+        """Pay, and lose the worker the first time."""
+        bench.paid.append(5)
+        attempts.append(1)
+        if len(attempts) == 1:
+            await asyncio.sleep(3600)  # until the worker below is stopped
+        return {"paid": 5}
+
+    model = ListModel(says(call("pay", "{}", "c1")), says("Done."))
+    async with stack(client, database, pay, model=model, working=False) as engine:
+        async with engine.worker(graceful_shutdown_seconds=0):
+            run = await engine.start()
+            await engine.decide(await engine.request(run), "approve")
+
+            async def started() -> bool:
+                return bool(attempts)
+
+            await until(started, "start of the handler")
+        async with engine.worker():
+            request = await engine.request(run, kind="outcome")
+            assert len(attempts) == 1
+            assert (await engine.executions(run))["c1"].state == "unknown"
+            await engine.decide(request, "respond", outcome=outcome, args=args)
+            assert (await engine.ended(run)).status == "completed"
+        assert len(bench.paid) == paid
+        result = (await engine.results(run))["c1"]
+        assert (result.kind if isinstance(result, Failure) else "ok") == kind
+        if kind == "ok":
+            assert result == Ok(value={"paid": 5})
+
+
+async def test_a_lost_read_is_repeated_with_the_same_key(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A ``read`` whose worker was lost runs again by itself, with the same idempotency key."""
+    keys: list[str] = []
+
+    @tool(effect="read", ask=False)
+    async def look(ctx: ToolContext) -> str:
+        """Look."""
+        keys.append(ctx.idempotency_key)
+        if len(keys) == 1:
+            await asyncio.sleep(3600)
+        return "seen"
+
+    model = ListModel(says(call("look", "{}", "c1")), says("Done."))
+    async with stack(client, sqlite, look, model=model, working=False) as engine:
+        async with engine.worker(graceful_shutdown_seconds=0):
+            run = await engine.start()
+
+            async def started() -> bool:
+                return bool(keys)
+
+            await until(started, "start of the handler")
+        async with engine.worker():
+            assert (await engine.ended(run)).status == "completed"
+        assert len(keys) == 2
+        assert keys[0] == keys[1]
+        assert (await engine.executions(run))["c1"].attempts == 2
+
+
+async def test_i4_the_store_names_the_winner_when_a_crash_ate_its_answer(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I4: a decision recorded just before a crash wins; one that comes later is told so, and the run follows the first."""
+    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        # What a worker leaves that dies between the record and the answer: the store knows, the workflow does not.
+        async with sqlite.write() as conn:
+            await conn.execute(
+                update(requests_table)
+                .where(requests_table.c.id == request.id)
+                .values(
+                    status="approved", decision_id="first", verb="approve", decided_by="ann", decided_at="2026-01-01"
+                )
+            )
+        later = DecideInput(decision_id="later", request_id=request.id, verb="reject", digest=request.digest, by="bob")
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await engine.workflow(run).execute_update("decide", later, id="later")
+        assert "first" in json.dumps(refused.value.cause.details)  # type: ignore[attr-defined]
+        assert (await engine.ended(run)).status == "completed"
+        assert bench.paid == [5]
+
+
+async def test_an_interrupt_cancels_what_waits(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A request that waits when its run is interrupted becomes cancelled, and nothing ran."""
+    async with stack(client, sqlite, bench.pay, model=paying(), working=False) as engine:
+        async with engine.worker():
+            run = await engine.start()
+            request = await engine.request(run)
+        await engine.interrupt(run)
+        async with engine.worker():
+            assert (await engine.ended(run)).status == "interrupted"
+        async with sqlite.read() as conn:
+            stored = await requests.get(conn, request.id)
+        assert stored is not None
+        assert stored.status == "cancelled"
+        assert await engine.executions(run) == {}

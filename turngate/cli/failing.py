@@ -1,0 +1,70 @@
+"""From an error to what the person sees: one message and an exit code, never a traceback.
+
+Exit codes: 0 done · 1 it went wrong · 2 the command or the configuration is wrong · 3 the run was interrupted ·
+130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import typer
+from typer.core import TyperGroup
+
+from turngate.cli import terminal
+from turngate.cli.plain_text import plain
+from turngate.domain.errors import ConfigurationError, TurngateError
+
+EXIT_WENT_WRONG: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED_RUN: Final = 3
+EXIT_CTRL_C: Final = 130
+
+
+class Commands(TyperGroup):
+    """The commands, with every error reported in one place."""
+
+    def invoke(self, ctx: typer.Context) -> object:
+        """Run the command that was asked for."""
+        with reported():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Print an error and turn it into the exit code that it means."""
+    try:
+        yield
+    except TurngateError as error:
+        terminal.error(plain(str(error)))
+        _show_trace()
+        code = EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_WENT_WRONG
+        raise typer.Exit(code) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_CTRL_C) from None
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        if _is_typers(error):
+            raise
+        terminal.error(
+            plain(f"{type(error).__name__}: {error}. This is a mistake of Turngate's own: please report it ")
+            + "with what TURNGATE_LOG_LEVEL=debug shows"
+        )
+        _show_trace()
+        raise typer.Exit(EXIT_WENT_WRONG) from None
+
+
+def _is_typers(error: Exception) -> bool:
+    """Wrong usage, which typer itself prints, and a reader that went away (``turngate runs | head``)."""
+    wrong_usage = hasattr(error, "exit_code")  # its class has no public name that all versions of typer share
+    return wrong_usage or (isinstance(error, OSError) and error.errno == errno.EPIPE)
+
+
+def _show_trace() -> None:
+    if terminal.wants_traceback():
+        traceback.print_exc()

@@ -1,0 +1,36 @@
+"""Text from agents, tools and other people, made harmless for a terminal: what cannot be seen is shown as a marker.
+
+A terminal obeys escape sequences in whatever is printed to it: they recolour, erase and overwrite what stands above, or
+answer as if the person had typed. Every untrusted value passes through here before it is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from approvals_api.pages.visible import is_hidden
+
+NEWLINE_MARK: Final = " ⏎ "
+ELLIPSIS: Final = "…"
+
+
+def plain(text: str) -> str:
+    """Return the text with every hidden character as ``⟨U+001B⟩``; newlines and tabs stay."""
+    return "".join(_shown(text.replace("\r\n", "\n")))
+
+
+def plain_line(text: str, limit: int | None = None) -> str:
+    """Return :func:`plain` on one line, newlines as ``⏎``. ``limit``: characters, more are cut off with ``…``."""
+    line = plain(text.strip()).replace("\n", NEWLINE_MARK).replace("\t", " ")
+    return line if limit is None or len(line) <= limit else line[: limit - 1] + ELLIPSIS
+
+
+def indented(text: str, margin: str) -> str:
+    """Return :func:`plain` with a margin before each line, so that no line of it can pass for one of ours."""
+    return "\n".join(margin + line for line in plain(text).split("\n"))
+
+
+def _shown(text: str) -> Iterator[str]:
+    for char in text:
+        yield f"⟨U+{ord(char):04X}⟩" if is_hidden(char) else char

@@ -1,0 +1,107 @@
+"""The API's HTTP server inside our own process: uvicorn without its signal handling, on a port taken beforehand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+import uvicorn
+from fastapi import FastAPI
+from sse_starlette.sse import AppStatus
+
+from turngate.domain.errors import ConfigurationError, UnavailableError
+
+GRACE_SECONDS: Final = 2
+"""How long requests in flight may go on once we stop. Event streams are told to end and take half a second."""
+BACKLOG: Final = 2048
+
+
+def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
+    """Take the port, so that nobody else can between the start's first step and its last.
+
+    Raises ConfigurationError naming the port and the option when it is taken or may not be used.
+    """
+    try:
+        family, kind, protocol, _name, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise ConfigurationError(
+            f"{host!r} is no address to listen on ({error.strerror}): set TURNGATE_API_HOST"
+        ) from None
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)  # Binding alone is no claim: two sockets with SO_REUSEADDR may both be bound.
+    except OSError as error:
+        listener.close()
+        raise _refused(error, host, port, option) from None
+    return listener
+
+
+def _refused(error: OSError, host: str, port: int, option: str) -> ConfigurationError:
+    if error.errno == errno.EADDRINUSE:
+        what = f"port {port} on {host} is taken: stop what listens there, or take another one with {option} PORT"
+    elif error.errno == errno.EADDRNOTAVAIL:
+        what = f"{host} is not an address of this machine: set TURNGATE_API_HOST to one that is"
+    else:
+        what = f"port {port} on {host} cannot be used ({os.strerror(error.errno or 0)}): take another with {option} PORT"
+    return ConfigurationError(what, port=port)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with signals left to us: it would stop at once, before the worker, and raise the signal again."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class ApiServer:
+    """The running API. ``task`` ends only when the server does."""
+
+    def __init__(self, app: FastAPI, listener: socket.socket, *, access_log: bool = False) -> None:
+        self._listener = listener
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                log_level="warning" if not access_log else None,
+                access_log=access_log,
+                server_header=False,
+                lifespan="on",
+                timeout_graceful_shutdown=GRACE_SECONDS,
+            )
+        )
+        self.task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Serve; returns once requests are answered. Raises UnavailableError when the app does not come up."""
+        AppStatus.should_exit = False  # The library's flag is global to the process and outlives a server stopped before.
+        self.task = asyncio.create_task(self._serve(), name="api")
+        while not self._server.started:
+            if self.task.done():
+                await self.task
+                raise UnavailableError("the API stopped while it was starting; the log above says why")
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        """Accept nothing more, end event streams, let requests in flight finish (2 s), then close. Safe to repeat."""
+        if self.task is None:
+            self._listener.close()
+            return
+        self._server.handle_exit(signal.SIGTERM, None)  # also what tells sse-starlette to end its streams
+        await asyncio.wait([self.task])
+
+    async def _serve(self) -> None:
+        try:
+            await self._server.serve(sockets=[self._listener])
+        except SystemExit:  # how uvicorn says that the app's lifespan failed; it has logged why
+            raise UnavailableError("the API could not start; the log above says why") from None

@@ -1,0 +1,111 @@
+"""Opening the store from the command line: which database, is its schema there, who may come in from this machine."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+import turngate.store
+from turngate.domain.errors import ConfigurationError
+from turngate.runtime.locations import write_atomically
+from turngate.runtime.settings import Settings
+from turngate.store import access
+from turngate.store.database import Database
+
+TOKEN_FILE: Final = "token"  # noqa: S105 - a file name
+CLI_SCOPES: Final = frozenset[access.Scope]({"runs:write", "requests:read", "requests:decide"})
+
+
+@asynccontextmanager
+async def opened_store(settings: Settings, *, migrate: bool | None = None) -> AsyncIterator[Database]:
+    """Open the store with its schema in place.
+
+    ``migrate``: bring it up to date first; None does so for the embedded default only, where nobody else is in charge.
+
+    Raises:
+        ConfigurationError: the data directory cannot be written, or the schema is not that of this version.
+        UnavailableError: the database cannot be reached.
+    """
+    settings.ensure_data_dir()
+    database = Database(settings.resolved_database_url)
+    try:
+        if migrate or (migrate is None and settings.database_url is None):
+            await database.migrate()
+        else:
+            await require_current_schema(database)
+        yield database
+    finally:
+        await database.close()
+
+
+async def require_current_schema(database: Database) -> None:
+    """Raise ConfigurationError unless the schema is the one this version knows."""
+    found, known = await schema_version(database), newest_schema()
+    if found != known:
+        raise ConfigurationError(
+            f"the database's schema is at {found or 'nothing'}, and this version of Turngate needs {known}: "
+            "run `turngate migrate`"
+        )
+
+
+async def schema_version(database: Database) -> str | None:
+    """Return the schema's revision; None for an empty database."""
+    async with database.read() as conn:
+        return await conn.run_sync(_revision)
+
+
+def newest_schema() -> str | None:
+    """Return the revision that this version's migrations lead to."""
+    return ScriptDirectory(str(Path(turngate.store.__path__[0]) / "migrations")).get_current_head()
+
+
+def local_user() -> str:
+    """Return this operating system's user; its number when it has no name (a container's user)."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid{os.getuid()}"
+
+
+async def ensure_cli_token(database: Database, data_dir: Path) -> None:
+    """Leave an API token for this user's own commands in the data directory; a valid one is kept.
+
+    Only its owner may read the file. The token may start runs, read requests and decide them, as ``cli:USER``.
+    """
+    kept = read_cli_token(data_dir)
+    if kept is not None:
+        async with database.read() as conn:
+            holder = await access.find_token(conn, kept)
+        if holder is not None and holder.scopes >= CLI_SCOPES:
+            (data_dir / TOKEN_FILE).chmod(0o600)
+            return
+    async with database.write() as conn:
+        secret = await access.issue_token(conn, name=f"cli:{local_user()}", scopes=CLI_SCOPES)
+    write_atomically(data_dir / TOKEN_FILE, f"{secret}\n")
+
+
+def read_cli_token(data_dir: Path) -> str | None:
+    """Return the token that :func:`ensure_cli_token` left; None when there is none that we may read."""
+    try:
+        return (data_dir / TOKEN_FILE).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+async def new_login_link(database: Database, api_url: str, operator: str) -> str:
+    """Return the address of a page that logs one browser in, once, within 24 hours."""
+    async with database.write() as conn:
+        secret = await access.issue_link(conn, operator)
+    return f"{api_url}/login?link={secret}"
+
+
+def _revision(connection: sqlalchemy.Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()

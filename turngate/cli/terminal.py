@@ -1,0 +1,65 @@
+"""The two streams: results on stdout, notes and errors on stderr. Plain where they are not a terminal (or NO_COLOR)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+Piece = str | tuple[str, str]
+"""Text, or text with a rich style."""
+
+UNICODE_MARKS: Final = {"ok": "✓", "bad": "✗"}
+
+
+@cache
+def out() -> Console:
+    """Return the console on stdout. It never wraps, highlights or reads markup: what is printed is what was said."""
+    return Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+@cache
+def err() -> Console:
+    """Return the console on stderr."""
+    return Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+def prepare_streams() -> None:
+    """Let characters that the terminal's encoding lacks be written as escapes instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def is_interactive() -> bool:
+    """Tell whether a person sits at both ends: stdin and stdout are terminals."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def line(*pieces: Piece) -> None:
+    """Print one line of a result."""
+    out().print(_text(pieces))
+
+
+def note(*pieces: Piece) -> None:
+    """Print one line beside the result, on stderr."""
+    err().print(_text(pieces))
+
+
+def error(message: str) -> None:
+    """Print an error: what is wrong, then (its message says it) how to mend it."""
+    err().print(_text((("error: ", "bold red"), (message, "red"))))
+
+
+def wants_traceback() -> bool:
+    """Tell whether the person asked to see our insides (``TURNGATE_LOG_LEVEL=debug``)."""
+    return os.environ.get("TURNGATE_LOG_LEVEL", "").lower() == "debug"
+
+
+def _text(pieces: tuple[Piece, ...]) -> Text:
+    return Text.assemble(*pieces)

@@ -1,0 +1,154 @@
+"""The adapter for every server that speaks OpenAI's chat completions: OpenAI, OpenRouter, Ollama, vLLM, llama.cpp.
+
+Owns the HTTP exchange and nothing else: the mapping is in ``openai_request`` and ``openai_response``, errors in
+``openai_errors``. It never retries: that is Temporal's, which is why every error says whether it may be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Final
+
+import httpx
+from pydantic import SecretStr
+
+from turngate.domain.errors import ConfigurationError, ModelError
+from turngate.domain.messages import ModelResponse
+from turngate.models.openai_errors import Endpoint, error_in_body, error_of_status
+from turngate.models.openai_request import request_body
+from turngate.models.openai_response import model_response, parse_completion
+from turngate.models.port import ModelRequest
+
+CONNECT_TIMEOUT_SECONDS: Final = 10.0
+
+
+class OpenAICompatibleModel:
+    """One model at one server; ``name`` is ``openai:MODEL``.
+
+    ``base_url``: up to where ``/chat/completions`` begins, such as ``http://127.0.0.1:11434/v1``. ``api_key`` None: none
+    is sent. ``timeout``: seconds for one whole request, its answer included. ``client``: shared with others and left
+    open by :meth:`aclose`; None makes an own one. Its own retries must be off.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None,
+        model: str,
+        *,
+        timeout: float,
+        client: httpx.AsyncClient | None = None,
+    ) -> None:
+        self.name = f"openai:{model}"
+        self._model = model
+        self._url = f"{_checked_url(base_url)}/chat/completions"
+        self._shown_url = _without_credentials(_checked_url(base_url))
+        self._key = SecretStr(_checked_key(api_key))
+        self._timeout = timeout
+        self._owns_client = client is None
+        self._client = client or httpx.AsyncClient()
+
+    def __repr__(self) -> str:
+        return f"OpenAICompatibleModel(base_url={self._shown_url!r}, model={self._model!r})"
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """Ask once and return the answer.
+
+        Raises:
+            ModelError: of every class but ``configuration``, which only a redirection gives.
+        """
+        body = request_body(self._model, request.messages, request.tools)
+        response = await self._post(body)
+        endpoint = self._endpoint()
+        if not response.is_success:
+            raise error_of_status(response.status_code, response.headers, response.content, endpoint)
+        try:
+            completion = parse_completion(response.content)
+            if completion.any_error:
+                raise error_in_body(completion.any_error, endpoint)
+            return model_response(completion, model=self.name)
+        except ModelError as error:
+            if error.error_class == "bad_response":
+                error.status = response.status_code
+            raise
+
+    async def aclose(self) -> None:
+        """Close the connections, unless the client was given."""
+        if self._owns_client:
+            await self._client.aclose()
+
+    async def _post(self, body: dict[str, object]) -> httpx.Response:
+        headers = {"content-type": "application/json", "accept": "application/json"}
+        if key := self._key.get_secret_value():
+            headers["authorization"] = f"Bearer {key}"
+        limits = httpx.Timeout(self._timeout, connect=min(self._timeout, CONNECT_TIMEOUT_SECONDS))
+        # ASCII, because a lone surrogate in a text has no UTF-8; and bytes made here, so that equal requests are equal.
+        content = json.dumps(body, separators=(",", ":")).encode("ascii")
+        try:
+            # httpx counts the silence between bytes; a gateway that sends white space while it waits never is silent.
+            async with asyncio.timeout(self._timeout):
+                return await self._client.post(self._url, content=content, headers=headers, timeout=limits)
+        except httpx.ConnectTimeout:
+            raise self._unreachable(f"no connection to {self._shown_url} within {limits.connect:g} s") from None
+        except httpx.ConnectError as error:
+            raise self._unreachable(f"cannot reach {self._shown_url}: {_cause(error)}") from None
+        except (TimeoutError, httpx.TimeoutException):
+            raise self._unreachable(f"no answer from {self._shown_url} within {self._timeout:g} s") from None
+        except httpx.TransportError as error:
+            raise self._unreachable(f"the connection to {self._shown_url} broke: {_cause(error)}") from None
+        except httpx.DecodingError:
+            raise ModelError(
+                f"the answer from {self._shown_url} cannot be decompressed", error_class="bad_response", retryable=True
+            ) from None
+
+    def _unreachable(self, what: str) -> ModelError:
+        return ModelError(
+            f"{what}; is the server running, and is TURNGATE_OPENAI_BASE_URL right?",
+            error_class="unreachable",
+            retryable=True,
+        )
+
+    def _endpoint(self) -> Endpoint:
+        return Endpoint(url=self._shown_url, model=self._model, secret=self._key.get_secret_value() or None)
+
+
+def _checked_url(base_url: str) -> str:
+    try:
+        url = httpx.URL(base_url)
+    except httpx.InvalidURL:
+        url = httpx.URL("")
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigurationError("TURNGATE_OPENAI_BASE_URL must be a URL that begins with http:// or https://")
+    return base_url.rstrip("/")
+
+
+def _without_credentials(url: str) -> str:
+    return str(httpx.URL(url).copy_with(username=None, password=None)).rstrip("/")
+
+
+def _checked_key(key: str | None) -> str:
+    """Return the key without white space around it, "" for none.
+
+    A key with a line break or an umlaut cannot stand in a header; h11's complaint would quote it, so it is refused here.
+    """
+    stripped = (key or "").strip()
+    if not (stripped.isascii() and stripped.isprintable()) or " " in stripped:
+        raise ConfigurationError("TURNGATE_OPENAI_API_KEY holds characters that no key has; copy it again")
+    return stripped
+
+
+def _cause(error: Exception) -> str:
+    """Return why a connection failed, in the operating system's words if they are to be had.
+
+    httpx says only "All connection attempts failed"; the reason is an OSError some causes deep.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        if isinstance(cause, ExceptionGroup) and cause.exceptions:
+            cause = cause.exceptions[0]
+            continue
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__

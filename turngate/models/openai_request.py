@@ -1,0 +1,167 @@
+"""From Turngate's messages to the body of a ``POST /chat/completions`` request. Pure.
+
+Owns the outgoing half of the mapping; :mod:`turngate.models.openai_response` is the incoming one. The form is that of
+https://platform.openai.com/docs/api-reference/chat/create, kept to what OpenRouter, Ollama, vLLM and llama.cpp take
+too. The same messages always give the same bytes, because providers cache by prefix.
+"""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from turngate.domain.errors import ModelError
+from turngate.domain.messages import FilePart, Message, ProviderOptions, TextPart, ToolCallPart, ToolResultPart
+from turngate.domain.results import wire_text
+from turngate.domain.tools import ToolManifest
+
+PROVIDER: Final = "openai_compatible"
+"""The key of ``provider_options`` that this adapter writes and reads; no other provider's is sent."""
+
+INVALID_ARGUMENTS: Final = "invalid_json_arguments"
+MAX_NAME_CHARS: Final = 64
+NAME_IS_FREE_OF: Final = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def request_body(model: str, messages: Sequence[Message], tools: Sequence[ToolManifest]) -> dict[str, Any]:
+    """Return the request's body; ``messages`` must be reconciled (I1), and their order is kept.
+
+    Raises:
+        ModelError: ``invalid_request``, for a file part without content and url.
+    """
+    body: dict[str, Any] = {"model": model, "messages": [sent for message in messages for sent in _sent(message)]}
+    if tools:
+        body["tools"] = [_tool(manifest) for manifest in tools]
+    return body
+
+
+def _sent(message: Message) -> Iterator[dict[str, Any]]:
+    match message.role:
+        case "tool":
+            yield from (_result(part) for part in message.results)
+        case "assistant":
+            yield from _assistant(message)
+        case "user":
+            yield {"role": "user", "content": _user_content(message), **_opaque(message.provider_options)}
+        case "system":
+            yield {"role": "system", "content": message.text, **_opaque(message.provider_options)}
+
+
+def _opaque(options: ProviderOptions) -> dict[str, Any]:
+    """Return what this provider asked to be given back: reasoning, signatures, whatever else it sent."""
+    kept = options.get(PROVIDER)
+    return kept if isinstance(kept, dict) else {}
+
+
+def _result(part: ToolResultPart) -> dict[str, Any]:
+    content = wire_text(part.result, edited_input=part.edited_input)
+    opaque = _opaque(part.provider_options)
+    return {"role": "tool", "tool_call_id": part.tool_call_id, "content": content, **opaque}
+
+
+def _assistant(message: Message) -> Iterator[dict[str, Any]]:
+    opaque = _opaque(message.provider_options)
+    texts = [part for part in message.parts if isinstance(part, TextPart)]
+    text = "".join(part.text for part in texts if not _is_refusal(part))
+    refusal = "".join(part.text for part in texts if _is_refusal(part))
+    sent: dict[str, Any] = {"role": "assistant", "content": text if text.strip() else None}
+    if refusal:
+        sent["refusal"] = refusal
+    if message.calls:
+        sent["tool_calls"] = [_call(call) for call in message.calls]
+    # A message that says nothing is left out: `content: null` without calls is refused by OpenAI, and an empty text by
+    # Anthropic's models behind OpenRouter. It is the model's own empty answer, so the next request is simply the same.
+    if sent["content"] is not None or refusal or message.calls:
+        yield {**sent, **opaque}
+
+
+def _is_refusal(part: TextPart) -> bool:
+    return "refusal" in _opaque(part.provider_options)
+
+
+def _call(call: ToolCallPart) -> dict[str, Any]:
+    opaque = _opaque(call.provider_options)
+    of_function = opaque.get("function")
+    function = {"name": _accepted_name(call.tool_name), "arguments": accepted_arguments(call.input)}
+    return {
+        **{key: value for key, value in opaque.items() if key != "function"},
+        "id": call.tool_call_id,
+        "type": "function",
+        "function": {**function, **(of_function if isinstance(of_function, dict) else {})},
+    }
+
+
+def _accepted_name(name: str) -> str:
+    """Return the name in the only form that OpenAI takes back: it answers 400 to its own model's ``a.b``.
+
+    Declared tools have such names already; this is for those that the model made up, whose call is closed as
+    ``unknown_tool`` and would otherwise end the run at the next request (I9).
+    """
+    return NAME_IS_FREE_OF.sub("_", name)[:MAX_NAME_CHARS] or "_"
+
+
+def accepted_arguments(raw_input: str) -> str:
+    """Return a JSON object as text: the model's own bytes when they are one, "" as ``{}``, anything else wrapped.
+
+    vLLM, SGLang, llama.cpp and Ollama parse the arguments of *past* calls and refuse the whole request when one is not
+    a JSON object (vllm #48922, sglang #28035, llama.cpp #22072, ollama #15647). The call stands in the history for
+    good, so one truncated call would end its run (I9). The store keeps what the model sent.
+    """
+    if not raw_input.strip():
+        return "{}"
+    try:
+        is_object = isinstance(json.loads(raw_input, parse_constant=_no_constant), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    return raw_input if is_object else json.dumps({INVALID_ARGUMENTS: raw_input}, ensure_ascii=False)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON, though Python reads it")
+
+
+def _user_content(message: Message) -> str | list[dict[str, Any]]:
+    if not any(isinstance(part, FilePart) for part in message.parts):
+        return message.text
+    content: list[dict[str, Any]] = []
+    for part in message.parts:
+        if isinstance(part, FilePart):
+            content.append(_file(part))
+        elif isinstance(part, TextPart) and part.text:
+            content.append({"type": "text", "text": part.text, **_opaque(part.provider_options)})
+    return content
+
+
+def _file(part: FilePart) -> dict[str, Any]:
+    if part.content is not None:
+        address = f"data:{part.media_type};base64,{part.content}"
+    elif part.url is not None:
+        address = part.url
+    else:
+        raise ModelError(
+            f"a message holds {part.media_type} without content and url; give it one of both",
+            error_class="invalid_request",
+            retryable=False,
+        )
+    opaque = _opaque(part.provider_options)
+    if part.type == "image":
+        return {"type": "image_url", "image_url": {"url": address, **opaque}}
+    name = f"attachment{mimetypes.guess_extension(part.media_type) or ''}"
+    return {"type": "file", "file": {"filename": name, "file_data": address, **opaque}}
+
+
+def _tool(manifest: ToolManifest) -> dict[str, Any]:
+    parameters: dict[str, Any] = dict(manifest.parameters)
+    if parameters.get("type", "object") == "object" and "$ref" not in parameters:
+        parameters = {"type": "object", "properties": {}, **parameters}
+    function: dict[str, Any] = {
+        "name": manifest.name,
+        "description": manifest.description,
+        "parameters": parameters,
+    }
+    if manifest.strict:
+        function["strict"] = True
+    return {"type": "function", "function": function}

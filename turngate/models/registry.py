@@ -1,0 +1,87 @@
+"""From a model's spec (``provider:name``) to the model: the one place that knows every adapter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+from pydantic import SecretStr
+
+from turngate.domain.errors import ConfigurationError
+from turngate.models.openai_compatible import OpenAICompatibleModel
+from turngate.models.port import LanguageModel
+from turngate.models.scripted import ScriptedModel
+
+OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
+"""OpenAI's own API, where ``openai:`` goes unless told otherwise."""
+
+FORMS: Final = (
+    "openai:NAME (any server that speaks OpenAI's chat completions; where: TURNGATE_OPENAI_BASE_URL) "
+    "or scripted:FILE (plays a YAML or JSON script)"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """What the adapters are told from outside.
+
+    ``openai_base_url`` None: OpenAI's own. ``script_base``: the directory that the file of ``scripted:FILE`` is relative
+    to. ``timeout_seconds``: for one whole request to a model.
+    """
+
+    openai_base_url: str | None = None
+    openai_api_key: SecretStr | None = None
+    script_base: Path = Path()
+    timeout_seconds: float = 120.0
+
+
+class Models:
+    """The models of one process, each made once; all of one provider share their connections."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self._settings = settings
+        self._resolved: dict[str, LanguageModel] = {}
+        self._client: httpx.AsyncClient | None = None
+
+    def resolve(self, spec: str) -> LanguageModel:
+        """Return the model of this spec; the same one every time.
+
+        Raises:
+            ConfigurationError: no such form, no readable script, or OpenAI's own API without a key.
+        """
+        if spec not in self._resolved:
+            self._resolved[spec] = self._make(spec)
+        return self._resolved[spec]
+
+    async def aclose(self) -> None:
+        """Close every model. Safe to repeat; a model resolved before cannot be used after it."""
+        models, self._resolved = self._resolved, {}
+        client, self._client = self._client, None
+        for model in models.values():
+            await model.aclose()
+        if client is not None:
+            await client.aclose()
+
+    def _make(self, spec: str) -> LanguageModel:
+        provider, _colon, name = spec.partition(":")
+        match provider:
+            case "scripted" if name:
+                return ScriptedModel.from_file(self._settings.script_base / name)
+            case "openai" if name:
+                return self._openai(name)
+            case _:
+                raise ConfigurationError(f"there is no model {spec!r}; a model is {FORMS}", spec=spec)
+
+    def _openai(self, name: str) -> LanguageModel:
+        base_url = self._settings.openai_base_url or OPENAI_BASE_URL
+        secret = self._settings.openai_api_key
+        key = secret.get_secret_value() if secret else None
+        if not key and base_url.rstrip("/") == OPENAI_BASE_URL:
+            raise ConfigurationError(
+                f"the model 'openai:{name}' needs a key: set TURNGATE_OPENAI_API_KEY. For a server that needs none "
+                "(Ollama, vLLM, llama.cpp) set TURNGATE_OPENAI_BASE_URL."
+            )
+        self._client = self._client or httpx.AsyncClient()
+        return OpenAICompatibleModel(base_url, key, name, timeout=self._settings.timeout_seconds, client=self._client)

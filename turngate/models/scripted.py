@@ -1,0 +1,151 @@
+"""A model that plays a script: for demos and tests. Its name always begins with ``scripted:``, so nobody is fooled.
+
+Owns the choice of the next response. The script's form is :mod:`turngate.models.script`. Holds one piece of state: how
+often each ``error`` entry has failed in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from turngate.domain.errors import ConfigurationError, ModelError
+from turngate.domain.messages import (
+    FinishReason,
+    Message,
+    ModelResponse,
+    Part,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from turngate.domain.results import Failure, wire_text
+from turngate.models.port import ModelRequest
+from turngate.models.script import Entry, Response, Script, When, parse_script
+
+LAST_RESULT: Final = "{{last_result}}"
+MAX_LAST_RESULT_CHARS: Final = 2000
+
+
+class ScriptedModel:
+    """Answers each request with the script's next response.
+
+    The conversation alone says which one is next (user messages choose the run, assistant messages since then the
+    response), so a retry, a restart or a fork gets the same answer.
+    """
+
+    def __init__(self, script: Script, *, default_name: str) -> None:
+        self.name = f"scripted:{script.name or default_name}"
+        self._runs = script.responses_per_run
+        self._failed: Counter[str] = Counter()
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> ScriptedModel:
+        """Read a YAML or JSON script; raises ConfigurationError when it is not there or not a script."""
+        file = Path(path)
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise ConfigurationError(f"the script {file} of a scripted model cannot be read: {reason}") from None
+        return cls.from_text(text, str(file))
+
+    @classmethod
+    def from_text(cls, text: str, source: str) -> ScriptedModel:
+        """Parse a script; ``source`` names it in errors, and its stem is the default name.
+
+        Raises:
+            ConfigurationError: it is not a script; the message gives the place of each problem.
+        """
+        return cls(parse_script(text, source), default_name=Path(source).stem)
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """Return the response the script has for this conversation.
+
+        Raises:
+            ModelError: the script's own ``error`` entry, or ``bad_response`` (not retryable) when it has no answer.
+        """
+        messages = request.messages
+        users = [index for index, message in enumerate(messages) if message.role == "user"]
+        run = max(0, min(len(users), len(self._runs)) - 1)
+        current = messages[users[-1] + 1 :] if users else messages
+        index = sum(message.role == "assistant" for message in current)
+        entries = self._runs[run]
+        place = f"responses[{index}]" if len(self._runs) == 1 else f"runs[{run}].responses[{index}]"
+        if index >= len(entries):
+            raise self._no_answer(f"has {len(entries)} response(s) for this run, and the model was asked once more")
+        case, response = self._choose(entries[index], messages, place)
+        if response.delay_seconds:
+            await asyncio.sleep(response.delay_seconds)
+        self._maybe_fail(response, f"{place}{case}")
+        return self._answer(response, messages)
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+    def _choose(self, entry: Entry, messages: Sequence[Message], place: str) -> tuple[str, Response]:
+        if entry.cases is None:
+            return "", entry
+        results = messages[-1].results if messages and messages[-1].role == "tool" else []
+        for number, case in enumerate(entry.cases):
+            if case.when is None or any(_matches(case.when, part) for part in results):
+                return f".cases[{number}]", case
+        got = ", ".join(f"{part.tool_name} {_kind(part)}" for part in results) or "none"
+        raise self._no_answer(
+            f"has no case at {place} for the results directly before it ({got}); add one without `when`"
+        )
+
+    def _maybe_fail(self, response: Response, place: str) -> None:
+        failure = response.error
+        if failure is None or self._failed[place] >= failure.times:
+            return
+        self._failed[place] += 1
+        raise ModelError(
+            f"{self.name}: {failure.message}", error_class=failure.error_class, retryable=failure.retryable
+        )
+
+    def _answer(self, response: Response, messages: Sequence[Message]) -> ModelResponse:
+        parts: list[Part] = []
+        if response.reasoning:
+            parts.append(ReasoningPart(text=response.reasoning))
+        if response.text:
+            parts.append(TextPart(text=response.text.replace(LAST_RESULT, _last_result(messages))))
+        parts.extend(
+            ToolCallPart(
+                tool_call_id=call.id,
+                tool_name=call.tool,
+                input=json.dumps(call.input, ensure_ascii=False) if call.raw_input is None else call.raw_input,
+            )
+            for call in response.calls
+        )
+        finish: FinishReason = response.finish_reason or ("tool_calls" if response.calls else "stop")
+        return ModelResponse(
+            message=Message(role="assistant", parts=tuple(parts)),
+            finish_reason=finish,
+            usage=response.usage.as_usage(),
+            model=self.name,
+        )
+
+    def _no_answer(self, what: str) -> ModelError:
+        return ModelError(f"the script {self.name} {what}", error_class="bad_response", retryable=False)
+
+
+def _kind(part: ToolResultPart) -> str:
+    return part.result.kind if isinstance(part.result, Failure) else "ok"
+
+
+def _matches(when: When, part: ToolResultPart) -> bool:
+    return when.tool in (None, part.tool_name) and when.kind == _kind(part)
+
+
+def _last_result(messages: Sequence[Message]) -> str:
+    for message in reversed(messages):
+        if message.results:
+            last = message.results[-1]
+            return wire_text(last.result, edited_input=last.edited_input)[:MAX_LAST_RESULT_CHARS]
+    return ""
