@@ -6,12 +6,13 @@ twice. The plan is stored with it, in the same transaction as the inbox requests
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from sqlalchemy.exc import IntegrityError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
-from turngate.models.port import ModelRequest
 
 from activities.engine import Engine
 from activities.heartbeats import heartbeating
@@ -22,8 +23,8 @@ from turngate.domain.contract import CallModelInput, StepPlan
 from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.domain.history import CLOSED_BY_REPAIR, mint_call_ids, reconcile
 from turngate.domain.messages import Message, ModelResponse, TextPart
+from turngate.models.port import ModelRequest
 from turngate.store import calls, events, messages, requests, runs, steps
-from turngate.store.database import Connection
 
 
 class CallModel:
@@ -42,26 +43,24 @@ class CallModel:
                 its Retry-After as the next delay) or ``configuration`` (not retryable).
         """
         async with heartbeating():
-            run = await self._load_run(start)
-            agent = self._engine.agent(run.agent)
-            async with self._engine.database.read() as conn:
-                stored = await steps.get(conn, run.id, start.step)
-                response = None if stored is None else await messages.get(conn, stored.assistant_message_id)
+            run, stored, response = await self._load(start)
             if stored is not None and stored.stored_plan is not None:
                 return stored.stored_plan
-            if response is None or stored is None:
-                answer = await self._ask(run, agent, start.step)
-                plan = await self._store(run, start.step, answer)
-                if plan is not None:
-                    return plan
-                return await self._plan(run, agent, start.step, answer.message, answer.finish_reason)
-            return await self._plan(run, agent, start.step, response, stored.finish_reason)
+            agent = self._engine.agent(run.agent)
+            if stored is not None and response is not None:
+                return await self._plan(run, agent, start.step, response, stored.finish_reason)
+            answer = await self._ask(run, agent, start.step)
+            if not answer.message.calls and answer.message.text.strip():
+                return await self._finish(run, start.step, answer)
+            await self._store(run, start.step, answer)
+            return await self._plan(run, agent, start.step, answer.message, answer.finish_reason)
 
-    async def _load_run(self, start: CallModelInput) -> runs.Run:
-        """Return the run, its previous step closed."""
+    async def _load(self, start: CallModelInput) -> tuple[runs.Run, steps.Step | None, Message | None]:
+        """Return the run with its previous step closed, and what an earlier attempt stored of this one."""
         async with self._engine.database.read() as conn:
             run = await runs.get(conn, start.run_id)
-            previous = await steps.get(conn, start.run_id, start.step - 1)
+            previous, stored = await steps.around(conn, start.run_id, start.step)
+            response = None if stored is None else await messages.get(conn, stored.assistant_message_id)
         if run is None:
             raise ApplicationError(
                 f"the store has no run {start.run_id!r}; was it taken back, or is this another database?",
@@ -69,11 +68,11 @@ class CallModel:
                 type=contract.ERROR_CONFIGURATION,
                 non_retryable=True,
             )
-        if previous is None or previous.closed_at is not None:
-            return run
-        async with self._engine.database.write() as conn:
-            await steps.close(conn, run, start.step - 1, CLOSED_BY_REPAIR)
-            return await runs.get(conn, start.run_id) or run
+        if previous is not None and previous.closed_at is None:
+            async with self._engine.database.write() as conn:
+                await steps.close(conn, run, start.step - 1, CLOSED_BY_REPAIR)
+                run = await runs.get(conn, start.run_id) or run
+        return run, stored, response
 
     async def _ask(self, run: runs.Run, agent: Agent, step: int) -> ModelResponse:
         async with self._engine.database.read() as conn:
@@ -111,43 +110,46 @@ class CallModel:
             next_retry_delay=None if wait is None else timedelta(seconds=wait),
         )
 
-    async def _store(self, run: runs.Run, step: int, answer: ModelResponse) -> StepPlan | None:
-        """Store the response; a final one ends the run in the same transaction, and its plan is returned."""
-        final = not answer.message.calls and bool(answer.message.text.strip())
-        try:
-            async with self._engine.database.write() as conn:
-                await steps.record_response(conn, run, step, answer)
-                told: dict[str, object] = {
-                    "step": step,
-                    "finish_reason": answer.finish_reason,
-                    "calls": len(answer.message.calls),
-                }
-                if not final:
-                    await events.append(conn, run.id, [("step.responded", told)])
-                    return None
-                return await self._finish(conn, run, step, told)
-        except IntegrityError as error:
-            # Another attempt of this activity stored its response first (ours was thought lost). Its answer counts.
-            raise ApplicationError("another attempt stored this step's response", "conflict") from error
+    async def _store(self, run: runs.Run, step: int, answer: ModelResponse) -> None:
+        async with _first_attempt_counts(), self._engine.database.write() as conn:
+            await steps.record_response(conn, run, step, answer)
+            await events.append(conn, run.id, [("step.responded", _told(step, answer))])
 
-    async def _finish(self, conn: Connection, run: runs.Run, step: int, told: dict[str, object]) -> StepPlan:
+    async def _finish(self, run: runs.Run, step: int, answer: ModelResponse) -> StepPlan:
+        """Store the final answer and end the run, in one transaction."""
         plan = StepPlan(final=True)
-        await steps.record_plan(conn, run.id, step, plan)
-        await steps.close(conn, run, step, CLOSED_BY_REPAIR)
-        await runs.end(conn, run.id, status="completed")
         ended = {"status": "completed", "reason": "", "error_class": ""}
-        await events.append(conn, run.id, [("step.responded", told), ("run.ended", ended)])
+        async with _first_attempt_counts(), self._engine.database.write() as conn:
+            await steps.record_response(conn, run, step, answer, final=plan)
+            await events.append(conn, run.id, [("step.responded", _told(step, answer)), ("run.ended", ended)])
         return plan
 
     async def _plan(self, run: runs.Run, agent: Agent, step: int, message: Message, finish_reason: str) -> StepPlan:
         async with self._engine.database.read() as conn:
             planned = await self._planner.plan(conn, run, agent, step, message, finish_reason)
         async with self._engine.database.write() as conn:
-            current = await steps.get(conn, run.id, step)
-            if current is not None and current.stored_plan is not None:
-                return current.stored_plan
-            await calls.insert_planned(conn, planned.calls)
-            await requests.insert_all(conn, planned.requests)
-            await steps.record_plan(conn, run.id, step, planned.plan)
-            await events.append(conn, run.id, planned.events)
-        return planned.plan
+            if await steps.record_plan(conn, run.id, step, planned.plan):
+                await calls.insert_planned(conn, planned.calls)
+                await requests.insert_all(conn, planned.requests)
+                await events.append(conn, run.id, planned.events)
+                return planned.plan
+            stored = await steps.get(conn, run.id, step)
+        if stored is None or stored.stored_plan is None:
+            raise LookupError(f"run {run.id!r} has no step {step} to plan")
+        return stored.stored_plan
+
+
+def _told(step: int, answer: ModelResponse) -> dict[str, object]:
+    return {"step": step, "finish_reason": answer.finish_reason, "calls": len(answer.message.calls)}
+
+
+@asynccontextmanager
+async def _first_attempt_counts() -> AsyncIterator[None]:
+    """An attempt that was thought lost may store its response late, or first: (run, step) is unique, one answer counts.
+
+    The other attempt fails retryably, and its retry finds what was stored.
+    """
+    try:
+        yield
+    except IntegrityError as error:
+        raise ApplicationError("another attempt stored this step's response", "conflict") from error

@@ -83,13 +83,13 @@ class RecordDecision:
 
     async def _apply(self, conn: Connection, request: requests.Request, decision: DecideInput) -> None:
         """Write what the decision means for the call: its edited input, or its result when it will not run."""
+        if decision.verb == "approve":
+            return
         content = await requests.decision(conn, decision.decision_id)
         message = content.message if content else ""
         args = content.args if content else None
         run_id, call_id = request.run_id, request.tool_call_id
         match decision.verb:
-            case "approve":
-                pass
             case "edit":
                 await self._apply_edit(conn, request, decision, args or "")
             case "reject":

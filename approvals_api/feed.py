@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from datetime import timedelta
 
 from turngate.domain.errors import UnavailableError
@@ -39,7 +39,7 @@ class EventFeed:
         async with self._database.read() as conn:
             return await events.last_seq(conn)
 
-    async def follow(self, after: int, run_id: str | None = None) -> AsyncIterator[Event]:
+    async def follow(self, after: int, run_id: str | None = None) -> AsyncGenerator[Event, None]:
         """Yield every event after ``after`` (exclusive) once, in order: first the stored ones, then live; without end.
 
         ``run_id``: of one run only. Raises UnavailableError when the store goes away; follow again from the last

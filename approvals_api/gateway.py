@@ -92,6 +92,9 @@ class Gateway:
                 # The server holds ten updates per workflow at a time, and refuses more as exhausted: a Signal has no such bound.
                 if error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
                     raise
+            # No answer means no worker or no server; the second is told at once, not after another wait.
+            if not await self.ready():
+                raise UnavailableError(AWAY)
             async with asyncio.timeout(RPC_WAIT.total_seconds()):
                 await handle.signal(contract.DECIDE, decision, rpc_timeout=RPC_WAIT)
             return None

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from approvals_api.pages import forms, json_text
-from approvals_api.pages.schema_fields import ABSENT, Field, fields_of
+from approvals_api.pages.schema_fields import Field, fields_of
+from approvals_api.pages.schema_kinds import ABSENT
 from approvals_api.pages.visible import escape_hidden
 from approvals_api.read_models import RequestDetail
 from turngate.domain.requests import Outcome, Verb

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from approvals_api.pages import json_text
 from approvals_api.pages.json_text import JsonTree, NumberToken
-from approvals_api.pages.schema_fields import ABSENT, INTEGER, NUMBER, Field, Scalar
+from approvals_api.pages.schema_fields import Field
+from approvals_api.pages.schema_kinds import ABSENT, INTEGER, NUMBER, Scalar
 
 LEFT_OVER = "You typed something here, but the choice beside it says to send none. Clear the field or choose “a value”."
 DID_NOT_ARRIVE = "This field did not arrive. Load the page again and repeat the edit."

@@ -15,6 +15,10 @@ _BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5\u18
 """Characters that Unicode counts as letters, symbols or marks, and that show nothing."""
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 _VARIATION_SELECTORS = frozenset(range(0xFE00, 0xFE10)) | frozenset(range(0xE0100, 0xE01F0))
+_SPACE_MARKS = {
+    "\n": Markup('<span class="hidden-char" title="LINE FEED">⏎</span>'),
+    "\t": Markup('<span class="hidden-char" title="TAB">⇥</span>'),
+}
 _MARKS_IN_A_ROW = 4
 """More combining marks than this on one letter pile up over the neighbouring lines."""
 
@@ -44,7 +48,7 @@ def visible(value: object) -> Markup:
 def visible_line(value: object) -> Markup:
     """Return :func:`visible` for one line: newlines and tabs are markers too, so nothing can start a line of its own."""
     text = str(value).replace("\r\n", "\n")
-    pieces = Markup("").join(_mark(char) if char in "\n\t" else piece for char, piece in _by_char(text))
+    pieces = Markup("").join(_SPACE_MARKS.get(char, piece) for char, piece in _by_char(text))
     return Markup("<bdi>{}</bdi>").format(pieces)
 
 

@@ -5,10 +5,13 @@ Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from http import HTTPStatus
 from typing import Annotated
 
+import anyio
 from fastapi import APIRouter, Header, Query, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
@@ -23,6 +26,8 @@ router = APIRouter(tags=["events"])
 
 RUN_ENDED = "run.ended"
 MAX_SEQ = 2**31 - 1
+GRACE_SECONDS = 1.0
+"""From the order to stop until streams that still run are cut off."""
 
 After = Annotated[int | None, Query(ge=0, le=MAX_SEQ)]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID")]
@@ -59,25 +64,51 @@ async def run_events(
     return _stream(services, _until_ended(services.feed.follow(position, run_id)))
 
 
-async def _until_ended(followed: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    async for event in followed:
-        yield event
-        if event.type == RUN_ENDED:
-            return
+async def _until_ended(followed: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+    async with aclosing(followed):
+        async for event in followed:
+            yield event
+            if event.type == RUN_ENDED:
+                return
 
 
-def _stream(services: Services, followed: AsyncIterator[Event]) -> EventSourceResponse:
+def _stream(services: Services, followed: AsyncGenerator[Event, None]) -> EventSourceResponse:
+    closing = anyio.Event()
     return EventSourceResponse(
-        _sent(followed), ping=services.settings.sse_ping.total_seconds(), headers={"Cache-Control": "no-store"}
+        _sent(followed, closing),
+        ping=services.settings.sse_ping.total_seconds(),
+        shutdown_event=closing,
+        shutdown_grace_period=GRACE_SECONDS,
     )
 
 
-async def _sent(followed: AsyncIterator[Event]) -> AsyncIterator[ServerSentEvent]:
-    try:
-        async for event in followed:
-            yield ServerSentEvent(data=event_view(event).model_dump_json(), event=event.type, id=str(event.seq))
-    except UnavailableError:
-        return  # the client connects again from the last id it saw, and is told 503 until the store is back
+async def _sent(followed: AsyncGenerator[Event, None], closing: anyio.Event) -> AsyncIterator[ServerSentEvent]:
+    """Yield what goes over the wire, until the events end or the server shuts down.
+
+    ``closing`` is set when the server is told to stop. Returning then ends the body as HTTP wants it; being cancelled
+    a moment later would cut it off, which clients report as a broken connection.
+    """
+    stop = asyncio.ensure_future(closing.wait())
+    async with aclosing(followed):
+        try:
+            while True:
+                following = asyncio.ensure_future(anext(followed))
+                try:
+                    await asyncio.wait({following, stop}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    if not following.done():
+                        following.cancel()
+                        await asyncio.wait({following})
+                if following.cancelled():
+                    return
+                event = following.result()
+                yield ServerSentEvent(data=event_view(event).model_dump_json(), event=event.type, id=str(event.seq))
+        except StopAsyncIteration:
+            return
+        except UnavailableError:
+            return  # the client connects again from the last id it saw, and is told 503 until the store is back
+        finally:
+            stop.cancel()
 
 
 def _position(last_event_id: str | None, after: int | None) -> int | None:

@@ -110,6 +110,7 @@ async def serving(app: FastAPI, port: int = 0) -> AsyncIterator[str]:
 class Api:
     """The API under test. ``operator``: logged in by cookie; ``agent``: a token that may start and read, not decide."""
 
+    name: str
     url: str
     stack: Stack
     operator: httpx.AsyncClient
@@ -152,13 +153,14 @@ async def token_for(database: Database, name: str, *scopes: access.Scope) -> dic
 
 
 @contextlib.asynccontextmanager
-async def api_on(engine: Stack, gateway: Gateway) -> AsyncIterator[Api]:
+async def api_on(engine: Stack, gateway: Gateway, name: str | None = None) -> AsyncIterator[Api]:
+    """Serve an API on the engine. ``name``: what its people are called after their role; None makes one."""
     app = create_api_app(
         database=engine.database,
         gateway=gateway,
         settings=ApiSettings(heartbeat_timeout_seconds=2, sse_ping=timedelta(milliseconds=300)),
     )
-    name = secrets.token_hex(3)
+    name = name or secrets.token_hex(3)
     async with contextlib.AsyncExitStack() as clients:
         url = await clients.enter_async_context(serving(app))
 
@@ -166,6 +168,7 @@ async def api_on(engine: Stack, gateway: Gateway) -> AsyncIterator[Api]:
             return await clients.enter_async_context(httpx.AsyncClient(base_url=url, trust_env=False, **options))
 
         yield Api(
+            name=name,
             url=url,
             stack=engine,
             operator=await connected(

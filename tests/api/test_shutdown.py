@@ -37,8 +37,9 @@ async def test_sigterm_ends_the_server_with_streams_open(temporal: EmbeddedTempo
     port = ports.choose_port()
     headers = await token_for(sqlite, "watcher", "requests:read")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, sqlite.url, temporal.address, str(port), cwd=Path(__file__).parents[2]
-    )
+        sys.executable, "-c", PROGRAM, sqlite.url, temporal.address, str(port),
+        cwd=Path(__file__).parents[2], stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers, trust_env=False) as client:
             async with asyncio.timeout(20):
@@ -56,6 +57,8 @@ async def test_sigterm_ends_the_server_with_streams_open(temporal: EmbeddedTempo
                         pass
                     await process.wait()
         assert process.returncode in {0, -signal.SIGTERM}
+        assert process.stderr is not None
+        assert await process.stderr.read() == b"", "the server had something to complain about"
     finally:
         if process.returncode is None:
             process.kill()

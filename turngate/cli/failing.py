@@ -10,7 +10,7 @@ import errno
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -28,7 +28,7 @@ EXIT_CTRL_C: Final = 130
 class Commands(TyperGroup):
     """The commands, with every error reported in one place."""
 
-    def invoke(self, ctx: typer.Context) -> object:
+    def invoke(self, ctx: Any) -> Any:  # typer's base class takes its own, private Context
         """Run the command that was asked for."""
         with reported():
             return super().invoke(ctx)

@@ -12,7 +12,7 @@ DEFAULT_APP: Final = "turngate.cli.default_app:app"
 AppArgument = Annotated[
     str,
     typer.Argument(
-        metavar="[APP]",
+        metavar="APP",
         show_default=False,
         help="Your app as MODULE:NAME, such as my_app:app. Without it: the built-in coding agent, named coder.",
     ),
@@ -20,31 +20,28 @@ AppArgument = Annotated[
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        help="Directory for the store, Temporal's state and logs. [default: $TURNGATE_DATA_DIR, else .turngate here]",
-        show_default=False,
+        help="Directory of the store, Temporal's state and logs.", show_default="$TURNGATE_DATA_DIR, else .turngate"
     ),
 ]
 ApiPort = Annotated[
     int | None,
-    typer.Option(
-        min=1, max=65_535, help="Port of the API. [default: $TURNGATE_API_PORT, else 8321]", show_default=False
-    ),
+    typer.Option(min=1, max=65_535, help="Port of the API.", show_default="$TURNGATE_API_PORT, else 8321"),
 ]
 TemporalPort = Annotated[
     int | None,
     typer.Option(
         min=1,
         max=65_535,
-        help="Port of the embedded Temporal. [default: a free one, the same again after a restart]",
-        show_default=False,
+        help="Port of the embedded Temporal.",
+        show_default="a free one, the same after a restart",
     ),
 ]
 TemporalUi = Annotated[bool, typer.Option("--temporal-ui", help="Serve Temporal's own web pages too.")]
 Url = Annotated[
     str | None,
     typer.Option(
-        help="Address of the API. [default: $TURNGATE_API_URL, else the stack of the data directory]",
-        show_default=False,
+        help="Address of the API.",
+        show_default="$TURNGATE_API_URL, else the data directory's stack",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs, nothing else.")]

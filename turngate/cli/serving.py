@@ -52,7 +52,9 @@ def _refused(error: OSError, host: str, port: int, option: str) -> Configuration
     elif error.errno == errno.EADDRNOTAVAIL:
         what = f"{host} is not an address of this machine: set TURNGATE_API_HOST to one that is"
     else:
-        what = f"port {port} on {host} cannot be used ({os.strerror(error.errno or 0)}): take another with {option} PORT"
+        what = (
+            f"port {port} on {host} cannot be used ({os.strerror(error.errno or 0)}): take another with {option} PORT"
+        )
     return ConfigurationError(what, port=port)
 
 
@@ -84,7 +86,9 @@ class ApiServer:
 
     async def start(self) -> None:
         """Serve; returns once requests are answered. Raises UnavailableError when the app does not come up."""
-        AppStatus.should_exit = False  # The library's flag is global to the process and outlives a server stopped before.
+        AppStatus.should_exit = (
+            False  # The library's flag is global to the process and outlives a server stopped before.
+        )
         self.task = asyncio.create_task(self._serve(), name="api")
         while not self._server.started:
             if self.task.done():

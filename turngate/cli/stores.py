@@ -14,13 +14,13 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 import turngate.store
+from turngate.cli.api_link import TOKEN_FILE, read_cli_token
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.locations import write_atomically
 from turngate.runtime.settings import Settings
 from turngate.store import access
 from turngate.store.database import Database
 
-TOKEN_FILE: Final = "token"  # noqa: S105 - a file name
 CLI_SCOPES: Final = frozenset[access.Scope]({"runs:write", "requests:read", "requests:decide"})
 
 
@@ -90,14 +90,6 @@ async def ensure_cli_token(database: Database, data_dir: Path) -> None:
     async with database.write() as conn:
         secret = await access.issue_token(conn, name=f"cli:{local_user()}", scopes=CLI_SCOPES)
     write_atomically(data_dir / TOKEN_FILE, f"{secret}\n")
-
-
-def read_cli_token(data_dir: Path) -> str | None:
-    """Return the token that :func:`ensure_cli_token` left; None when there is none that we may read."""
-    try:
-        return (data_dir / TOKEN_FILE).read_text(encoding="utf-8").strip() or None
-    except (OSError, UnicodeDecodeError):
-        return None
 
 
 async def new_login_link(database: Database, api_url: str, operator: str) -> str:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 Piece = str | tuple[str, str]
 """Text, or text with a rich style."""
 
-UNICODE_MARKS: Final = {"ok": "✓", "bad": "✗"}
+NARROWEST: Final = 60
+PLAIN_WIDTH: Final = 200
+"""How long a one-line value may get where nobody's window limits it."""
 
 
 @cache
@@ -54,6 +58,25 @@ def note(*pieces: Piece) -> None:
 def error(message: str) -> None:
     """Print an error: what is wrong, then (its message says it) how to mend it."""
     err().print(_text((("error: ", "bold red"), (message, "red"))))
+
+
+def width() -> int:
+    """Return how many characters one line should have."""
+    return max(out().width, NARROWEST) if out().is_terminal else PLAIN_WIDTH
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[Piece]]) -> None:
+    """Print rows: as a table for a person, as tab-separated lines without headers for a program."""
+    if not out().is_terminal:
+        for row in rows:
+            out().print("\t".join(piece if isinstance(piece, str) else piece[0] for piece in row))
+        return
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for header in headers:
+        drawn.add_column(header, overflow="ellipsis", no_wrap=True)
+    for row in rows:
+        drawn.add_row(*(_text((piece,)) for piece in row))
+    out().print(drawn, soft_wrap=False)
 
 
 def wants_traceback() -> bool:

@@ -33,11 +33,13 @@ def call_digest(
 def repeat_key(tool_name: str, raw_input: str) -> str:
     """Return a key equal for calls that mean the same: same tool, same JSON value, whatever order or spacing.
 
-    Text that is not JSON keys as itself. Used to close a repeat of a refused call without asking again (I12).
+    Text that is not JSON, or nests too deep to be read, keys as itself: this runs before a call is known to be valid,
+    so the model's text must never make it raise (I9). Used to close a repeat of a refused call without asking again (I12).
     """
     try:
-        canonical = json.dumps(json.loads(raw_input), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    except ValueError:
+        # ASCII: half a surrogate pair is valid as a JSON escape, and cannot be encoded as a character.
+        canonical = json.dumps(json.loads(raw_input), sort_keys=True, separators=(",", ":"))
+    except (ValueError, RecursionError):
         canonical = raw_input
     return framed_sha256(tool_name, canonical)
 

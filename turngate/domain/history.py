@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from turngate.domain.messages import Message, ToolCallPart, ToolResultPart
+from turngate.domain.messages import Message, Part, ToolCallPart, ToolResultPart
 from turngate.domain.results import Failure
+
+MAX_CALL_ID_CHARS = 255
+"""What the store's columns hold; PostgreSQL refuses more."""
 
 CLOSED_BY_REPAIR = Failure(
     kind="interrupted",
@@ -30,7 +33,7 @@ def unanswered_calls(history: Sequence[Message]) -> list[ToolCallPart]:
         for call in message.calls:
             if call.tool_call_id not in answered and call.tool_call_id not in seen:
                 open_calls.append(call)
-            seen.add(call.tool_call_id)
+                seen.add(call.tool_call_id)
     return open_calls
 
 
@@ -90,18 +93,29 @@ def _results_after(history: Sequence[Message], index: int) -> list[ToolResultPar
 
 
 def mint_call_ids(message: Message, *, step: int, taken: set[str]) -> Message:
-    """Return the message with call ids that are present and unique among ``taken`` and each other.
+    """Return the message with call ids that are present, storable and unique among ``taken`` and each other.
 
-    Providers omit ids or repeat them; a minted id is ``call_<step>_<index>``, so a retry of the same response mints the
-    same one.
+    Providers omit ids, repeat them, or make them thousands of characters long; a minted id is ``call_<step>_<index>``,
+    so a retry of the same response mints the same one. When that is taken too (an earlier run of the conversation minted
+    it, or the model made it up), a number follows.
     """
     used = set(taken)
-    parts = []
+    parts: list[Part] = []
     for index, part in enumerate(message.parts):
-        kept = part
+        kept: Part = part
         if isinstance(part, ToolCallPart):
-            if not part.tool_call_id or part.tool_call_id in used:
-                kept = part.model_copy(update={"tool_call_id": f"call_{step}_{index}"})
-            used.add(kept.tool_call_id)  # type: ignore[union-attr]
+            call_id = part.tool_call_id
+            if not 0 < len(call_id) <= MAX_CALL_ID_CHARS or not call_id.isprintable() or call_id in used:
+                call_id = _minted_id(f"call_{step}_{index}", used)
+                kept = part.model_copy(update={"tool_call_id": call_id})
+            used.add(call_id)
         parts.append(kept)
     return message.model_copy(update={"parts": tuple(parts)})
+
+
+def _minted_id(stem: str, used: set[str]) -> str:
+    candidate, number = stem, 1
+    while candidate in used:
+        number += 1
+        candidate = f"{stem}_{number}"
+    return candidate

@@ -74,11 +74,10 @@ _DEFAULT_RISK: dict[str, Risk] = {"read": "low", "idempotent": "medium", "once":
 
 def evaluate(policy: Policy, tool: Tool, params: Any, *, agent: str) -> Verdict:
     """Return the verdict for one call whose ``params`` were decoded. Never raises."""
-    if tool.kind == "interaction":
-        return Verdict(answer="ask", rule="tool:interaction", reason="The agent asks a person.", risk="low")
     fallback = _DEFAULT_RISK[tool.effect]
     matching = [rule for rule in policy.rule if rule.matches(tool=tool.name, agent=agent)]
-    for answer in ("deny", "ask", "allow"):
+    # An interaction has nothing to run, so no rule can allow it; one may deny it or say who answers and for how long.
+    for answer in ("deny", "ask") if tool.kind == "interaction" else ("deny", "ask", "allow"):
         for rule in matching:
             if rule.verdict == answer:
                 return Verdict(
@@ -93,6 +92,8 @@ def evaluate(policy: Policy, tool: Tool, params: Any, *, agent: str) -> Verdict:
 
 
 def _own_answer(tool: Tool, params: Any, risk: Risk) -> Verdict:
+    if tool.kind == "interaction":
+        return Verdict(answer="ask", rule="tool:interaction", reason="The agent asks a person.", risk="low")
     if tool.ask is None:
         return Verdict(
             answer="ask", rule="default", reason="No rule speaks of this tool; the default is to ask.", risk=risk

@@ -104,7 +104,8 @@ def rejected(by: str, message: str) -> Failure:
     return Failure(
         kind="rejected",
         reason=f"An operator rejected this call. {said} Do not repeat this call as it is.",
-        fields={"refused_by": "operator", "operator": by, "message": message},
+        # Not "message": a field of that name would take the place of the reason in what the model reads.
+        fields={"refused_by": "operator", "operator": by, "operator_message": message},
     )
 
 

@@ -66,7 +66,7 @@ class ToolFailure(Exception):  # noqa: N818 - tool authors name failures after w
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
-    """What will change, for the operator's eyes: ``diff`` (unified), ``command`` (argv, one word a line) or ``text``."""
+    """What will change, for the operator's eyes: ``diff`` (unified), ``command`` (the exact command) or ``text``."""
 
     kind: PreviewKind
     text: str

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
+import ssl
 from typing import Final
 
 import httpx
@@ -63,15 +66,10 @@ class OpenAICompatibleModel:
         endpoint = self._endpoint()
         if not response.is_success:
             raise error_of_status(response.status_code, response.headers, response.content, endpoint)
-        try:
-            completion = parse_completion(response.content)
-            if completion.any_error:
-                raise error_in_body(completion.any_error, endpoint)
-            return model_response(completion, model=self.name)
-        except ModelError as error:
-            if error.error_class == "bad_response":
-                error.status = response.status_code
-            raise
+        completion = parse_completion(response.content)
+        if completion.any_error:
+            raise error_in_body(completion.any_error, endpoint)
+        return model_response(completion, model=self.name)
 
     async def aclose(self) -> None:
         """Close the connections, unless the client was given."""
@@ -146,6 +144,9 @@ def _cause(error: Exception) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:
+            # asyncio writes "Connect call failed" over the system's words; TLS and DNS have words of their own.
+            if cause.errno and not isinstance(cause, (ssl.SSLError, socket.gaierror)):
+                return os.strerror(cause.errno)
             return cause.strerror
         if isinstance(cause, ExceptionGroup) and cause.exceptions:
             cause = cause.exceptions[0]

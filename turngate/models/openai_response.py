@@ -79,8 +79,11 @@ class Completion(BaseModel):
 
     @property
     def any_error(self) -> JsonValue:
-        """Return the error object, wherever it stands, or None."""
-        return self.error or next((choice.error for choice in self.choices if choice.error), None)
+        """Return the error, wherever it stands, or None. A response cut short by one must not run its calls."""
+        if self.error:
+            return self.error
+        failed = (choice for choice in self.choices if choice.error or choice.finish_reason == "error")
+        return next((choice.error or {"message": "the response broke off"} for choice in failed), None)
 
 
 def parse_completion(content: bytes) -> Completion:

@@ -103,7 +103,7 @@ async def page(
 
 async def count(conn: Connection, *, status: RequestStatus = "pending") -> int:
     """Return how many requests have this status."""
-    return (await conn.execute(select(func.count()).where(requests.c.status == status))).scalar_one()
+    return int((await conn.execute(select(func.count()).where(requests.c.status == status))).scalar_one())
 
 
 async def settle(

@@ -124,6 +124,14 @@ async def move_head(conn: Connection, run_id: str, message_id: str) -> None:
     await conn.execute(head)
 
 
+async def complete(conn: Connection, run: Run, *, step: int, head_message_id: str) -> None:
+    """End a run with the model's answer as its head, and its conversation's."""
+    ended = {"step": step, "head_message_id": head_message_id, "status": "completed", "ended_at": as_text(now())}
+    await conn.execute(update(runs).where(runs.c.id == run.id, runs.c.status == "running").values(**ended))
+    conversation = update(conversations).where(conversations.c.id == run.conversation_id)
+    await conn.execute(conversation.values(head_message_id=head_message_id))
+
+
 async def end(conn: Connection, run_id: str, *, status: RunStatus, reason: str = "", error_class: str = "") -> bool:
     """End a live run; False when it had ended already (the first ending counts)."""
     query = (

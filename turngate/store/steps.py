@@ -48,16 +48,26 @@ async def get(conn: Connection, run_id: str, step: int) -> Step | None:
     return Step(**row) if row else None
 
 
+async def around(conn: Connection, run_id: str, step: int) -> tuple[Step | None, Step | None]:
+    """Return the step before this one and this one, each None when its response is not stored."""
+    query = select(steps).where(steps.c.run_id == run_id, steps.c.step.in_([step - 1, step]))
+    found = {row["step"]: Step(**row) for row in (await conn.execute(query)).mappings()}
+    return found.get(step - 1), found.get(step)
+
+
 async def of_run(conn: Connection, run_id: str) -> list[Step]:
     """Return the run's steps in order."""
     query = select(steps).where(steps.c.run_id == run_id).order_by(steps.c.step)
     return [Step(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def record_response(conn: Connection, run: runs.Run, step: int, response: ModelResponse) -> str:
-    """Store the model's response as a message behind the run's head; returns the message's id.
+async def record_response(
+    conn: Connection, run: runs.Run, step: int, response: ModelResponse, *, final: StepPlan | None = None
+) -> None:
+    """Store the model's response as a message behind the run's head.
 
-    Raises sqlalchemy's IntegrityError when (run, step) has one already.
+    ``final``: the plan of a response without calls; the step is stored closed and the run as completed with it.
+    Raises sqlalchemy's IntegrityError when (run, step) has a response already.
     """
     message_id = derived_id("msg", run.id, str(step), "assistant")
     await messages.append(
@@ -78,17 +88,21 @@ async def record_response(conn: Connection, run: runs.Run, step: int, response: 
             finish_reason=response.finish_reason,
             input_tokens=response.usage.input_tokens,
             output_tokens=response.usage.output_tokens,
+            plan=None if final is None else final.model_dump_json(),
             created_at=as_text(now()),
+            closed_at=None if final is None else as_text(now()),
         )
     )
-    await runs.advance(conn, run.id, step=step)
-    return message_id
+    if final is None:
+        await runs.advance(conn, run.id, step=step)
+    else:
+        await runs.complete(conn, run, step=step, head_message_id=message_id)
 
 
-async def record_plan(conn: Connection, run_id: str, step: int, plan: StepPlan) -> None:
-    """Store the plan, so that a retry returns the same one."""
-    query = update(steps).where(steps.c.run_id == run_id, steps.c.step == step).values(plan=plan.model_dump_json())
-    await conn.execute(query)
+async def record_plan(conn: Connection, run_id: str, step: int, plan: StepPlan) -> bool:
+    """Store the plan, so that a retry returns the same one; False when another attempt stored one before."""
+    unplanned = update(steps).where(steps.c.run_id == run_id, steps.c.step == step, steps.c.plan.is_(None))
+    return (await conn.execute(unplanned.values(plan=plan.model_dump_json()))).rowcount == 1
 
 
 async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure) -> bool:

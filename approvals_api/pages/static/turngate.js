@@ -180,6 +180,7 @@ document.addEventListener("submit", (event) => {
   if (event.defaultPrevented || !main().contains(form)) return;
   if (form.dataset.sent) { event.preventDefault(); return; }
   form.dataset.sent = "yes";
+  setTimeout(() => delete form.dataset.sent, 5000); // should the person have stopped the page from loading
   // What was typed in the page's other forms goes along, so that an error page can show it again.
   for (const control of main().querySelectorAll("textarea[name], input[name], select[name]")) {
     if (control.form === form || !isChanged(control) || control.disabled) continue;

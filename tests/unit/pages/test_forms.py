@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from approvals_api.pages import forms, json_text
-from approvals_api.pages.schema_fields import ABSENT, fields_of
+from approvals_api.pages.schema_fields import fields_of
+from approvals_api.pages.schema_kinds import ABSENT
 from approvals_api.pages.visible import has_hidden
 
 

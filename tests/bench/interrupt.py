@@ -1,0 +1,125 @@
+"""Figure 4: from the gateway's interrupt to the death of the last process in a shell command's group."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import worker as composition
+from harness import STARTER, Stack, call, says, stack, until
+from temporalio.client import Client
+
+from approvals_api import starting
+from bench.figures import BenchFailure, Figure, milliseconds, percentile
+from bench.scale import Scale
+from bench.turngate_side import fresh_sqlite
+from turngate.domain.contract import InterruptInput
+from turngate.domain.messages import ModelResponse
+from turngate.domain.policy import Policy, Rule
+from turngate.models.port import ModelRequest
+from turngate.toolkits.shell import bash
+
+GOAL_SECONDS = 0.1
+DEATH_SECONDS = 20.0
+COMMAND = "echo $$ > group.pid; sleep 1000 & sleep 1000"
+ALLOWED = Policy(rule=[Rule(name="measured", verdict="allow", tools=["bash"])])
+
+
+class ShellModel:
+    """Always runs the command."""
+
+    name = "scripted:bench"
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        del request
+        return says(call("bash", f'{{"command": "{COMMAND}"}}', "c1"))
+
+    async def aclose(self) -> None:
+        return None
+
+
+async def measure(client: Client, directory: Path, scale: Scale) -> list[Figure]:
+    """One line; the first interrupt is warm-up."""
+    database = await fresh_sqlite(directory, "interrupt")
+    try:
+        async with stack(client, database, bash, model=ShellModel(), policy=ALLOWED, working=False) as engine:
+            async with composition.build_worker(client, engine.engine, task_queue=engine.task_queue):
+                await _interrupt_to_death(engine, directory / "workspace-warm-up")
+                samples = [
+                    await _interrupt_to_death(engine, directory / f"workspace-{number}")
+                    for number in range(scale.interrupts)
+                ]
+    finally:
+        await database.close()
+    return [
+        Figure(
+            name="interrupt -> process group dead",
+            ours=milliseconds(samples),
+            goal=f"p95 <= {GOAL_SECONDS * 1000:.0f} ms",
+            reached=percentile(samples, 0.95) <= GOAL_SECONDS,
+            samples={"ours_seconds": samples},
+        )
+    ]
+
+
+async def _interrupt_to_death(engine: Stack, workspace: Path) -> float:
+    """Interrupt one running command; returns the seconds until nobody of its group is left."""
+    workspace.mkdir()
+    run = await starting.start(engine.services, STARTER, agent="agent", text="go", workspace=str(workspace))
+
+    async def both_asleep() -> list[int] | None:
+        try:
+            leader = int((workspace / "group.pid").read_text())
+        except (OSError, ValueError):  # not written yet, or half
+            return None
+        members = _group(leader)
+        return list(members) if list(members.values()).count("sleep") == 2 else None
+
+    members = await until(both_asleep, "process group with two sleepers")
+    # Watched from a thread: the worker shares our event loop, and must not be the one who times itself.
+    death = asyncio.create_task(asyncio.to_thread(_died_at, members))
+    interrupted_at = time.perf_counter()
+    await engine.services.gateway.interrupt(run.id, InterruptInput(by="operator", reason="enough"))
+    seconds = await death - interrupted_at
+    result = await engine.workflow(run).result()
+    if result["status"] != "interrupted":
+        raise BenchFailure(f"an interrupted run ended as {result!r}")
+    return seconds
+
+
+def _died_at(members: list[int]) -> float:
+    """Return the instant when the last of them is dead; looks every millisecond. Nobody can join: who could fork, sleeps."""
+    deadline = time.perf_counter() + DEATH_SECONDS
+    while any(_is_alive(pid) for pid in members):
+        if time.perf_counter() > deadline:
+            raise BenchFailure(f"after {DEATH_SECONDS:.0f} s some of {members} still live")
+        time.sleep(0.001)
+    return time.perf_counter()
+
+
+def _group(leader: int) -> dict[int, str]:
+    """Return pid → command name of everybody in the group (proc_pid_stat(5): pid (comm) state ppid pgrp …)."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        state = _stat(path)
+        if state is not None and state[2] == str(leader):
+            found[int(path.parent.name)] = state[0]
+    return found
+
+
+def _is_alive(pid: int) -> bool:
+    """A zombie is dead: an orphan's is reaped by init, whenever that gets to it, so `killpg(…, 0)` would see it for longer."""
+    state = _stat(Path(f"/proc/{pid}/stat"))
+    return state is not None and state[1] not in {"Z", "X"}
+
+
+def _stat(path: Path) -> tuple[str, str, str] | None:
+    """Return (command name, state, process group), or None when the process is gone."""
+    try:
+        text = path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    name, rest = text[text.index("(") + 1 :].rsplit(")", 1)
+    state, _parent, group = rest.split()[:3]
+    return name, state, group

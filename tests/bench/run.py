@@ -1,0 +1,168 @@
+"""Measure the numbers the design promises: the entry point of `make bench`.
+
+It asserts nothing about time. It exits with 1 when a measured turn did not complete or a once tool ran twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent.parent
+# In place of this script's own directory, whose modules would stand in for others of the same name.
+sys.path[0] = str(TESTS)
+sys.path.insert(1, str(TESTS / "api"))
+
+from bench import history, inbox, interrupt, latency, throughput
+from bench.baseline import Baseline
+from bench.figures import BenchFailure, Figure, table
+from bench.profiling import measured_runtime, profile
+from bench.scale import FULL, QUICK, Scale
+from bench.turngate_side import Turngate, fresh_sqlite, turngate
+from postgres_server import PostgresServer, running_postgres
+from temporalio.client import Client
+
+from turngate.runtime.embedded_temporal import EmbeddedTemporal
+from turngate.runtime.temporal_client import data_converter, sdk_runtime
+from turngate.store.database import Database
+
+NAMES = ("throughput", "latency", "history", "interrupt", "inbox")
+
+
+def main() -> int:
+    """Run what was asked for; returns the exit code."""
+    options = _options()
+    scale = QUICK if options.quick else FULL
+    with tempfile.TemporaryDirectory(prefix="turngate-bench-", ignore_cleanup_errors=True) as directory:
+        failures: list[BenchFailure] = []
+        figures: list[Figure] = []
+        try:
+            if options.profile:
+                asyncio.run(_profile(Path(directory), scale))
+            else:
+                with _postgres(options.only) as server:
+                    figures = asyncio.run(_measure(Path(directory), scale, options.only, server))
+        except* BenchFailure as group:
+            failures.extend(_flat(group))
+    if failures:
+        print("\n".join(f"FAILED: {failure}" for failure in failures), file=sys.stderr)
+        return 1
+    if figures:
+        print(table(figures))
+    if options.json:
+        options.json.write_text(json.dumps(_report(figures, quick=options.quick), indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", type=_names, default=NAMES, metavar="NAME[,NAME]", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--quick", action="store_true", help="fewer samples: to see that it runs, not to quote")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every sample there")
+    parser.add_argument("--profile", action="store_true", help="print where a gated turn's time goes, instead")
+    return parser.parse_args()
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"there is no {unknown[0]!r}: choose of {', '.join(NAMES)}")
+    return names
+
+
+@contextmanager
+def _postgres(only: Sequence[str]) -> Iterator[PostgresServer | None]:
+    """A PostgreSQL server where one is installed and wanted; None where it is not, and then its lines are missing."""
+    with ExitStack() as servers:
+        server = None
+        if {"throughput", "latency", "inbox"} & set(only):
+            try:
+                server = servers.enter_context(running_postgres())
+            except (RuntimeError, KeyError) as missing:
+                print(f"PostgreSQL is not measured: {missing}", file=sys.stderr)
+        yield server
+
+
+async def _measure(
+    directory: Path, scale: Scale, only: Sequence[str], postgres: PostgresServer | None
+) -> list[Figure]:
+    figures: list[Figure] = []
+    async with EmbeddedTemporal(directory / "temporal") as server:
+        client = await Client.connect(server.address, data_converter=data_converter(), runtime=sdk_runtime())
+        if {"throughput", "latency", "history"} & set(only):
+            async with AsyncExitStack() as stack:
+                sqlite, *others = await _sides(stack, client, directory, postgres)
+                baseline = Baseline(client)
+                await stack.enter_async_context(baseline.worker(like=sqlite.worker))
+                if "throughput" in only:
+                    figures += await throughput.measure([sqlite, *others], baseline, scale)
+                if "latency" in only:
+                    figures += await latency.measure([sqlite, *others], baseline, scale)
+                if "history" in only:
+                    figures += await history.measure(sqlite, baseline)
+        if "interrupt" in only:
+            figures += await interrupt.measure(client, directory, scale)
+        if "inbox" in only:
+            async with AsyncExitStack() as stack:
+                databases = await _databases(stack, directory, "inbox", postgres)
+                figures += await inbox.measure(client, databases, scale)
+    return figures
+
+
+async def _sides(
+    stack: AsyncExitStack, client: Client, directory: Path, postgres: PostgresServer | None
+) -> list[Turngate]:
+    databases = await _databases(stack, directory, "turns", postgres)
+    return [await stack.enter_async_context(turngate(name, client, database)) for name, database in databases.items()]
+
+
+async def _databases(
+    stack: AsyncExitStack, directory: Path, name: str, postgres: PostgresServer | None
+) -> dict[str, Database]:
+    databases = {"SQLite": await fresh_sqlite(directory, name)}
+    stack.push_async_callback(databases["SQLite"].close)
+    if postgres is not None:
+        databases["PostgreSQL"] = Database(postgres.fresh_url())
+        stack.push_async_callback(databases["PostgreSQL"].close)
+        await databases["PostgreSQL"].migrate()
+    return databases
+
+
+async def _profile(directory: Path, scale: Scale) -> None:
+    runtime, metrics = measured_runtime()
+    async with EmbeddedTemporal(directory / "temporal") as server:
+        client = await Client.connect(server.address, data_converter=data_converter(), runtime=runtime)
+        async with AsyncExitStack() as stack:
+            (ours,) = await _sides(stack, client, directory, None)
+            baseline = Baseline(client)
+            await stack.enter_async_context(baseline.worker(like=ours.worker))
+            await profile(ours, baseline, scale, metrics=metrics, server_pid=server.pid)
+
+
+def _report(figures: Sequence[Figure], *, quick: bool) -> dict[str, object]:
+    return {
+        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.system()},
+        "quick": quick,
+        "figures": [figure.as_json() for figure in figures],
+    }
+
+
+def _flat(failures: BaseExceptionGroup[BenchFailure]) -> Iterator[BenchFailure]:
+    for failure in failures.exceptions:
+        if isinstance(failure, BaseExceptionGroup):
+            yield from _flat(failure)
+        else:
+            yield failure
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""How much is measured: the default run, and the quick one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Counts of one run. ``turns``: gated turns per round and side. ``latency_samples``: per round and side."""
+
+    rounds: int = 5
+    turns: int = 150
+    warm_up_turns: int = 48
+    concurrency: int = 16
+    latency_rounds: int = 6
+    latency_samples: int = 10
+    interrupts: int = 30
+    pending: int = 10_000
+    pages: int = 200
+
+
+FULL = Scale()
+QUICK = Scale(rounds=2, turns=48, warm_up_turns=16, latency_rounds=2, latency_samples=5, interrupts=5, pages=40)

@@ -1,0 +1,120 @@
+"""Turngate's side: the real engine on a real store, started and decided through the API's inner functions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import worker as composition
+from harness import OPERATOR, STARTER, Stack, call, says, stack
+from pydantic import BaseModel
+from temporalio.client import Client
+
+from approvals_api import decisions, starting
+from approvals_api.settings import ApiSettings
+from bench.sides import Ask, Side
+from turngate import ToolContext, tool
+from turngate.domain.messages import ModelResponse
+from turngate.domain.tools import Tool
+from turngate.models.port import ModelRequest
+from turngate.store import requests
+from turngate.store.database import Database
+
+INBOX_POLL_SECONDS = 0.02
+
+
+class Amount(BaseModel):
+    cents: int
+
+
+class GatedModel:
+    """Asks for one payment, then answers."""
+
+    name = "scripted:bench"
+    asks = says("I will pay.", call("pay", '{"cents": 5}', "c1"))
+    answers = says("Done.")
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        return self.answers if request.messages[-1].role == "tool" else self.asks
+
+    async def aclose(self) -> None:
+        return None
+
+
+class Turngate(Side):
+    """The engine under measurement. The decider polls the inbox's pending page, as an operator's client would."""
+
+    def __init__(self, name: str, client: Client, engine: Stack) -> None:
+        super().__init__(name, client)
+        self.engine = engine
+        # What a user runs: the cache on, unlike the tests' own.
+        self.worker = composition.build_worker(client, engine.engine, task_queue=engine.task_queue)
+        # The tests' shorter heartbeat is not what a user runs with.
+        self.services = replace(engine.services, settings=ApiSettings())
+        self._seen: set[str] = set()
+        self._waiting = 0
+        self._wanted = asyncio.Event()
+
+    async def start(self, conversation_id: str | None = None) -> str:
+        self._waiting += 1
+        self._wanted.set()
+        run = await starting.start(self.services, STARTER, agent="agent", text="go", conversation_id=conversation_id)
+        return run.id
+
+    async def decide(self, ask: Ask) -> None:
+        request: requests.Request = ask.request
+        await decisions.submit(
+            self.services, OPERATOR, request_id=request.id, verb="approve", digest=request.digest
+        )
+
+    async def watch_inbox(self) -> None:
+        """Fill :attr:`asks`, without end; looks only while some turn has not asked yet, so it costs the other side nothing."""
+        while True:
+            await self._wanted.wait()
+            async with self.engine.database.read() as conn:
+                page = await requests.page(conn, status="pending", limit=50)
+            for request in page:
+                if request.id not in self._seen:
+                    self._seen.add(request.id)
+                    self._waiting -= 1
+                    self.asks.put_nowait(Ask(turn_id=request.run_id, request=request))
+            if self._waiting == 0:
+                self._wanted.clear()
+            await asyncio.sleep(INBOX_POLL_SECONDS)
+
+
+@asynccontextmanager
+async def turngate(name: str, client: Client, database: Database) -> AsyncIterator[Turngate]:
+    """Turngate with its worker and one agent, whose tool ``pay`` is ``once`` and asks."""
+    sides: list[Turngate] = []
+    async with stack(client, database, _pay(sides), model=GatedModel(), working=False) as engine:
+        side = Turngate(name, client, engine)
+        sides.append(side)
+        watcher = asyncio.create_task(side.watch_inbox(), name=f"watch inbox of {name}")
+        try:
+            async with side.worker:
+                yield side
+        finally:
+            watcher.cancel()
+            with suppress(asyncio.CancelledError):
+                await watcher
+
+
+def _pay(sides: list[Turngate]) -> Tool:
+    @tool(effect="once", ask=True)
+    async def pay(params: Amount, ctx: ToolContext) -> dict[str, int]:
+        """Pay an amount."""
+        sides[0].handlers.note(ctx.run_id)
+        return {"paid": params.cents}
+
+    return pay
+
+
+async def fresh_sqlite(directory: Path, name: str) -> Database:
+    """Return a new migrated SQLite database."""
+    database = Database(f"sqlite+aiosqlite:///{directory}/{name}.db")
+    await database.migrate()
+    return database

@@ -1,0 +1,156 @@
+"""A real HTTP server on loopback that speaks as much of OpenAI's chat completions as a test queues.
+
+It runs in its own thread, so that blocking tests and other processes can use it too::
+
+    with serving_provider() as provider:
+        provider.answer(completion("Hello"))
+        provider.answer({"error": {"message": "slow down"}}, status=429, headers={"retry-after": "2"})
+        model = OpenAICompatibleModel(provider.base_url, None, "m", timeout=5)
+        ...
+        assert provider.requests[0].body["model"] == "m"
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+
+DEADLINE_SECONDS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One queued answer. ``body``: bytes as they are, anything else as JSON. ``hang``: wait until the client is gone."""
+
+    body: Any = b""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    hang: bool = False
+
+    @property
+    def content(self) -> bytes:
+        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Received:
+    """One request as it came. ``headers``: names in lower case."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.content)
+
+
+class FakeProvider:
+    """The ASGI app: records requests, replays the queue in order; an empty queue answers 500."""
+
+    def __init__(self) -> None:
+        self.base_url = ""
+        self.requests: list[Received] = []
+        self.client_left = threading.Event()
+        """Set when a client went away from an answer that hangs."""
+        self._answers: deque[Answer] = deque()
+        self._came = threading.Condition()
+
+    def answer(
+        self, body: Any = b"", *, status: int = 200, headers: Mapping[str, str] | None = None, hang: bool = False
+    ) -> None:
+        self._answers.append(Answer(body=body, status=status, headers=headers or {}, hang=hang))
+
+    def reset(self) -> None:
+        """Forget requests and answers, so that one server can serve many tests."""
+        self.requests.clear()
+        self._answers.clear()
+        self.client_left.clear()
+
+    def wait_for_requests(self, count: int) -> bool:
+        """Block until this many requests have come since the reset; False when they do not come in ten seconds."""
+        with self._came:
+            return self._came.wait_for(lambda: len(self.requests) >= count, DEADLINE_SECONDS)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        content, more = b"", True
+        while more:
+            event = await receive()
+            content += event.get("body", b"")
+            more = event.get("more_body", False)
+        headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
+        with self._came:
+            self.requests.append(Received(method=scope["method"], path=scope["path"], headers=headers, content=content))
+            self._came.notify_all()
+        empty = Answer(body={"error": {"message": "the test queued no more answers"}}, status=500)
+        answer = self._answers.popleft() if self._answers else empty
+        if answer.hang:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self.client_left.set()
+            return
+        given = {"content-type": "application/json", **answer.headers}
+        raw = [(name.encode(), value.encode()) for name, value in given.items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": raw})
+        await send({"type": "http.response.body", "body": answer.content})
+
+
+@contextmanager
+def serving_provider() -> Iterator[FakeProvider]:
+    """Serve a fresh provider on a free loopback port until the end of the block."""
+    provider = FakeProvider()
+    listener = socket.create_server(("127.0.0.1", 0))
+    provider.base_url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    config = uvicorn.Config(provider, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
+    thread.start()
+    try:
+        # The socket listens already, so a request before the server runs waits in the backlog.
+        yield provider
+    finally:
+        server.should_exit = True
+        thread.join(DEADLINE_SECONDS)
+        listener.close()
+
+
+def closed_port() -> int:
+    """Return a loopback port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def tool_call(name: str, arguments: Any, *, call_id: str | None = "c1", **more: Any) -> dict[str, Any]:
+    """Return one tool call as a provider sends it; ``arguments`` as text, or as an object (Ollama-like)."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
+
+
+def completion(
+    content: str | None = None,
+    *,
+    calls: list[dict[str, Any]] | None = None,
+    finish_reason: str | None = None,
+    **message: Any,
+) -> dict[str, Any]:
+    """Return a whole chat completion; ``message`` adds keys to its message."""
+    said: dict[str, Any] = {"role": "assistant", "content": content, **message}
+    if calls:
+        said["tool_calls"] = calls
+    finish = finish_reason or ("tool_calls" if calls else "stop")
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "model": "fake-1",
+        "choices": [{"index": 0, "finish_reason": finish, "message": said}],
+        "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
+    }

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from fake_provider import FakeProvider, serving_provider
+
+from turngate.models import OpenAICompatibleModel
+
+KEY = "sk-very-secret-0123456789"
+
+
+@pytest.fixture(scope="session")
+def _served_provider() -> Iterator[FakeProvider]:
+    with serving_provider() as served:
+        yield served
+
+
+@pytest.fixture
+def provider(_served_provider: FakeProvider) -> FakeProvider:
+    """One server for all tests, empty for each."""
+    _served_provider.reset()
+    return _served_provider
+
+
+@pytest.fixture
+async def model(provider: FakeProvider) -> AsyncIterator[OpenAICompatibleModel]:
+    made = OpenAICompatibleModel(provider.base_url, KEY, "gpt-x", timeout=5)
+    yield made
+    await made.aclose()

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from turngate.domain.errors import ConfigurationError, ModelError
+from turngate.domain.messages import (
+    Message,
+    ModelResponse,
+    ReasoningPart,
+    TextPart,
+    ToolResultPart,
+    Usage,
+    user_message,
+)
+from turngate.domain.results import Failure, Ok, rejected
+from turngate.models import ModelRequest, ScriptedModel
+
+
+def result(tool_name: str, outcome: Ok | Failure, **more: str) -> ToolResultPart:
+    return ToolResultPart(tool_call_id="c1", tool_name=tool_name, result=outcome, **more)
+
+
+def results(*parts: ToolResultPart) -> Message:
+    return Message(role="tool", parts=parts)
+
+
+def said(text: str = "…") -> Message:
+    return Message(role="assistant", parts=(TextPart(text=text),))
+
+
+async def ask(model: ScriptedModel, *conversation: Message) -> ModelResponse:
+    return await model.generate(ModelRequest(messages=conversation))
+
+
+GO = user_message("go")
+
+FULL = """
+name: fix-the-test
+responses:
+  - text: "I will look."
+    reasoning: "Where is it?"
+    usage: {input_tokens: 10, output_tokens: 5}
+    calls:
+      - {tool: read_file, input: {path: ä.py, since: 2026-01-31}}
+      - {tool: bash, raw_input: '{"command": ', id: c9}
+      - {tool: ping}
+  - text: "Bye."
+    finish_reason: length
+"""
+
+
+async def test_a_response_has_everything_the_script_says():
+    """Reasoning, text, calls in order, usage; a mapping becomes JSON, raw text stays broken, a date stays text."""
+    response = await ask(ScriptedModel.from_text(FULL, "x.yaml"), GO)
+    assert response.message.parts[:2] == (ReasoningPart(text="Where is it?"), TextPart(text="I will look."))
+    calls = [(call.tool_call_id, call.tool_name, call.input) for call in response.message.calls]
+    assert calls == [
+        ("", "read_file", '{"path": "ä.py", "since": "2026-01-31"}'),
+        ("c9", "bash", '{"command": '),
+        ("", "ping", "{}"),
+    ]
+    assert response.finish_reason == "tool_calls"
+    assert response.usage == Usage(input_tokens=10, output_tokens=5)
+    assert response.model == "scripted:fix-the-test"
+
+
+async def test_the_conversation_alone_chooses_the_response():
+    """Assistant messages since the last user message count; the same request again gets the same answer."""
+    model = ScriptedModel.from_text(FULL, "x.yaml")
+    for _ in range(2):
+        response = await ask(model, GO, said(), results(result("ping", Ok(value={}))))
+        assert (response.message.text, response.finish_reason) == ("Bye.", "length")
+    assert (await ask(model, GO, said(), said(), GO)).message.text == "I will look."
+
+
+async def test_past_the_end_is_a_permanent_error_that_says_how_long_the_script_is():
+    """A retry could not help, and the author reads what is missing."""
+    with pytest.raises(ModelError, match=r"scripted:fix-the-test has 2 response\(s\)") as caught:
+        await ask(ScriptedModel.from_text(FULL, "x.yaml"), GO, said(), said())
+    assert (caught.value.error_class, caught.value.retryable) == ("bad_response", False)
+
+
+CASES = """
+responses:
+  - cases:
+      - {when: {tool: edit_file, kind: rejected}, text: left}
+      - {when: {kind: timeout}, text: slow}
+      - {when: {tool: edit_file, kind: ok}, text: edited}
+      - {text: otherwise}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "text"),
+    [
+        ([results(result("edit_file", rejected("ada", "no")))], "left"),
+        ([results(result("other", rejected("ada", "no")))], "otherwise"),
+        ([results(result("other", Failure(kind="timeout")))], "slow"),
+        ([results(result("other", Ok(value={})), result("edit_file", Ok(value={})))], "edited"),
+        ([results(result("edit_file", rejected("ada", "no"))), user_message("and now?")], "otherwise"),
+        ([], "otherwise"),
+    ],
+)
+async def test_cases_go_by_the_results_directly_before(before, text):
+    """The first case that some result matches wins; results before the last message do not count."""
+    assert (await ask(ScriptedModel.from_text(CASES, "x"), *before)).message.text == text
+
+
+async def test_no_matching_case_is_a_permanent_error_that_names_the_results():
+    """The author sees what came instead."""
+    model = ScriptedModel.from_text("responses: [{cases: [{when: {kind: ok}, text: a}]}]", "x")
+    with pytest.raises(ModelError, match=r"no case at responses\[0\].*pay rejected") as caught:
+        await ask(model, results(result("pay", rejected("ada", "no"))))
+    assert not caught.value.retryable
+
+
+async def test_runs_are_chosen_by_user_messages():
+    """The first user message gets the first run; past the last run it stays the last."""
+    model = ScriptedModel.from_text("runs: [{responses: [{text: one}]}, {responses: [{text: two}]}]", "x")
+    assert (await ask(model, GO)).message.text == "one"
+    assert (await ask(model, GO, said(), GO)).message.text == "two"
+    assert (await ask(model, GO, said(), GO, said(), GO)).message.text == "two"
+
+
+async def test_last_result_stands_in_for_what_the_model_read():
+    """The text of the last result, clipped; nothing when there is none."""
+    model = ScriptedModel.from_text('responses: [{text: "[{{last_result}}]"}]', "x")
+    assert (await ask(model, GO)).message.text == "[]"
+    two = results(result("a", Ok(value={"n": 1})), result("b", Ok(value={"n": 2})))
+    assert (await ask(model, two)).message.text == '[{"n":2}]'
+    long = results(result("a", Ok(value={"n": "x" * 5000})))
+    assert len((await ask(model, long)).message.text) == 2002
+
+
+async def test_an_error_entry_fails_so_often_and_then_answers():
+    """A retry test: the first two askings fail with the class's own retryability, the third gets the rest."""
+    script = "responses: [{error: {class: server_error, message: boom, times: 2}, text: fine}]"
+    model = ScriptedModel.from_text(script, "x")
+    for _ in range(2):
+        with pytest.raises(ModelError, match="boom") as caught:
+            await ask(model, GO)
+        assert (caught.value.error_class, caught.value.retryable) == ("server_error", True)
+    assert (await ask(model, GO)).message.text == "fine"
+
+
+async def test_a_permanent_error_class_is_not_retryable():
+    """As the real adapter would say."""
+    model = ScriptedModel.from_text("responses: [{error: {class: authentication}}]", "x")
+    with pytest.raises(ModelError) as caught:
+        await ask(model, GO)
+    assert not caught.value.retryable
+
+
+async def test_a_delay_delays():
+    """The answer comes no sooner than the script says."""
+    model = ScriptedModel.from_text("responses: [{delay_seconds: 0.05, text: x}]", "x")
+    began = time.monotonic()
+    await ask(model, GO)
+    assert time.monotonic() - began >= 0.05
+
+
+async def test_a_file_in_yaml_or_json(tmp_path):
+    """The stem is the default name; JSON may be indented with tabs."""
+    for name, text in (("a.yaml", "responses: [{text: x}]"), ("b.json", '{\n\t"responses": [{"text": "x"}]}')):
+        file = tmp_path / name
+        file.write_text(text)
+        model = ScriptedModel.from_file(file)
+        assert model.name == f"scripted:{file.stem}"
+        assert (await ask(model, GO)).message.text == "x"
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    """The path and the system's reason."""
+    with pytest.raises(ConfigurationError, match=r"gone\.yaml.*No such file"):
+        ScriptedModel.from_file(tmp_path / "gone.yaml")
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ({}, "the script: a script has `responses`"),
+        ({"responses": [{"text": "x"}], "runs": [{"responses": [{"text": "x"}]}]}, "exactly one"),
+        ({"responses": []}, "responses: Tuple should have at least 1 item"),
+        ({"responses": [{"txt": "x"}]}, r"responses\[0\]\.txt: Extra inputs"),
+        (
+            {"responses": [{"text": "x"}, {"calls": [{"input": {}}]}]},
+            r"responses\[1\]\.calls\[0\]\.tool: Field required",
+        ),
+        ({"responses": [{"calls": [{"tool": "a", "input": {}, "raw_input": ""}]}]}, "not both"),
+        ({"responses": [{"text": "x", "cases": [{"text": "y"}]}]}, "`cases` stands alone; move text"),
+        ({"responses": [{"cases": [{"text": "y"}, {"when": {"kind": "ok"}}]}]}, "only the last case may be without"),
+        ({"responses": [{"delay_seconds": 601}]}, r"responses\[0\]\.delay_seconds"),
+        ({"responses": [{"error": {"class": "nope"}}]}, r"responses\[0\]\.error\.class"),
+        ([1], "the script: Input should be a valid dictionary"),
+    ],
+)
+def test_a_wrong_script_is_refused_with_the_place(script, problem):
+    """The source and the place of the mistake are in the message."""
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        ScriptedModel.from_text(json.dumps(script), "my.yaml")
+    assert "my.yaml" in caught.value.message
+
+
+def test_text_that_is_not_yaml_is_refused_with_line_and_column():
+    """As the parser says it."""
+    with pytest.raises(ConfigurationError, match=r"my\.yaml is not YAML: .*line 2, column"):
+        ScriptedModel.from_text("responses: [\n}", "my.yaml")

@@ -1,0 +1,330 @@
+"""A real Chromium on the real pages of a real engine: store, Temporal, worker and uvicorn, shared by the session."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+import pytest
+import uvicorn
+from harness import Stack, call, says, stack
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from pydantic import BaseModel, Field
+from temporalio.client import Client
+
+from approvals_api.app import create_app
+from approvals_api.gateway import Gateway
+from approvals_api.principals import SESSION_COOKIE
+from approvals_api.settings import ApiSettings
+from turngate.domain.messages import ModelResponse
+from turngate.domain.policy import Policy, Rule
+from turngate.domain.tools import Preview, Tool, interaction_tool, tool
+from turngate.models.port import ModelRequest
+from turngate.runtime.temporal_client import data_converter
+from turngate.store import access, calls, executions, requests, runs
+from turngate.store.database import Database
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+UPDATE_WAIT = timedelta(seconds=3)
+
+
+class Refund(BaseModel):
+    """One parameter of each type the edit form knows."""
+
+    order: str = Field(description="The order's number, such as A-7.")
+    cents: int = Field(description="Amount in cents.")
+    rate: float = 1.0
+    speed: Literal["normal", "express"] = "normal"
+    notify: bool = True
+    note: str | None = None
+    tags: list[str] = []
+    extra: dict[str, Any] = {}
+
+
+class Edit(BaseModel):
+    path: str
+    old: str
+    new: str
+
+
+class Command(BaseModel):
+    argv: list[str]
+
+
+class Target(BaseModel):
+    target: str
+
+
+class Question(BaseModel):
+    question: str
+    choices: list[str] = []
+
+
+class Reply(BaseModel):
+    answer: str
+
+
+class Receipt(BaseModel):
+    paid: int
+    reference: str = ""
+
+
+DIFF = """--- a/{path}
++++ b/{path}
+@@ -1,3 +1,3 @@
+ keep this line
+-{old}
++{new}
+ and this one
+"""
+
+
+@dataclass
+class Ran:
+    """What the tools were really called with, in order."""
+
+    calls: list[tuple[str, dict[str, Any]]]
+
+    def of(self, name: str) -> list[dict[str, Any]]:
+        return [arguments for tool_name, arguments in self.calls if tool_name == name]
+
+
+def tools_of(ran: Ran) -> tuple[Tool, ...]:
+    @tool(effect="once", ask=True)
+    async def refund(params: Refund) -> Receipt:
+        """Give money back for an order."""
+        ran.calls.append(("refund", params.model_dump()))
+        return Receipt(paid=params.cents, reference="R-1")
+
+    @tool(
+        effect="idempotent",
+        ask=True,
+        preview=lambda params, _workspace: Preview(kind="diff", text=DIFF.format(**params.model_dump())),
+    )
+    async def edit_file(params: Edit) -> str:
+        """Replace a piece of a file."""
+        ran.calls.append(("edit_file", params.model_dump()))
+        return "edited"
+
+    @tool(
+        effect="once",
+        ask=True,
+        preview=lambda params, _workspace: Preview(kind="command", text="\n".join(params.argv)),
+    )
+    async def shell(params: Command) -> str:
+        """Run a command."""
+        ran.calls.append(("shell", params.model_dump()))
+        return "\x1b[32mok\x1b[0m"
+
+    @tool(effect="once", ask=True)
+    async def deploy(params: Target) -> str:
+        """Put a new release live."""
+        ran.calls.append(("deploy", params.model_dump()))
+        return "live"
+
+    @tool(effect="read", ask=False)
+    async def look(params: Target) -> str:
+        """Look something up."""
+        ran.calls.append(("look", params.model_dump()))
+        return f"seen {params.target}"
+
+    ask = interaction_tool(name="ask_person", description="Ask a person.", params=Question, answer=Reply)
+    return refund, edit_file, shell, deploy, look, ask
+
+
+POLICY = Policy(
+    rule=[
+        Rule(name="releases", verdict="ask", tools=["deploy"], reason="Releases are watched.", risk="high"),
+        Rule(name="four-eyes", verdict="ask", tools=["edit_file"], starter_may_decide=False),
+    ]
+)
+
+
+class WrittenModel:
+    """Does what the user's message says: a JSON list of ``[words, tool, raw arguments]``; then it is done."""
+
+    name = "scripted:written"
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        last = request.messages[-1]
+        try:
+            words, name, raw = json.loads(last.text)
+        except ValueError:
+            return says("All done.\nThe answer is 42.")
+        return says(words, call(name, raw))
+
+    async def aclose(self) -> None:
+        return None
+
+
+class Server(uvicorn.Server):
+    """uvicorn inside the test's own loop; pytest keeps the signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass
+class Site:
+    """The pages under test and the engine behind them."""
+
+    url: str
+    stack: Stack
+    ran: Ran
+
+    async def start(self, name: str, raw: str, words: str = "I will do it.") -> runs.Run:
+        return await self.stack.start(json.dumps([words, name, raw]))
+
+    async def gated(self, name: str, raw: str, words: str = "I will do it.") -> requests.Request:
+        """Start a run whose first call waits for a person; returns its request."""
+        return await self.stack.request(await self.start(name, raw, words))
+
+    async def lost(self, name: str, raw: str) -> requests.Request:
+        """A ``once`` call whose worker died while it ran: its execution row is there, and no result ever came."""
+        request = await self.gated(name, raw)
+        async with self.stack.database.write() as conn:
+            await executions.begin(
+                conn,
+                run_id=request.run_id,
+                tool_call_id=request.tool_call_id,
+                digest=request.digest,
+                decision_id=None,
+                idempotency_key="lost",
+            )
+        await self.stack.decide(request, "approve")
+        run = await self.run(request)
+        return await self.stack.request(run, kind="outcome")
+
+    async def run(self, request: requests.Request) -> runs.Run:
+        async with self.stack.database.read() as conn:
+            found = await runs.get(conn, request.run_id)
+        assert found is not None
+        return found
+
+    async def now(self, request: requests.Request) -> requests.Request:
+        async with self.stack.database.read() as conn:
+            found = await requests.get(conn, request.id)
+        assert found is not None
+        return found
+
+    async def ended(self, request: requests.Request) -> calls.Call:
+        """Wait for the end of the request's run; returns the request's call."""
+        await self.stack.ended(await self.run(request))
+        async with self.stack.database.read() as conn:
+            found = await calls.get(conn, request.run_id, request.tool_call_id)
+        assert found is not None
+        return found
+
+    async def session(self, name: str = "ada") -> str:
+        async with self.stack.database.write() as conn:
+            return await access.open_session(conn, name)
+
+
+@contextlib.asynccontextmanager
+async def site_on(engine: Stack, ran: Ran, gateway: Gateway) -> AsyncIterator[Site]:
+    app = create_app(database=engine.database, gateway=gateway, settings=ApiSettings(heartbeat_timeout_seconds=2))
+    server = Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1))
+    task = asyncio.create_task(server.serve())
+    try:
+        async with asyncio.timeout(10):
+            while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+                await asyncio.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield Site(f"http://127.0.0.1:{port}", engine, ran)
+    finally:
+        server.should_exit = True
+        await task
+
+
+@pytest.fixture(scope="session")
+async def site(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path_factory.mktemp('web')}/turngate.db")
+    await database.migrate()
+    ran = Ran([])
+    async with (
+        stack(client, database, *tools_of(ran), model=WrittenModel(), policy=POLICY) as engine,
+        site_on(engine, ran, Gateway(client, update_wait=UPDATE_WAIT)) as made,
+    ):
+        yield made
+    await database.close()
+
+
+@pytest.fixture
+async def idle_site(client: Client, sqlite: Database) -> AsyncIterator[Site]:
+    """Pages without a worker; run one with ``async with site.stack.worker()``."""
+    ran = Ran([])
+    async with (
+        stack(client, sqlite, *tools_of(ran), model=WrittenModel(), policy=POLICY, working=False) as engine,
+        site_on(engine, ran, Gateway(client, update_wait=timedelta(milliseconds=300))) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+async def cut_off(site: Site) -> AsyncIterator[Site]:
+    """The same store behind pages that cannot reach Temporal: a real client, and a port where nobody listens."""
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
+    async with site_on(site.stack, site.ran, Gateway(nowhere)) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    if shutil.which(CHROMIUM) is None:
+        pytest.skip("the page tests need Debian's Chromium: apt-get install chromium")
+    async with async_playwright() as playwright:
+        started = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield started
+        await started.close()
+
+
+OpenPage = Callable[..., Awaitable[Page]]
+
+
+@pytest.fixture
+async def open_page(browser: Browser, site: Site) -> AsyncIterator[OpenPage]:
+    """Open a page as a logged-in operator; after the test no page may have complained (CSP, errors, console)."""
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    async def opened(path: str = "/", *, operator: str = "ada", at: Site = site, **options: Any) -> Page:
+        context = await browser.new_context(base_url=at.url, **options)
+        contexts.append(context)
+        context.set_default_timeout(8_000)
+        if operator:
+            cookie = {"name": SESSION_COOKIE, "value": await at.session(operator), "url": at.url, "httpOnly": True}
+            await context.add_cookies([cookie])
+        page = await context.new_page()
+        page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
+        page.on("console", lambda said: complaints.append(f"{page.url}: {said.text}") if _is_complaint(said) else None)
+        await page.goto(path)
+        if options.get("java_script_enabled", True) and operator:
+            await page.wait_for_selector("html[data-ready]")
+        return page
+
+    yield opened
+    for context in contexts:
+        await context.close()
+    assert complaints == []
+
+
+def _is_complaint(said: Any) -> bool:
+    # Chromium reports an error status of a page as "Failed to load resource"; tests that want one look at it themselves.
+    return said.type in {"error", "warning"} and "Failed to load resource" not in said.text

@@ -1,0 +1,250 @@
+"""Deciding in a real browser: by mouse, by keyboard, and with JavaScript off."""
+
+import json
+
+import pytest
+from playwright.async_api import expect
+
+from turngate.domain.results import Failure, Ok
+
+ARGS = '{"order": "A-7", "cents": 12000, "rate": 1.10, "note": "two\\nlines", "tags": ["vip", "late"], "extra": {"a": [1]}}'
+NO_SCRIPT = {"java_script_enabled": False}
+SCRIPTED_OR_NOT = pytest.mark.parametrize("options", [{}, NO_SCRIPT], ids=["script", "no-script"])
+
+
+def reason_of(call):
+    assert isinstance(call.settled_result, Failure)
+    return call.settled_result
+
+
+@SCRIPTED_OR_NOT
+async def test_approve_by_mouse(site, open_page, options):
+    """From the inbox to an approved call by three clicks; the tool runs with the arguments that were shown."""
+    request = await site.gated("refund", '{"order": "mouse", "cents": 7}')
+    page = await open_page("/", **options)
+    await page.locator(f'a[href="/requests/{request.id}"]').click()
+    await expect(page.locator("#call")).to_contain_text("mouse")
+    await page.get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    await site.ended(request)
+    assert [ran["cents"] for ran in site.ran.of("refund") if ran["order"] == "mouse"] == [7]
+
+
+async def test_approve_by_keyboard_takes_two_presses(site, open_page):
+    """`j` and Enter open a request; the first `a` only arms the button, the second presses it."""
+    request = await site.gated("refund", '{"order": "keys", "cents": 7}')
+    page = await open_page("/")
+    rows = page.locator("[data-open]")
+    for _row in range(await rows.count()):
+        await page.keyboard.press("j")
+        if await page.locator(f'.marked a[href="/requests/{request.id}"]').count():
+            break
+    await page.keyboard.press("a")  # on the inbox it does nothing
+    assert (await site.now(request)).status == "pending"
+    await page.keyboard.press("Enter")
+    await page.wait_for_url(f"**/requests/{request.id}")
+    await page.keyboard.press("a")
+    await expect(page.locator("[data-approve]")).to_have_text("Press a again to approve")
+    assert (await site.now(request)).status == "pending"
+    await page.keyboard.press("Escape")
+    await expect(page.locator("[data-approve]")).to_have_text("Approve")
+    await page.keyboard.press("a")
+    await page.keyboard.press("a")
+    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    await site.ended(request)
+
+
+async def test_a_never_approves_what_is_not_on_the_screen(site, open_page):
+    """While the call is scrolled away, `a` shows the call instead of arming the button."""
+    request = await site.gated("refund", json.dumps({"order": "far", "cents": 1}), "word\n" * 200)
+    page = await open_page(f"/requests/{request.id}", viewport={"width": 700, "height": 500})
+    await page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+    await page.keyboard.press("a")
+    await expect(page.locator("#call")).to_be_in_viewport()
+    await expect(page.locator("[data-approve]")).to_have_text("Approve")
+    assert (await site.now(request)).status == "pending"
+
+
+async def test_keys_are_off_while_typing_and_can_be_switched_off(site, open_page):
+    """Letters typed into a field are letters, and the switch in the help keeps keys off in this browser."""
+    request = await site.gated("refund", '{"order": "typing", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}")
+    await page.keyboard.press("r")
+    await page.keyboard.type("aa, e? jk")
+    await expect(page.locator("#reject-message")).to_have_value("aa, e? jk")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("?")
+    await page.get_by_label("Keys are on").uncheck()
+    await page.get_by_role("button", name="Close").click()
+    await page.keyboard.press("e")
+    await expect(page.locator("#edit")).not_to_have_attribute("open", "")
+    assert (await site.now(request)).status == "pending"
+
+
+@SCRIPTED_OR_NOT
+async def test_an_edit_changes_one_value_and_keeps_every_type(site, open_page, options):
+    """In a real browser: one field edited, and integer, number, null, text with lines, list and JSON arrive as they were."""
+    request = await site.gated("refund", ARGS)
+    page = await open_page(f"/requests/{request.id}", **options)
+    await page.locator("#edit > summary").click()
+    await page.get_by_label("order", exact=True).fill("A-8")
+    await page.get_by_role("button", name="Approve as edited").click()
+    await expect(page.locator("#decision")).to_contain_text("Approved with edited arguments by ada")
+    call = await site.ended(request)
+    assert call.input == ARGS
+    assert call.edited_input == ARGS.replace("A-7", "A-8")
+    assert site.ran.of("refund")[-1] == {
+        "order": "A-8",
+        "cents": 12000,
+        "rate": 1.1,
+        "note": "two\nlines",
+        "tags": ["vip", "late"],
+        "extra": {"a": [1]},
+        "speed": "normal",
+        "notify": True,
+    }
+
+
+async def test_an_edit_by_keyboard_and_of_raw_json(site, open_page):
+    """`e` opens the form; the raw editor takes any JSON that fits, and a misfit comes back with its text."""
+    request = await site.gated("refund", '{"order": "raw", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}")
+    await page.keyboard.press("e")
+    await page.locator("#edit-raw > summary").click()
+    await page.locator("#edit-json").fill('{"order": "raw", "cents": "many"}')
+    await page.get_by_role("button", name="Approve this JSON").click()
+    await expect(page.locator("#edit-json-complaint")).to_contain_text("cents")
+    await expect(page.locator("#edit-json")).to_have_value('{"order": "raw", "cents": "many"}')
+    assert (await site.now(request)).status == "pending"
+    await page.locator("#edit-json").fill('{"order": "raw", "cents": 1e2}')
+    await page.get_by_role("button", name="Approve this JSON").click()
+    await expect(page.locator("#decision")).to_contain_text("Approved with edited arguments")
+    assert (await site.ended(request)).edited_input == '{"order": "raw", "cents": 1e2}'
+
+
+@SCRIPTED_OR_NOT
+async def test_reject_with_a_reason(site, open_page, options):
+    """A rejection reaches the agent with the person's words, line ends and all."""
+    request = await site.gated("refund", '{"order": "no", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}", **options)
+    await page.locator("#reject-message").fill("Too much.\nAsk first.")
+    await page.get_by_role("button", name="Reject").click()
+    await expect(page.locator("#decision")).to_contain_text("Rejected by ada")
+    result = reason_of(await site.ended(request))
+    assert (result.kind, result.fields["message"]) == ("rejected", "Too much.\nAsk first.")
+
+
+@SCRIPTED_OR_NOT
+async def test_answer_in_place_of_the_tool(site, open_page, options):
+    """A response stands for the result, and the tool does not run."""
+    request = await site.gated("refund", '{"order": "respond", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}", **options)
+    await page.locator("#respond > summary").click()
+    await page.get_by_role("button", name="Send the message").click()
+    await expect(page.locator("#respond-message-complaint")).to_be_visible()
+    await page.locator("#respond-message").fill("It was refunded by hand.")
+    await page.get_by_role("button", name="Send the message").click()
+    await expect(page.locator("#decision")).to_contain_text("Answered by ada")
+    assert (await site.ended(request)).settled_result == Ok(value={"operator_response": "It was refunded by hand."})
+
+
+@SCRIPTED_OR_NOT
+async def test_a_question_is_answered_by_a_suggestion(site, open_page, options):
+    """A suggested answer is one click; the agent gets exactly its text."""
+    request = await site.gated("ask_person", '{"question": "Which?", "choices": ["Europe", "Asia"]}')
+    page = await open_page(f"/requests/{request.id}", **options)
+    await page.get_by_label("Asia").check()
+    await page.get_by_role("button", name="Send the answer").click()
+    await expect(page.locator("#decision")).to_contain_text("Answered by ada")
+    assert (await site.ended(request)).settled_result == Ok(value={"answer": "Asia"})
+
+
+async def test_a_question_is_answered_in_own_words_by_keyboard(site, open_page):
+    """Typing an answer picks "my own words"; a picked suggestion together with typed text is asked about, not guessed."""
+    request = await site.gated("ask_person", '{"question": "Which?", "choices": ["Europe", "Asia"]}')
+    page = await open_page(f"/requests/{request.id}")
+    await page.get_by_label("answer", exact=True).focus()
+    await page.keyboard.type("Mars")
+    await page.get_by_label("Asia").check()
+    await page.get_by_role("button", name="Send the answer").click()
+    await expect(page.locator("#answer-0-complaint")).to_be_visible()
+    await page.get_by_label("answer", exact=True).focus()
+    await page.keyboard.press("End")
+    await page.keyboard.type("!")
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#decision")).to_contain_text("Answered by ada")
+    assert (await site.ended(request)).settled_result == Ok(value={"answer": "Mars!"})
+
+
+async def test_a_question_can_be_rejected(site, open_page):
+    """Not answering is an answer the agent gets told."""
+    request = await site.gated("ask_person", '{"question": "Why?"}')
+    page = await open_page(f"/requests/{request.id}")
+    await page.get_by_role("button", name="Reject").click()
+    await expect(page.locator("#decision")).to_contain_text("Rejected by ada")
+    assert reason_of(await site.ended(request)).kind == "rejected"
+
+
+@SCRIPTED_OR_NOT
+@pytest.mark.parametrize("way", ["happened", "rerun", "tell"])
+async def test_an_unknown_outcome_is_resolved(site, open_page, options, way):
+    """It happened (with its result), it did not (it runs, after the tool's name is typed), or the agent is told."""
+    order = f"{way}-{len(options)}"
+    request = await site.lost("refund", json.dumps({"order": order, "cents": 5}))
+    page = await open_page(f"/requests/{request.id}", **options)
+    if way == "happened":
+        await page.locator("#happened > summary").click()
+        await page.get_by_label("paid integer").fill("5")
+        await page.get_by_role("button", name="It happened, with this result").click()
+    elif way == "rerun":
+        await page.locator("#rerun-confirm").fill("refund")
+        await page.get_by_role("button", name="It did not happen: run it").click()
+    else:
+        await page.get_by_role("button", name="Tell the agent").click()
+    await expect(page.locator("#decision")).to_contain_text("Answered by ada")
+    call = await site.ended(request)
+    ran = [each for each in site.ran.of("refund") if each["order"] == order]
+    assert len(ran) == (1 if way == "rerun" else 0)
+    if way == "happened":
+        assert call.settled_result == Ok(value={"paid": 5, "reference": ""})
+    elif way == "tell":
+        assert reason_of(call).kind == "unknown"
+
+
+@SCRIPTED_OR_NOT
+async def test_high_risk_wants_the_tools_name(site, open_page, options):
+    """Without the typed name the server refuses, whatever the browser did; with it the call runs."""
+    request = await site.gated("deploy", '{"target": "prod"}')
+    page = await open_page(f"/requests/{request.id}", **options)
+    for typed in ("", "Deploy"):
+        await page.locator("#approve-confirm").fill(typed)
+        await page.get_by_role("button", name="Approve", exact=True).click()
+        await expect(page.locator("#approve-confirm-complaint")).to_be_visible()
+        await expect(page.locator("#approve-confirm")).to_have_value(typed)
+    assert (await site.now(request)).status == "pending"
+    await page.locator("#approve-confirm").fill("deploy")
+    await page.get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    await site.ended(request)
+
+
+async def test_the_keyboard_cannot_skip_the_confirmation(site, open_page):
+    """For a call of high risk `a` leads into the confirmation, where letters are letters."""
+    request = await site.gated("deploy", '{"target": "keys"}')
+    page = await open_page(f"/requests/{request.id}")
+    await page.keyboard.press("a")
+    await page.keyboard.press("a")
+    await expect(page.locator("#approve-confirm")).to_have_value("a")
+    assert (await site.now(request)).status == "pending"
+
+
+async def test_the_starter_may_be_barred(site, open_page):
+    """Where the rule wants another person, the starter sees why, and every button is off."""
+    request = await site.gated("edit_file", '{"path": "a", "old": "b", "new": "c"}')
+    page = await open_page(f"/requests/{request.id}", operator="starter")
+    await expect(page.locator("#decision")).to_contain_text("lets somebody else decide")
+    await expect(page.locator("[data-approve]")).to_be_disabled()
+    await page.keyboard.press("a")
+    await page.keyboard.press("a")
+    assert (await site.now(request)).status == "pending"

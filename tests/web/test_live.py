@@ -1,0 +1,88 @@
+"""Pages that bring themselves up to date, and never at the wrong moment."""
+
+import re
+
+from playwright.async_api import expect
+
+BUSY = "#main.settling"
+
+
+async def test_the_inbox_fills_by_itself(site, open_page):
+    """A new request appears in list, badge and title without a reload."""
+    page = await open_page("/")
+    request = await site.gated("refund", '{"order": "live", "cents": 1}')
+    await expect(page.locator(f'a[href="/requests/{request.id}"]')).to_be_visible()
+    count = int(re.sub(r"\D", "", await page.locator("[data-badge]").inner_text()))
+    await expect(page).to_have_title(re.compile(rf"^\({count}\) Inbox"))
+
+
+async def test_a_decided_request_shows_it_by_itself(site, open_page):
+    """Somebody else's decision appears on the open page."""
+    request = await site.gated("refund", '{"order": "elsewhere", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}")
+    await site.stack.decide(request, "reject", message="no")
+    await expect(page.locator("#decision")).to_contain_text("Rejected by operator")
+    await site.ended(request)
+
+
+async def test_typed_text_is_never_swapped_away(site, open_page):
+    """While a form holds typed text the page stays, and a bar offers the new state."""
+    request = await site.gated("refund", '{"order": "typed", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}")
+    await page.locator("#reject-message").fill("half a sent")
+    await page.locator("h1").click()
+    await site.stack.decide(request, "approve")
+    await expect(page.locator("[data-stale]")).to_be_visible()
+    await expect(page.locator("#reject-message")).to_have_value("half a sent")
+    await page.get_by_role("link", name="Show the new state").click()
+    await expect(page.locator("#decision")).to_contain_text("Approved by operator")
+    await site.ended(request)
+
+
+async def test_buttons_are_inert_just_after_a_swap(site, open_page):
+    """A click in the half second after the page changed under the hand does nothing; a later one does."""
+    request = await site.gated("refund", '{"order": "swap", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}")
+    # A page whose state differs from the server's is swapped at the next event: here, another run's start.
+    await page.evaluate("document.querySelector('#main').dataset.state = 'older'")
+    await page.evaluate(
+        """() => new MutationObserver((_changes, observer) => {
+            if (!document.querySelector('#main.settling')) return;
+            observer.disconnect();
+            document.querySelector('[data-approve]').click();
+            document.documentElement.dataset.clicked = 'yes';
+        }).observe(document.body, { subtree: true, childList: true, attributes: true })"""
+    )
+    await site.gated("refund", '{"order": "other", "cents": 1}')
+    await page.wait_for_selector("html[data-clicked]")
+    await expect(page.locator("[data-say]")).to_contain_text("Look again")
+    assert (await site.now(request)).status == "pending"
+    await page.wait_for_selector("#main:not(.settling)")
+    await page.get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    await site.ended(request)
+
+
+async def test_a_run_goes_by_on_its_page(site, open_page):
+    """The timeline follows the run to its answer; what the reader had open stays open."""
+    request = await site.gated("refund", '{"order": "timeline", "cents": 1}')
+    page = await open_page(f"/runs/{request.run_id}")
+    await expect(page.locator(".title .chip")).to_have_text("running")
+    await page.locator("#details-1-1 > summary").click()
+    await site.stack.decide(request, "approve")
+    await expect(page.locator(".title .chip")).to_have_text("completed")
+    await expect(page.locator(".final")).to_contain_text("The answer is 42.")
+    await expect(page.locator("#details-1-1")).to_have_attribute("open", "")
+    await expect(page.locator("#call-1-1")).to_contain_text("succeeded")
+
+
+async def test_the_module_knows_every_event_type(site, open_page):
+    """EventSource hears only the types it is told of, so the module names every type the engine writes."""
+    page = await open_page("/")
+    source = await (await page.request.get("/static/turngate.js")).text()
+    request = await site.gated("refund", '{"order": "events", "cents": 1}')
+    await site.stack.decide(request, "approve")
+    await site.ended(request)
+    written = {event.type for event in await site.stack.events(await site.run(request))}
+    assert written
+    assert {kind for kind in written if f'"{kind}"' not in source} == set()

@@ -1,0 +1,165 @@
+"""What a page says when a decision does not win, and that nothing typed is lost by it."""
+
+import re
+
+from playwright.async_api import expect
+
+NO_SCRIPT = {"java_script_enabled": False}
+
+
+async def form_of(page, action):
+    """The controls of one of the page's forms, as the browser would send them."""
+    return await page.evaluate(
+        "action => Object.fromEntries(new FormData(document.querySelector(`[data-form='${action}']`)))", action
+    )
+
+
+async def test_a_double_submit_is_one_decision(site, open_page):
+    """The same form sent twice gets the same answer twice, and the tool runs once."""
+    request = await site.gated("refund", '{"order": "double", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}")
+    form = await form_of(page, "approve")
+    headers = {"Origin": site.url, "Sec-Fetch-Site": "same-origin"}
+    for _again in range(2):
+        answer = await page.request.post(f"/requests/{request.id}", form=form, headers=headers, max_redirects=0)
+        assert answer.status == 303
+    await site.ended(request)
+    assert len([ran for ran in site.ran.of("refund") if ran["order"] == "double"]) == 1
+
+
+async def test_a_double_click_is_one_decision(site, open_page):
+    """Two clicks in a row end on the approved request, not on an error."""
+    request = await site.gated("refund", '{"order": "clicks", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}")
+    await page.locator("[data-approve]").dblclick()
+    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    await site.ended(request)
+    assert len([ran for ran in site.ran.of("refund") if ran["order"] == "clicks"]) == 1
+
+
+async def test_the_loser_sees_the_winner_and_what_was_typed(site, open_page):
+    """409: who was first and what they decided, with the loser's own words kept on the page."""
+    request = await site.gated("refund", '{"order": "race", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}", operator="bob", **NO_SCRIPT)
+    await page.locator("#reject-message").fill("a long and careful reason")
+    await site.stack.decide(request, "approve")
+    async with page.expect_response(lambda answer: answer.request.method == "POST") as posted:
+        await page.get_by_role("button", name="Reject").click()
+    assert (await posted.value).status == 409
+    await expect(page.locator("#attempt")).to_contain_text("operator was first")
+    await expect(page.locator("#decision")).to_contain_text("Approved by operator")
+    await expect(page.locator(".kept")).to_contain_text("a long and careful reason")
+    await site.ended(request)
+
+
+async def test_a_misfit_is_said_beside_its_field_and_keeps_what_was_typed(site, open_page):
+    """422: the complaint stands at the control, every form keeps its text, and nothing was decided."""
+    request = await site.gated("refund", '{"order": "misfit", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}")
+    await page.locator("#reject-message").fill("perhaps no")
+    await page.locator("#edit > summary").click()
+    await page.get_by_label("cents integer").fill("many")
+    await page.get_by_label("note", exact=True).fill("typed note")
+    async with page.expect_response(lambda answer: answer.request.method == "POST") as posted:
+        await page.get_by_role("button", name="Approve as edited").click()
+    assert (await posted.value).status == 422
+    await expect(page.locator("#edit-1-complaint")).to_contain_text("whole number")
+    await expect(page.get_by_label("cents integer")).to_have_value("many")
+    await expect(page.get_by_label("note", exact=True)).to_have_value("typed note")
+    await expect(page.locator("#reject-message")).to_have_value("perhaps no")
+    assert (await site.now(request)).status == "pending"
+    await page.get_by_label("cents integer").fill("3")
+    await page.get_by_role("button", name="Approve as edited").click()
+    await expect(page.locator("#decision")).to_contain_text("Approved with edited arguments")
+    assert (await site.ended(request)).edited_input == '{"order": "misfit", "cents": 3, "note": "typed note"}'
+
+
+async def test_an_unchanged_edit_is_pointed_out(site, open_page):
+    """Sending the edit form as it is changes nothing, and says so."""
+    request = await site.gated("refund", '{"order": "same", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}", **NO_SCRIPT)
+    await page.locator("#edit > summary").click()
+    await page.get_by_role("button", name="Approve as edited").click()
+    await expect(page.locator("#edit-complaint")).to_contain_text("Nothing was changed")
+    assert (await site.now(request)).status == "pending"
+
+
+async def test_a_form_of_another_session_decides_nothing(site, open_page):
+    """A form token that is not this session's is refused with 403, and what was typed is still there."""
+    request = await site.gated("refund", '{"order": "token", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}")
+    await page.evaluate("document.querySelectorAll('[name=csrf_token]').forEach(each => { each.value = 'stale' })")
+    await page.locator("#reject-message").fill("my reason")
+    async with page.expect_response(lambda answer: answer.request.method == "POST") as posted:
+        await page.get_by_role("button", name="Reject").click()
+    assert (await posted.value).status == 403
+    await expect(page.locator("#attempt")).to_contain_text("out of date")
+    await expect(page.locator("#reject-message")).to_have_value("my reason")
+    assert (await site.now(request)).status == "pending"
+    await page.get_by_role("button", name="Reject").click()
+    await expect(page.locator("#decision")).to_contain_text("Rejected by ada")
+    await site.ended(request)
+
+
+async def test_another_site_cannot_post_a_form(site, open_page):
+    """A form that a browser sends from another origin is refused, token or not."""
+    request = await site.gated("refund", '{"order": "cross", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}")
+    form = await form_of(page, "approve")
+    headers = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site", "Accept": "text/html"}
+    answer = await page.request.post(f"/requests/{request.id}", form=form, headers=headers, max_redirects=0)
+    assert answer.status == 403
+    assert (await site.now(request)).status == "pending"
+
+
+async def test_temporal_away_says_try_again(site, cut_off, open_page):
+    """503: the page says to try again, keeps the words, and the same form wins once Temporal is back."""
+    request = await site.gated("refund", '{"order": "away", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}", at=cut_off, **NO_SCRIPT)
+    await page.locator("#reject-message").fill("not now")
+    async with page.expect_response(lambda answer: answer.request.method == "POST") as posted:
+        await page.get_by_role("button", name="Reject").click()
+    assert (await posted.value).status == 503
+    await expect(page.locator("#attempt")).to_contain_text("Try again")
+    await expect(page.locator("#reject-message")).to_have_value("not now")
+    assert (await site.now(request)).status == "pending"
+
+
+async def test_without_a_worker_a_decision_is_recorded(idle_site, open_page):
+    """202: the page says that it is recorded and waits; when a worker is back it takes effect and the page shows it."""
+    async with idle_site.stack.worker():
+        request = await idle_site.gated("refund", '{"order": "idle", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}", at=idle_site)
+    async with page.expect_response(lambda answer: answer.request.method == "POST") as posted:
+        await page.get_by_role("button", name="Approve", exact=True).click()
+    assert (await posted.value).status == 202
+    await expect(page.locator("#attempt")).to_contain_text("No worker is running right now")
+    await expect(page.locator("[data-approve]")).to_be_disabled()
+    async with idle_site.stack.worker():
+        await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+        await idle_site.ended(request)
+
+
+async def test_a_request_that_ended_shows_how(site, open_page):
+    """A cancelled request shows that it was, has every button off, and leads to the next one."""
+    request = await site.gated("refund", '{"order": "ended", "cents": 1}')
+    await site.stack.interrupt(await site.run(request))
+    await site.ended(request)
+    other = await site.gated("refund", '{"order": "next", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}")
+    await expect(page.locator("#decision")).to_contain_text("Cancelled")
+    for button in await page.locator("#decision button").all():
+        await expect(button).to_be_disabled()
+    await page.keyboard.press("n")
+    await page.wait_for_url(re.compile(r"/requests/rq_"))
+    await expect(page.locator("#decision")).to_contain_text("Your decision")
+    assert other.status == "pending"
+
+
+async def test_what_is_not_there_is_a_page(open_page):
+    """404 is a page with a way back, for requests, runs and any other address."""
+    page = await open_page("/")
+    for path in ("/requests/rq_none", "/runs/run_none", "/nowhere"):
+        answer = await page.goto(path)
+        assert answer.status == 404
+        await expect(page.get_by_role("link", name="To the inbox")).to_be_visible()

@@ -1,0 +1,112 @@
+"""Starting, following and stopping runs by form; logging in and out."""
+
+import json
+
+import pytest
+from playwright.async_api import expect
+
+from turngate.store import access
+
+NO_SCRIPT = {"java_script_enabled": False}
+SCRIPTED_OR_NOT = pytest.mark.parametrize("options", [{}, NO_SCRIPT], ids=["script", "no-script"])
+
+
+@SCRIPTED_OR_NOT
+async def test_a_run_is_started_interrupted_and_talked_on(site, open_page, options):
+    """By forms alone: start a run, interrupt it with a reason, send the next message, read the answer."""
+    page = await open_page("/runs/new", **options)
+    await page.get_by_label("What should it do?").fill(json.dumps(["ok", "refund", '{"order": "form", "cents": 1}']))
+    await page.get_by_label("Workspace").fill("/nowhere/at/all")
+    await page.get_by_role("button", name="Start").click()
+    await expect(page.locator("#workspace-complaint")).to_contain_text("/nowhere/at/all")
+    await page.get_by_label("Workspace").fill("")
+    await page.get_by_role("button", name="Start").click()
+    await page.wait_for_url("**/runs/run_*")
+    run_id = page.url.rsplit("/", 1)[1]
+    run = next(iter([each async for each in _runs(site, run_id)]))
+    await site.stack.request(run)
+    await page.goto(f"/runs/{run_id}")
+    await page.locator("#interrupt > summary").click()
+    await page.locator("#reason").fill("wrong order")
+    await page.get_by_role("button", name="Interrupt").click()
+    await site.stack.ended(run)
+    await page.goto(f"/runs/{run_id}")
+    await expect(page.locator(".title .chip")).to_have_text("interrupted")
+    await expect(page.locator(".warn")).to_contain_text("wrong order")
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.locator("#input-complaint")).to_be_visible()
+    await page.get_by_label("Next message").fill("and now?")
+    await page.get_by_role("button", name="Send").click()
+    await page.wait_for_url(lambda url: "/runs/run_" in url and run_id not in url)
+    following = next(iter([each async for each in _runs(site, page.url.rsplit("/", 1)[1])]))
+    assert following.conversation_id == run.conversation_id
+    await site.stack.ended(following)
+    await page.goto(f"/runs/{following.id}")
+    await expect(page.locator(".final")).to_contain_text("The answer is 42.")
+
+
+async def _runs(site, run_id):
+    from turngate.store import runs  # noqa: PLC0415 - only here
+
+    async with site.stack.database.read() as conn:
+        yield await runs.get(conn, run_id)
+
+
+async def test_a_timeline_keeps_decision_and_execution_apart(site, open_page):
+    """Rule, request, decision, edited arguments, execution and result each stand on their own."""
+    request = await site.gated("refund", '{"order": "apart", "cents": 500}', "words of the agent")
+    await site.stack.decide(request, "edit", args='{"order": "apart", "cents": 5}')
+    await site.ended(request)
+    page = await open_page(f"/runs/{request.run_id}")
+    call = page.locator("#call-1-1")
+    for text in ("asked", "tool:ask", "approved", "edit by operator", "succeeded", "cents=500", "cents=5"):
+        await expect(call).to_contain_text(text)
+    await expect(page.locator("#step-1")).to_contain_text("words of the agent")
+    await expect(page.locator("#step-1")).to_contain_text("scripted model")
+
+
+async def test_lists_are_filtered_and_paged_by_url(site, open_page):
+    """Status tabs are links; a list longer than a page leads on by a cursor, and no item is shown twice or left out."""
+    for index in range(3):
+        await site.gated("refund", json.dumps({"order": f"page-{index}", "cents": 1}))
+    page = await open_page("/", **NO_SCRIPT)
+    await page.get_by_role("link", name="all", exact=True).click()
+    await page.wait_for_url("**/?status=all")
+    seen = []
+    while True:
+        seen += await page.locator("[data-open]").evaluate_all("links => links.map(link => link.pathname)")
+        more = page.get_by_role("link", name="More")
+        if await more.count() == 0:
+            break
+        await more.click()
+    assert len(seen) == len(set(seen))
+    await page.goto("/?status=expired")
+    await expect(page.locator(".empty")).to_be_visible()
+    assert (await page.goto("/?cursor=nonsense")).status == 422
+
+
+async def test_an_empty_inbox_says_what_to_do(idle_site, open_page):
+    """With nothing pending the page names the next step."""
+    page = await open_page("/", at=idle_site)
+    await expect(page.get_by_role("link", name="Start a run").last).to_be_visible()
+    await expect(page.locator(".empty")).to_contain_text("Nothing waits for you")
+
+
+@SCRIPTED_OR_NOT
+async def test_a_login_link_works_once_and_only_by_its_button(site, open_page, options):
+    """Looking at the link changes nothing; the button logs in; the link is used up then; logging out ends the session."""
+    async with site.stack.database.write() as conn:
+        secret = await access.issue_link(conn, "eve")
+    page = await open_page(f"/login?link={secret}", operator="", **options)
+    await page.reload()
+    await page.get_by_role("button", name="Log in").click()
+    await expect(page.locator(".who")).to_contain_text("eve")
+    await page.goto(f"/login?link={secret}")
+    await page.get_by_role("button", name="Log in").click()
+    await expect(page.locator(".warn")).to_contain_text("not good any more")
+    await page.goto("/")
+    await page.get_by_role("button", name="Log out").click()
+    await page.wait_for_url("**/login")
+    await page.goto("/runs")
+    await page.wait_for_url("**/login")
+    await expect(page.locator("main")).to_contain_text("turngate login-link")

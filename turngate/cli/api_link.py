@@ -1,0 +1,66 @@
+"""Where the API is and what to show at its door: how every client command connects."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from turngate.cli.client import ApiClient
+from turngate.domain.errors import ConfigurationError
+from turngate.runtime.locations import RunningStack
+from turngate.runtime.settings import load_settings
+
+TOKEN_VARIABLE: Final = "TURNGATE_TOKEN"  # noqa: S105 - a variable's name
+TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiLink:
+    """An API's address and a token for it. ``data_dir``: None when the address was given from outside."""
+
+    url: str
+    token: str
+    data_dir: Path | None
+    data_dir_given: bool = False
+
+    def client(self) -> ApiClient:
+        """Return a new client; the caller closes it."""
+        return ApiClient(self.url, token=self.token)
+
+    @property
+    def options(self) -> str:
+        """Return the options that lead another command to the same API, with a space before; often empty."""
+        return f" --data-dir {self.data_dir}" if self.data_dir_given else ""
+
+
+def find_api(data_dir: Path | None = None, url: str | None = None) -> ApiLink:
+    """Return the way to the API: by ``url`` or TURNGATE_API_URL, else by the data directory of a stack on this machine.
+
+    The token is TURNGATE_TOKEN, else the one the stack left in its data directory.
+
+    Raises ConfigurationError when there is no token.
+    """
+    settings = load_settings(data_dir=data_dir, api_url=url)
+    note = RunningStack.read(settings.data_dir)
+    address = settings.resolved_api_url if settings.api_url or note is None else note.api_url
+    token = os.environ.get(TOKEN_VARIABLE, "").strip() or read_cli_token(settings.data_dir)
+    if token is None and note is None and settings.api_url is None:
+        raise ConfigurationError(
+            f"no Turngate has run from {settings.data_dir}: start one with `turngate up`, run this command in the "
+            "directory where it was started, or say where it is with --data-dir, or with --url and TURNGATE_TOKEN"
+        )
+    if token is None:
+        raise ConfigurationError(
+            f"there is no token for {address}: set TURNGATE_TOKEN to one from `turngate token NAME --scope …`"
+        )
+    return ApiLink(url=address, token=token, data_dir=settings.data_dir, data_dir_given=data_dir is not None)
+
+
+def read_cli_token(data_dir: Path) -> str | None:
+    """Return the token that a stack left for this user's commands; None when there is none that we may read."""
+    try:
+        return (data_dir / TOKEN_FILE).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None

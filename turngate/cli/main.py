@@ -1,0 +1,80 @@
+"""The entry point: every command by its name. What they do stands in the modules beside this one."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from turngate.cli import (
+    access_commands,
+    demo_command,
+    doctor_command,
+    init_command,
+    request_commands,
+    run_commands,
+    serve_commands,
+    terminal,
+)
+from turngate.cli.failing import EXIT_CTRL_C, Commands
+
+SERVE = "Serve"
+WORK = "Runs and requests"
+SET_UP = "Set up and look"
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command("init", rich_help_panel=SET_UP)(init_command.init)
+app.command("demo", rich_help_panel=SET_UP)(demo_command.demo)
+app.command("doctor", rich_help_panel=SET_UP)(doctor_command.doctor)
+app.command("login-link", rich_help_panel=SET_UP)(access_commands.login_link)
+app.command("token", rich_help_panel=SET_UP)(access_commands.token)
+
+app.command("up", rich_help_panel=SERVE)(serve_commands.up)
+app.command("worker", rich_help_panel=SERVE)(serve_commands.worker)
+app.command("api", rich_help_panel=SERVE)(serve_commands.api)
+app.command("temporal", rich_help_panel=SERVE)(serve_commands.temporal)
+app.command("migrate", rich_help_panel=SERVE)(serve_commands.migrate)
+
+app.command("run", rich_help_panel=WORK)(run_commands.run)
+app.command("watch", rich_help_panel=WORK)(run_commands.watch)
+app.command("runs", rich_help_panel=WORK)(run_commands.runs)
+app.command("interrupt", rich_help_panel=WORK)(run_commands.interrupt)
+app.command("requests", rich_help_panel=WORK)(request_commands.requests)
+app.command("decide", rich_help_panel=WORK)(request_commands.decide)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"turngate {version('turngate')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Turngate runs AI agents whose tool calls wait for a person's consent."""
+
+
+def main() -> None:
+    """Run one command; the exit codes stand in :mod:`turngate.cli.failing`."""
+    terminal.prepare_streams()
+    if not sys.warnoptions:  # Libraries warn their developers at import; ask for it with `python -W default`.
+        warnings.simplefilter("ignore")
+    try:
+        app(prog_name="turngate")
+    except KeyboardInterrupt:  # between two commands' own handling
+        sys.exit(EXIT_CTRL_C)

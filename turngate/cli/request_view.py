@@ -1,0 +1,58 @@
+"""A request as an operator must see it before deciding: the exact call first, then why it was asked, then the preview."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from approvals_api.pages import json_text
+from approvals_api.read_models import RequestDetail
+from turngate.cli import terminal
+from turngate.cli.plain_text import plain, plain_line
+from turngate.cli.run_lines import AGENT_MARGIN
+from turngate.cli.terminal import Piece
+
+MARGIN: Final = "    "
+RISK_STYLE: Final = {"low": "green", "medium": "yellow", "high": "bold red"}
+DIFF_STYLE: Final = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def show_request(request: RequestDetail) -> None:
+    """Print everything that a decision needs. Nothing in it can move the cursor or hide a character."""
+    risk = request.risk
+    terminal.line("")
+    terminal.line((request.tool_name, "bold"), f"  {request.kind} {request.id}, agent {request.agent}")
+    for line in exact_arguments(request.input):
+        terminal.line(MARGIN, line)
+    terminal.line(
+        ("  risk ", "dim"), (risk, RISK_STYLE.get(risk, "")), ("  effect ", "dim"), request.manifest.effect,
+        ("  asked by ", "dim"), plain_line(request.rule, 100), ("  ", ""), plain_line(request.reason, 300),
+    )  # fmt: skip
+    if request.preview:
+        terminal.line(("  preview", "dim"))
+        for piece in preview_lines(request.preview, is_diff=request.preview_kind == "diff"):
+            terminal.line(MARGIN, piece)
+    if request.agent_words.strip():
+        terminal.line(("  the agent says", "dim"))
+        terminal.line(("\n".join(AGENT_MARGIN + line for line in plain(request.agent_words).split("\n")), "cyan"))
+
+
+def exact_arguments(raw_input: str) -> Iterator[Piece]:
+    """Yield the arguments, one member a line, every number and string as it was written; raw text if it is not JSON."""
+    parsed = json_text.parse(raw_input)
+    if parsed is None:
+        yield from ((line, "") for line in plain(raw_input).split("\n"))
+        return
+    yield from ((line, "") for line in plain(json_text.dump(parsed.tree, indent=2)).split("\n"))
+    if parsed.doubled:
+        yield (
+            f"given twice, and readers differ on which one counts: {plain_line(', '.join(parsed.doubled))}",
+            "bold red",
+        )
+        yield (f"the exact text: {plain_line(raw_input)}", "red")
+
+
+def preview_lines(preview: str, *, is_diff: bool) -> Iterator[Piece]:
+    """Yield the preview's lines, those of a diff in its colours."""
+    for line in plain(preview.rstrip("\n")).split("\n"):
+        yield (line, DIFF_STYLE.get(line[:1], "") if is_diff else "")

@@ -1,0 +1,178 @@
+"""``turngate run``, ``watch``, ``runs`` and ``interrupt``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from approvals_api.read_models import RunDetail, RunSummary
+from turngate.cli import terminal
+from turngate.cli.api_link import ApiLink, find_api
+from turngate.cli.client import ApiClient
+from turngate.cli.failing import EXIT_CTRL_C, EXIT_INTERRUPTED_RUN, EXIT_WENT_WRONG
+from turngate.cli.gate_prompt import GatePrompt
+from turngate.cli.options import AsJson, DataDir, Url
+from turngate.cli.plain_text import plain_line
+from turngate.cli.run_lines import STATUS_STYLE
+from turngate.cli.watching import Watch
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.requests import RunStatus
+
+EXIT_OF: Final[dict[RunStatus, int]] = {
+    "completed": 0,
+    "failed": EXIT_WENT_WRONG,
+    "interrupted": EXIT_INTERRUPTED_RUN,
+    "running": EXIT_WENT_WRONG,
+}
+RUNS_SHOWN: Final = 50
+
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `turngate runs` shows it.")]
+
+
+class StatusChoice(StrEnum):
+    """Which runs to list."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+def run(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="What the agent should do; `-` reads it from stdin.")],
+    agent: Annotated[str | None, typer.Option(help="Which agent.", show_default="the only one there is")] = None,
+    workspace: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="The directory the agent works in.", show_default=False),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="In place of the agent's own, as PROVIDER:NAME.", show_default=False)
+    ] = None,
+    conversation: Annotated[
+        str | None, typer.Option(metavar="ID", help="Go on with this conversation.", show_default=False)
+    ] = None,
+    watch: Annotated[bool, typer.Option(help="Follow the run to its end, or return at once.")] = True,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Start a run and follow it. In a terminal you can answer its gates right here; the page works as well.
+
+    Ctrl-C leaves the run running. Exit code: 0 completed, 1 failed, 3 interrupted.
+    """
+    link = find_api(data_dir, url)
+    directory = None if workspace is None else Path(workspace).expanduser().resolve()
+    if directory is not None:
+        _warn_of_shared_directory(link, directory)
+    with link.client() as client:
+        started = client.start_run(
+            agent=agent or _only_agent(client),
+            text=sys.stdin.read() if task == "-" else task,
+            workspace=None if directory is None else str(directory),
+            model=model,
+            conversation_id=conversation,
+        )
+        if watch:
+            _follow(link, client, started.id, as_json=as_json)
+        if as_json:
+            terminal.out().print(json.dumps(started.model_dump(mode="json")))
+        else:
+            terminal.line(started.id)
+            terminal.note(f"follow it: turngate watch{link.options} {started.id}, or {link.url}/runs/{started.id}")
+
+
+def watch(run_id: RunId, as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -> None:
+    """Follow a run from its beginning to its end, and answer its gates in a terminal.
+
+    Ctrl-C leaves the run running. Exit code: 0 completed, 1 failed, 3 interrupted.
+    """
+    link = find_api(data_dir, url)
+    with link.client() as client:
+        _follow(link, client, run_id, as_json=as_json)
+
+
+def runs(
+    status: Annotated[StatusChoice | None, typer.Option(help="Only runs of this status.", show_default=False)] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """List runs, newest first."""
+    link = find_api(data_dir, url)
+    wanted: RunStatus | None = None if status is None else status.value
+    with link.client() as client:
+        page = client.list_runs(status=wanted, limit=RUNS_SHOWN)
+    if as_json:
+        terminal.out().print(json.dumps([found.model_dump(mode="json") for found in page.items]))
+        return
+    terminal.table(("RUN", "STATUS", "AGENT", "STEP", "STARTED", "TASK"), [_row(found) for found in page.items])
+    if page.next_cursor:
+        terminal.note(f"the newest {RUNS_SHOWN}; all of them: {link.url}/runs")
+    elif not page.items:
+        terminal.note('there is no run yet: turngate run "what to do"')
+
+
+def interrupt(
+    run_id: RunId,
+    reason: Annotated[str, typer.Option(help="Why; the run's history keeps it.")] = "",
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Stop a run: tools that run are cancelled, open gates close, and the conversation can go on later."""
+    with find_api(data_dir, url).client() as client:
+        client.interrupt(run_id, reason=reason)
+    terminal.line(f"{run_id} is told to stop")
+
+
+def _follow(link: ApiLink, client: ApiClient, run_id: str, *, as_json: bool) -> None:
+    """Follow the run and exit as it ended; Ctrl-C detaches."""
+    asks = not as_json and terminal.is_interactive()
+    try:
+        ended: RunDetail = Watch(
+            link, client, run_id, as_json=as_json, on_gate=GatePrompt(client) if asks else None
+        ).to_the_end()
+    except KeyboardInterrupt:
+        terminal.note("")
+        terminal.note("left; the run goes on.")
+        terminal.note(f"  follow it again:  turngate watch{link.options} {run_id}")
+        terminal.note(f"  stop it:          turngate interrupt{link.options} {run_id}")
+        raise typer.Exit(EXIT_CTRL_C) from None
+    if not as_json and ended.status == "completed":
+        more = f'turngate run{link.options} --agent {ended.agent} --conversation {ended.conversation_id} "…"'
+        terminal.note((f"go on with it:  {more}", "dim"))
+    raise typer.Exit(EXIT_OF[ended.status])
+
+
+def _only_agent(client: ApiClient) -> str:
+    names = [found.name for found in client.list_agents()]
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise ConfigurationError("no worker has published an agent yet: start one with `turngate up APP`")
+    raise ConfigurationError(f"there are several agents: say which with --agent, one of {', '.join(names)}")
+
+
+def _warn_of_shared_directory(link: ApiLink, workspace: Path) -> None:
+    if link.data_dir is not None and link.data_dir.is_relative_to(workspace):
+        terminal.note(
+            ("note: ", "yellow"),
+            f"the workspace holds Turngate's own data ({link.data_dir}), with a token that may decide requests. "
+            "Tools that read files without asking can read it; to keep it apart, start Turngate with --data-dir "
+            "elsewhere.",
+        )
+
+
+def _row(found: RunSummary) -> tuple[terminal.Piece, ...]:
+    return (
+        found.id,
+        (found.status, STATUS_STYLE.get(found.status, "")),
+        found.agent,
+        str(found.step),
+        found.created_at[:19].replace("T", " "),
+        plain_line(found.task, 80),
+    )

@@ -1,0 +1,170 @@
+"""A run as lines on the terminal: one function per kind of event, from what the API says about the run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from approvals_api.read_models import CallView, EventView, RunDetail, StepView
+from turngate.cli import terminal
+from turngate.cli.client import ApiClient
+from turngate.cli.plain_text import indented, plain_line
+from turngate.domain.requests import RunStatus
+from turngate.domain.results import Failure
+
+AGENT_MARGIN: Final = "  │ "
+"""Before every line that the agent wrote: no line of it can pass for one of ours."""
+STATUS_STYLE: Final[dict[RunStatus, str]] = {"completed": "green", "failed": "red", "interrupted": "yellow"}
+WAITING_FOR: Final = {
+    "approval": "waits for approval",
+    "question": "asks you",
+    "outcome": "may or may not have happened",
+}
+VERB_SAID: Final = {"approve": "approved", "edit": "edited and approved", "reject": "rejected", "respond": "answered"}
+
+
+class RunLines:
+    """Prints one run's events. Fetches the run again only when an event speaks of something not seen yet."""
+
+    def __init__(self, client: ApiClient, run: RunDetail) -> None:
+        self._client = client
+        self._run_id = run.id
+        self._steps: dict[int, StepView] = {}
+        self._calls: dict[str, CallView] = {}
+        self._tool_of_request: dict[str, str] = {}
+        self._shown_input: dict[str, str] = {}
+        self._take(run)
+
+    def show(self, event: EventView) -> None:
+        """Print what this event means for a person; events that mean nothing to them print nothing."""
+        said: dict[str, Any] = event.payload
+        match event.type:
+            case "run.started":
+                terminal.line((f"run {event.run_id}", "bold"), f"  agent {said['agent']}, model {said['model']}")
+            case "step.responded":
+                self._step(int(said["step"]), calls=int(said["calls"]))
+            case "request.opened":
+                self._gate(str(said["request_id"]), str(said["tool_call_id"]), str(said["kind"]))
+            case "request.decided":
+                self._decided(said)
+            case "request.expired" | "request.cancelled":
+                how = event.type.removeprefix("request.")
+                terminal.line(("  ✗ ", "yellow"), f"{self._tool(said)}: the request {how}")
+            case "execution.started":
+                self._started(str(said["tool_call_id"]), attempt=int(said["attempt"]))
+            case "execution.finished" | "call.closed":
+                self._ended(str(said["tool_call_id"]))
+            case "model.retrying":
+                self._retrying(said)
+            case "run.ended":
+                self._end()
+            case _:
+                pass
+
+    def _step(self, number: int, *, calls: int) -> None:
+        step = self._steps.get(number)
+        if step is None:
+            self._refresh()
+            step = self._steps.get(number)
+        if step is None or not calls:  # Without calls it is the final answer, which is printed at the end.
+            return
+        terminal.line("")
+        terminal.line((f"step {number}", "bold"))
+        if step.text.strip():
+            terminal.line((indented(step.text.strip(), AGENT_MARGIN), "cyan"))
+
+    def _gate(self, request_id: str, call_id: str, kind: str) -> None:
+        call = self._call(call_id)
+        name = call.tool_name if call else "a tool"
+        self._tool_of_request[request_id] = name
+        if call is not None:
+            self._shown_input[call_id] = call.input
+        terminal.line(("  ⏸ ", "yellow"), (name, "bold"), f" {WAITING_FOR[kind]}: {_input_of(call)}")
+        terminal.line("    ", (f"{self._client.url}/requests/{request_id}", "underline"))
+
+    def _decided(self, said: dict[str, Any]) -> None:
+        verb, by = str(said["verb"]), plain_line(str(said["by"]), 100)
+        mark = ("  ✗ ", "red") if verb == "reject" else ("  ✓ ", "green")
+        detail = self._client.get_request(str(said["request_id"])).decision
+        reason = f": {plain_line(detail.message, terminal.width())}" if detail and detail.message else ""
+        outcome = f" ({str(said['outcome']).replace('_', ' ')})" if said.get("outcome") else ""
+        terminal.line(mark, f"{self._tool(said)} {VERB_SAID[verb]}{outcome} by {by}{reason}")
+
+    def _started(self, call_id: str, *, attempt: int) -> None:
+        call = self._call(call_id)
+        if call is None:
+            return
+        if call.requests and call.edited_input is None:
+            self._refresh()  # An edit may have come since: what runs is what must be shown.
+            call = self._calls[call_id]
+        runs = call.edited_input or call.input
+        shown = "" if self._shown_input.get(call_id) == runs else f" {_input_of(call)}"
+        again = f" (attempt {attempt})" if attempt > 1 else ""
+        terminal.line(("  → ", "dim"), call.tool_name, (f"{shown}{again}", "dim"))
+
+    def _ended(self, call_id: str) -> None:
+        call = self._call(call_id, settled=True)
+        if call is None or call.result is None:
+            return
+        if isinstance(call.result, Failure):
+            reason = plain_line(call.result.reason, terminal.width() - len(call.tool_name) - 20)
+            terminal.line(("  ✗ ", "red"), f"{call.tool_name} {plain_line(call.result.kind, 64)}: ", (reason, "dim"))
+            return
+        value = json.dumps(call.result.value, ensure_ascii=False)
+        terminal.line(
+            ("  ✓ ", "green"),
+            f"{call.tool_name} ",
+            (plain_line(value, terminal.width() - len(call.tool_name) - 6), "dim"),
+        )
+
+    def _retrying(self, said: dict[str, Any]) -> None:
+        wait = said.get("retry_in_seconds")
+        when = "again soon" if wait is None else f"again in {wait:g} s"
+        message = plain_line(str(said["message"]), 300)
+        terminal.line(
+            ("  ! ", "yellow"), f"the model fails ({said['error_class']}, attempt {said['attempt']}), {when}: {message}"
+        )
+
+    def _end(self) -> None:
+        run = self._refresh()
+        terminal.line("")
+        steps = f"{run.step} step{'' if run.step == 1 else 's'}"
+        terminal.line((run.status, f"bold {STATUS_STYLE.get(run.status, '')}"), f" after {steps}{_why(run)}")
+        if run.final_text.strip():
+            terminal.line((indented(run.final_text.strip(), AGENT_MARGIN), "cyan"))
+
+    def _tool(self, said: dict[str, Any]) -> str:
+        request_id = str(said["request_id"])
+        if request_id not in self._tool_of_request:
+            self._tool_of_request[request_id] = self._client.get_request(request_id).tool_name
+        return self._tool_of_request[request_id]
+
+    def _call(self, call_id: str, *, settled: bool = False) -> CallView | None:
+        call = self._calls.get(call_id)
+        if call is None or (settled and call.result is None):
+            self._refresh()
+        return self._calls.get(call_id)
+
+    def _refresh(self) -> RunDetail:
+        run = self._client.get_run(self._run_id)
+        self._take(run)
+        return run
+
+    def _take(self, run: RunDetail) -> None:
+        for step in run.steps:
+            self._steps[step.step] = step
+            for call in step.calls:
+                self._calls[call.tool_call_id] = call
+
+
+def _input_of(call: CallView | None) -> str:
+    """Return on one line what would run, or runs: the edited arguments once there are any."""
+    if call is None:
+        return ""
+    return plain_line(call.edited_input or call.input, terminal.width() - len(call.tool_name) - 25)
+
+
+def _why(run: RunDetail) -> str:
+    error = f" ({run.error_class})" if run.error_class else ""
+    reason = f": {plain_line(run.reason, 1_000)}" if run.reason else ""
+    return f"{error}{reason}"

@@ -1,0 +1,135 @@
+"""What ``turngate up``, ``worker``, ``api``, ``temporal`` and ``migrate`` do: compose the parts, serve until stopped.
+
+Importing this module imports Temporal, FastAPI and SQLAlchemy; the commands themselves (``serve_commands``) do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+
+from approvals_api.settings import is_loopback
+from turngate.cli import stack, stores, terminal
+from turngate.cli.options import DEFAULT_APP
+from turngate.cli.serving import listen
+from turngate.cli.signals import stop_signals
+from turngate.cli.temporal_link import connect_when_there, find_address
+from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.locations import RunningStack
+from turngate.runtime.settings import Settings, load_settings
+from worker import publish_agents
+
+logger = logging.getLogger(__name__)
+
+
+def serve_stack(settings: Settings, target: str, *, temporal_ui: bool) -> None:
+    """Run everything until SIGINT or SIGTERM. What can be wrong with app and port is found before anything starts."""
+    loaded = load_app(target)
+    stack.require_no_other_stack(settings)
+    listener = listen(settings.api_host, settings.api_port)
+
+    async def serve() -> None:
+        with stop_signals() as stop:
+            async with stack.whole_stack(settings, loaded, listener, temporal_ui=temporal_ui) as running:
+                await _greet(running, loaded, built_in=target == DEFAULT_APP)
+                await running.until(stop)
+                terminal.note("stopping …")
+            terminal.note("stopped; runs go on when you start again")
+
+    asyncio.run(serve())
+
+
+def serve_worker(settings: Settings, target: str) -> None:
+    """Run a worker until SIGINT or SIGTERM."""
+    loaded = load_app(target)
+
+    async def serve() -> None:
+        async with AsyncExitStack() as parts:
+            stop = parts.enter_context(stop_signals())
+            database = await parts.enter_async_context(stores.opened_store(settings))
+            client = await connect_when_there(settings, terminal.note)
+            task = await parts.enter_async_context(stack.serving_worker(settings, loaded, client, database))
+            terminal.note(f"worker runs: agents {', '.join(loaded.agents)}; task queue {settings.task_queue}")
+            await stack.until_stopped(stop, [task])
+        terminal.note("worker stopped")
+
+    asyncio.run(serve())
+
+
+def serve_api(settings: Settings, target: str | None) -> None:
+    """Serve the API until SIGINT or SIGTERM. ``target``: an app to publish before any worker has come up."""
+    loaded = None if target is None else load_app(target)
+    listener = listen(settings.api_host, settings.api_port)
+
+    async def serve() -> None:
+        async with AsyncExitStack() as parts:
+            parts.callback(listener.close)
+            stop = parts.enter_context(stop_signals())
+            database = await parts.enter_async_context(stores.opened_store(settings))
+            client = await connect_when_there(settings, terminal.note)
+            if loaded is not None:
+                await publish_agents(loaded, database, task_queue=settings.task_queue)
+            task = await parts.enter_async_context(stack.serving_api(settings, client, database, listener))
+            if is_loopback(settings.api_host):
+                # This machine's own commands find this API and may use it, as with `turngate up`.
+                await stores.ensure_cli_token(database, settings.data_dir)
+                if RunningStack.read(settings.data_dir) is None:
+                    await parts.enter_async_context(stack.announced(settings, find_address(settings) or ""))
+            terminal.note(f"API serves {settings.resolved_api_url} (`turngate login-link` lets a browser in)")
+            await stack.until_stopped(stop, [task])
+        terminal.note("API stopped")
+
+    asyncio.run(serve())
+
+
+def serve_temporal(settings: Settings, *, ui: bool) -> None:
+    """Run the embedded Temporal alone until SIGINT or SIGTERM."""
+
+    async def serve() -> None:
+        with stop_signals() as stop:
+            async with stack.embedded_temporal(settings, settings.temporal_port, ui=ui) as server:
+                web = f", its pages {server.ui_url}" if server.ui_url else ""
+                terminal.line(f"Temporal serves {server.address}{web}")
+                await stop.wait()
+            terminal.note("Temporal stopped")
+
+    asyncio.run(serve())
+
+
+def migrate_store(settings: Settings) -> None:
+    """Bring the store's schema to this version."""
+
+    async def bring_up_to_date() -> str | None:
+        async with stores.opened_store(settings, migrate=True) as database:
+            return await stores.schema_version(database)
+
+    terminal.line(f"the store's schema is at {asyncio.run(bring_up_to_date())}")
+
+
+async def _greet(running: stack.Stack, app: LoadedApp, *, built_in: bool) -> None:
+    """Say what runs, where, and what to do next."""
+    settings = running.settings
+    url = settings.resolved_api_url
+    link = await stores.new_login_link(running.database, url, stores.local_user())
+    here = "" if settings.data_dir == load_settings().data_dir else f" --data-dir {settings.data_dir}"
+    workspace = " --workspace ." if built_in else ""
+    terminal.line(("Turngate is up.", "bold green"), " Stop it with Ctrl-C.")
+    terminal.line("")
+    terminal.line("  Log in    ", (link, "bold"), "  (once, within 24 hours)")
+    terminal.line("  Inbox     ", f"{url}/")
+    agents = ", ".join(f"{agent.name} ({agent.model})" for agent in app.agents.values())
+    terminal.line("  Agents    ", agents)
+    terminal.line("  Temporal  ", running.temporal_address, f"  {running.temporal_ui_url or ''}".rstrip())
+    terminal.line("  Data      ", str(settings.data_dir))
+    terminal.line("")
+    terminal.line(f'Start a run from another terminal:  turngate run{here}{workspace} "what to do"')
+    if built_in and settings.model is None:
+        terminal.line(
+            ("No model is set, so coder plays a script made for `turngate demo`.", "yellow"),
+            " For a real one set TURNGATE_MODEL=openai:NAME and TURNGATE_OPENAI_API_KEY or TURNGATE_OPENAI_BASE_URL.",
+        )
+    if not is_loopback(settings.api_host):
+        logger.warning(
+            "the API listens on %s, beyond this machine: put a proxy that speaks TLS before it", settings.api_host
+        )

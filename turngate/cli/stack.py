@@ -1,0 +1,191 @@
+"""Turngate's parts in one process, started in order and stopped in the reverse: the API, then the worker, then Temporal.
+
+Each part is an async context manager, so ``turngate up`` is all of them and ``turngate worker`` or ``api`` is some.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from urllib.parse import urlsplit
+
+from temporalio.client import Client
+
+from approvals_api.app import create_app
+from approvals_api.gateway import Gateway
+from approvals_api.settings import ApiSettings
+from turngate.cli import stores, terminal
+from turngate.cli.model_wiring import build_models
+from turngate.cli.serving import ApiServer
+from turngate.cli.temporal_link import connect_when_there
+from turngate.cli.worker_logging import shorten_failures
+from turngate.domain.errors import ConfigurationError, UnavailableError
+from turngate.runtime.app_loader import LoadedApp
+from turngate.runtime.embedded_temporal import EmbeddedTemporal
+from turngate.runtime.locations import RunningStack
+from turngate.runtime.settings import Settings
+from turngate.store.database import Database
+from worker import build_engine, build_worker, publish_agents
+
+logger = logging.getLogger(__name__)
+
+WORKER_STOP_SECONDS: Final = 6.0
+"""The worker gives running activities 5 s (worker.py); a little more for it to say good-bye."""
+TEMPORAL_STOP_SECONDS: Final = 1.5
+"""An orderly stop takes 1.1 s; a killed server loses nothing, so nobody waits longer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """What runs. ``parts``: tasks that end only when their part fails or is stopped."""
+
+    settings: Settings
+    database: Database
+    temporal_address: str
+    temporal_ui_url: str | None
+    parts: list[asyncio.Task[None]]
+
+    async def until(self, stop: asyncio.Event) -> None:
+        """Return when told to stop; raises what a part failed with when one ends by itself."""
+        await until_stopped(stop, self.parts)
+
+
+@asynccontextmanager
+async def whole_stack(
+    settings: Settings, app: LoadedApp, listener: socket.socket, *, temporal_ui: bool = False
+) -> AsyncIterator[Stack]:
+    """Run everything: embedded Temporal (unless TEMPORAL_ADDRESS is set), store, worker and API on ``listener``.
+
+    Raises ConfigurationError or UnavailableError, with the fix, when a part cannot start; what had started is stopped.
+    """
+    async with AsyncExitStack() as running:
+        running.callback(listener.close)
+        require_no_other_stack(settings)
+        settings.ensure_data_dir()
+        temporal_address, ui_url = settings.temporal_address, None
+        if temporal_address is None:
+            temporal = await running.enter_async_context(
+                embedded_temporal(settings, settings.temporal_port, ui=temporal_ui)
+            )
+            temporal_address, ui_url = temporal.address, temporal.ui_url
+        database = await running.enter_async_context(stores.opened_store(settings, migrate=True))
+        client = await connect_when_there(
+            settings.model_copy(update={"temporal_address": temporal_address}), terminal.note
+        )
+        await stores.ensure_cli_token(database, settings.data_dir)
+        worker = await running.enter_async_context(serving_worker(settings, app, client, database))
+        api = await running.enter_async_context(serving_api(settings, client, database, listener))
+        await running.enter_async_context(announced(settings, temporal_address))
+        yield Stack(
+            settings=settings,
+            database=database,
+            temporal_address=temporal_address,
+            temporal_ui_url=ui_url,
+            parts=[worker, api],
+        )
+
+
+def require_no_other_stack(settings: Settings) -> None:
+    """Raise ConfigurationError when a stack already runs from this data directory."""
+    other = RunningStack.read(settings.data_dir)
+    if other is not None:
+        raise ConfigurationError(
+            f"Turngate already runs from {settings.data_dir}: process {other.pid} at {other.api_url}. "
+            "Use that one, stop it, or give another directory with --data-dir"
+        )
+
+
+@asynccontextmanager
+async def embedded_temporal(settings: Settings, port: int | None, *, ui: bool) -> AsyncIterator[EmbeddedTemporal]:
+    """Run a Temporal server of our own from the data directory."""
+    server = EmbeddedTemporal(settings.data_dir, port, ui=ui)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await _bounded(server.stop(), TEMPORAL_STOP_SECONDS, "Temporal did not stop in time and was killed")
+
+
+@asynccontextmanager
+async def serving_worker(
+    settings: Settings, app: LoadedApp, client: Client, database: Database
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Run the app's worker, its agents published; gives the task that ends when it fails."""
+    shorten_failures(details=settings.log_format == "json")
+    models = build_models(settings, script_base=app.base)
+    worker = build_worker(client, build_engine(app, database, models), task_queue=settings.task_queue)
+    await publish_agents(app, database, task_queue=settings.task_queue)
+    task = asyncio.create_task(worker.run(), name="worker")
+    try:
+        yield task
+    finally:
+        if not task.done():
+            await _bounded(worker.shutdown(), WORKER_STOP_SECONDS, "the worker did not stop in time")
+        await models.aclose()
+
+
+@asynccontextmanager
+async def serving_api(
+    settings: Settings, client: Client, database: Database, listener: socket.socket
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Serve API and pages on ``listener``; gives the task that ends when the server does.
+
+    The app itself starts the workflows of runs that a crash left recorded only (``approvals_api.api_app``).
+    """
+    public_name = urlsplit(settings.resolved_api_url).hostname
+    api_settings = ApiSettings(
+        host=settings.api_host,
+        more_host_names=frozenset({public_name} if public_name else ()),
+        heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
+    )
+    gateway = Gateway(client, update_wait=api_settings.update_wait)
+    server = ApiServer(
+        create_app(database=database, gateway=gateway, settings=api_settings),
+        listener,
+        access_log=settings.log_level == "debug",
+    )
+    try:
+        await server.start()
+        if server.task is None:  # pragma: no cover - start() made it
+            raise RuntimeError("the API has no task")
+        yield server.task
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def announced(settings: Settings, temporal_address: str) -> AsyncIterator[RunningStack]:
+    """Leave the note by which commands and other processes find this stack; it goes when the stack does."""
+    note = RunningStack(temporal_address=temporal_address, api_url=settings.resolved_api_url)
+    note.write(settings.data_dir)
+    try:
+        yield note
+    finally:
+        note.remove(settings.data_dir)
+
+
+async def until_stopped(stop: asyncio.Event, parts: list[asyncio.Task[None]]) -> None:
+    """Return when told to stop; raise UnavailableError, or what it failed with, when a part ends by itself."""
+    waiting = asyncio.create_task(stop.wait())
+    try:
+        done, _pending = await asyncio.wait([waiting, *parts], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    for part in parts:
+        if part in done:
+            await part
+            raise UnavailableError(f"the {part.get_name()} stopped by itself; the log above says why")
+
+
+async def _bounded(stopping: Awaitable[None], seconds: float, otherwise: str) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stopping
+    except TimeoutError:
+        logger.warning("%s (%s)", otherwise, timedelta(seconds=seconds))
