@@ -28,6 +28,8 @@ from turngate.store.requests import Decision, Request
 from turngate.store.tables import requests as requests_table
 
 MAX_DECISION_ID_CHARS = 255
+MAYBE_DECIDED = frozenset({"already_decided", "unknown_request", "run_ended"})
+"""Refusals after which the store may know more than the answer says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,16 +120,29 @@ async def _send(services: Services, request: Request, offer: Decision) -> Decisi
         raise
     except TurngateError as refusal:
         await _withdraw(services, offer)
-        raise await _explained(services, offer, refusal) from None
+        return await _first_answer(services, offer, refusal)
     if result is not None:
         return DecisionAnswer(decision_id=offer.id, status=result.status, recorded_only=False)
+    return await _first_answer(services, offer, None)
+
+
+async def _first_answer(services: Services, offer: Decision, refusal: TurngateError | None) -> DecisionAnswer:
+    """Answer by what the store holds now, where the workflow's own answer is missing or does not name the winner.
+
+    A refusal can be wrong about us: our update was recorded, its answer got lost with a worker's task or with the end
+    of the run, and the second delivery found the request decided, by us. So the row is asked before the refusal counts.
+    """
+    if refusal is not None and refusal.error_code not in MAYBE_DECIDED:
+        raise refusal
     async with services.database.read() as conn:
-        now = await requests.get(conn, request.id)
-    if now is None or now.status == "pending":
-        return DecisionAnswer(decision_id=offer.id, status=None, recorded_only=True)
-    if now.decision_id != offer.id:
-        raise _not_pending(now)
-    return DecisionAnswer(decision_id=offer.id, status=now.status, recorded_only=False)
+        request = await requests.get(conn, offer.request_id)
+    if request is not None and request.decision_id == offer.id:
+        return DecisionAnswer(decision_id=offer.id, status=request.status, recorded_only=False)
+    if request is not None and request.status != "pending":
+        raise _not_pending(request)
+    if refusal is not None:
+        raise refusal
+    return DecisionAnswer(decision_id=offer.id, status=None, recorded_only=True)
 
 
 async def _look_up(services: Services, offer: Decision, *, chosen: bool) -> tuple[Request, DecisionAnswer | None]:
@@ -175,15 +190,6 @@ async def _withdraw(services: Services, offer: Decision) -> None:
     if _has_content(offer):
         async with services.database.write() as conn:
             await requests.withdraw(conn, offer.id)
-
-
-async def _explained(services: Services, offer: Decision, refusal: TurngateError) -> TurngateError:
-    """Return the refusal with the winner's name where somebody was first: the store knows what the workflow does not."""
-    if refusal.error_code not in {"already_decided", "unknown_request", "run_ended"}:
-        return refusal
-    async with services.database.read() as conn:
-        request = await requests.get(conn, offer.request_id)
-    return refusal if request is None or request.status == "pending" else _not_pending(request)
 
 
 def _not_pending(request: Request) -> TurngateError:

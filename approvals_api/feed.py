@@ -33,6 +33,7 @@ class EventFeed:
         self._changed = asyncio.Event()
         self._watchers = 0
         self._poller: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def last_seq(self) -> int:
         """Return the newest sequence number: following from here shows only what happens from now on."""
@@ -40,13 +41,13 @@ class EventFeed:
             return await events.last_seq(conn)
 
     async def follow(self, after: int, run_id: str | None = None) -> AsyncGenerator[Event, None]:
-        """Yield every event after ``after`` (exclusive) once, in order: first the stored ones, then live; without end.
+        """Yield every event after ``after`` (exclusive) once, in order: first the stored ones, then live; ends with :meth:`close`.
 
         ``run_id``: of one run only. Raises UnavailableError when the store goes away; follow again from the last
         event's ``seq``.
         """
         with self._watching():
-            while True:
+            while not self._closed:
                 # Subscribe first, read second: an event committed in between wakes us instead of being missed.
                 changed = self._changed
                 async with self._database.read() as conn:
@@ -70,8 +71,10 @@ class EventFeed:
                 self._stop()
 
     async def close(self) -> None:
-        """Stop polling. Watchers that are still there get nothing more."""
+        """End every watcher's events and stop polling. Safe to repeat."""
         poller = self._poller
+        self._closed = True
+        self._changed.set()
         self._stop()
         if poller is not None:
             await asyncio.gather(poller, return_exceptions=True)

@@ -62,14 +62,14 @@ async def authenticate(services: Services, request: Request) -> Principal:
         if token is None:
             raise UnauthenticatedError(
                 "this token is unknown or revoked: send `Authorization: Bearer TOKEN` with one from "
-                "`turngate token create`",
+                "`turngate token NAME --scope SCOPE`",
             )
         return Principal(name=token.name, via="token", scopes=token.scopes)
     cookie = session_secret(request)
     if cookie is None:
         raise UnauthenticatedError(
             "nobody is logged in: open the link that `turngate login-link` prints, or send "
-            "`Authorization: Bearer TOKEN` with a token from `turngate token create`",
+            "`Authorization: Bearer TOKEN` with a token from `turngate token NAME --scope SCOPE`",
         )
     async with services.database.read() as conn:
         operator = await access.session_operator(conn, cookie)

@@ -120,7 +120,8 @@ class Stack:
         )
 
     async def start(self, text: str = "go", **options: Any) -> runs.Run:
-        return await starting.start(self.services, options.pop("by", STARTER), agent="agent", text=text, **options)
+        options.setdefault("agent", "agent")
+        return await starting.start(self.services, options.pop("by", STARTER), text=text, **options)
 
     async def request(self, run: runs.Run, *, kind: str | None = None, tool: str | None = None) -> requests.Request:
         """The run's pending request, once there is one."""

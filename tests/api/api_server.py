@@ -102,6 +102,7 @@ async def serving(app: FastAPI, port: int = 0) -> AsyncIterator[str]:
         port = server.servers[0].sockets[0].getsockname()[1]
         yield f"http://127.0.0.1:{port}"
     finally:
+        await app.state.services.feed.close()  # uvicorn waits for open streams, and nobody sent it a signal
         server.should_exit = True
         await task
 

@@ -8,17 +8,25 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from api_server import Api
-from httpx_sse import aconnect_sse
+from harness import until
+from httpx_sse import EventSource, ServerSentEvent, aconnect_sse
 
 from approvals_api.feed import EventFeed
 from turngate.store import events
+
+
+async def sent_by(source: EventSource) -> AsyncIterator[ServerSentEvent]:
+    """The events without the empty ones that httpx-sse makes of heartbeat comments."""
+    async for sent in source.aiter_sse():
+        if sent.data:
+            yield sent
 
 
 async def collected(api: Api, path: str, *, until: str = "run.ended", headers: Any = None) -> list[dict[str, Any]]:
     """Read a stream up to the first event of this type, or to its end."""
     found: list[dict[str, Any]] = []
     async with asyncio.timeout(20), aconnect_sse(api.operator, "GET", path, headers=headers or {}) as source:
-        async for sent in source.aiter_sse():
+        async for sent in sent_by(source):
             event = json.loads(sent.data)
             assert (sent.id, sent.event) == (str(event["seq"]), event["type"])
             found.append(event)
@@ -82,7 +90,7 @@ async def test_the_stream_of_everything_begins_now_or_where_it_was_left(api: Api
         ended = set()
         seen = []
         async with asyncio.timeout(20):
-            async for sent in source.aiter_sse():
+            async for sent in sent_by(source):
                 event = json.loads(sent.data)
                 seen.append(event)
                 if event["type"] == "run.ended":
@@ -96,7 +104,7 @@ async def test_the_stream_of_everything_begins_now_or_where_it_was_left(api: Api
         asyncio.timeout(20),
         aconnect_sse(api.operator, "GET", "/api/v1/events", headers={"Last-Event-ID": str(before)}) as source,
     ):
-        async for sent in source.aiter_sse():
+        async for sent in sent_by(source):
             again.append(json.loads(sent.data))
             if again[-1]["seq"] == seen[-1]["seq"]:
                 break
@@ -135,4 +143,18 @@ async def test_each_watcher_gets_each_event_once_and_polling_stops(api: Api) -> 
     assert {event.run_id for event in stories[0]} == {run["id"]}
     assert feed._poller is None
     assert feed._watchers == 0
+
+
+async def test_closing_the_feed_ends_its_watchers(api: Api) -> None:
+    """Whoever waits for an event is told that there is no more, instead of holding the server up."""
+    feed = EventFeed(api.stack.database)
+    end = await feed.last_seq() + 1_000_000
+
+    async def watch() -> list[events.Event]:
+        return [event async for event in feed.follow(end)]
+
+    watching = asyncio.create_task(watch())
+    await until(lambda: asyncio.sleep(0, feed._watchers), "watcher")
     await feed.close()
+    assert await asyncio.wait_for(watching, 5) == []
+    assert feed._poller is None

@@ -81,7 +81,7 @@ class Baseline(Side):
     async def minimal_model(self, call: ModelCall) -> Answer:
         if call.step > 1:
             return Answer(text="Done.")
-        self.asks.put_nowait(Ask(turn_id=call.turn_id))
+        self.tell(Ask(turn_id=call.turn_id))
         return Answer(tool=ToolCall(turn_id=call.turn_id, cents=5))
 
     @activity.defn

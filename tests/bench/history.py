@@ -41,7 +41,7 @@ async def measure(ours: Turngate, baseline: Side) -> list[Figure]:
 
 async def _gated_turn_bytes(side: Side, conversation_id: str | None) -> int:
     turn_id = await side.start(conversation_id)
-    ask = await side.next_ask()
+    ask = await side.asked(turn_id)
     await side.idle(turn_id)  # so that no decision shares a workflow task with the request, which would save bytes
     await side.decide(ask)
     await side.complete(turn_id)

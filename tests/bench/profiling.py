@@ -31,19 +31,19 @@ async def profile(
 ) -> None:
     """Print everything. The two sides' CPU and requests are counted unprofiled; cProfile then slows its own part."""
     for side in (ours, baseline):
-        await run_turns(side, scale.warm_up_turns, scale.concurrency)
+        await run_turns(side, scale.warm_up_turns, scale)
     for side in (ours, baseline):
         print(f"\n== {side.name}: {scale.turns} gated turns, {scale.concurrency} at a time")
         with _resources(scale.turns, metrics, server_pid):
-            rate = await run_turns(side, scale.turns, scale.concurrency)
+            rate = await run_turns(side, scale.turns, scale)
         print(f"turns per second: {rate:.1f} ({1000 / rate:.1f} ms of wall clock each)")
     print("\n== SQL of a gated turn")
     with SqlCensus(ours.engine.database) as census:
-        await run_turns(ours, scale.turns, scale.concurrency)
+        await run_turns(ours, scale.turns, scale)
     print(census.report(scale.turns))
     profiler = cProfile.Profile()
     profiler.enable()
-    await run_turns(ours, scale.turns, scale.concurrency)
+    await run_turns(ours, scale.turns, scale)
     profiler.disable()
     print(f"\n== event loop's thread under cProfile, {scale.turns} turns: functions by own time")
     stats = pstats.Stats(profiler).strip_dirs()

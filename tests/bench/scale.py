@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Counts of one run. ``turns``: gated turns per round and side. ``latency_samples``: per round and side."""
+    """Counts of one run. ``turns``: gated turns per round and side. ``latency_samples``: per round and side.
+
+    ``concurrency``: turns at work at a time. ``think_seconds``: between a request's appearance and its decision.
+    """
 
     rounds: int = 5
     turns: int = 150
     warm_up_turns: int = 48
     concurrency: int = 16
+    think_seconds: float = 0.1
     latency_rounds: int = 6
     latency_samples: int = 10
     interrupts: int = 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from temporalio.client import Client, WorkflowHandle
 
 from bench.figures import BenchFailure
+from bench.scale import Scale
 
 TURN_SECONDS = 60.0
 """A turn that takes longer has not completed, and the run fails."""
@@ -20,10 +21,11 @@ TURN_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """A turn that waits for a decision. ``request``: whatever the side needs to decide it."""
+    """A turn that waits for a decision. ``request_id``, ``digest``: Turngate's; the baseline has neither."""
 
     turn_id: str
-    request: Any = None
+    request_id: str = ""
+    digest: str = ""
 
 
 @dataclass
@@ -40,13 +42,13 @@ class Handlers:
 
 
 class Side(ABC):
-    """One contestant. ``asks``: turns that wait for a decision, each once, in the order they were seen."""
+    """One contestant."""
 
     def __init__(self, name: str, client: Client) -> None:
         self.name = name
         self.client = client
-        self.asks: asyncio.Queue[Ask] = asyncio.Queue()
         self.handlers = Handlers()
+        self._asks: defaultdict[str, asyncio.Future[Ask]] = defaultdict(asyncio.Future)
 
     @abstractmethod
     async def start(self, conversation_id: str | None = None) -> str:
@@ -72,13 +74,19 @@ class Side(ABC):
         if self.handlers.starts[turn_id] != 1:
             raise BenchFailure(f"{self.name}: the tool of {turn_id} ran {self.handlers.starts[turn_id]} times")
 
-    async def next_ask(self) -> Ask:
-        """The next turn that waits; raises BenchFailure when none comes."""
+    def tell(self, ask: Ask) -> None:
+        """Say that a turn waits. Safe to repeat."""
+        told = self._asks[ask.turn_id]
+        if not told.done():
+            told.set_result(ask)
+
+    async def asked(self, turn_id: str) -> Ask:
+        """What the turn waits for, once it does; raises BenchFailure when that never comes."""
         try:
             async with asyncio.timeout(TURN_SECONDS):
-                return await self.asks.get()
+                return await self._asks[turn_id]
         except TimeoutError:
-            raise BenchFailure(f"{self.name}: a turn never asked for its decision") from None
+            raise BenchFailure(f"{self.name}: turn {turn_id} never asked for its decision") from None
 
     async def idle(self, turn_id: str) -> None:
         """Return once the workflow does nothing but wait: no activity and no workflow task pending."""
@@ -90,23 +98,28 @@ class Side(ABC):
                 await asyncio.sleep(0.002)
 
 
-async def run_turns(side: Side, count: int, concurrency: int) -> float:
-    """Run gated turns, ``concurrency`` at a time, decided by one central decider; returns turns per second."""
+async def run_turns(side: Side, count: int, scale: Scale) -> float:
+    """Run gated turns and decide them; returns turns per second.
+
+    ``scale.concurrency`` turns are at work at any time; those that wait for their person do not count. The person thinks
+    for a moment: a decision that overtakes the news that the turn waits reaches the workflow together with it, as one
+    task, which is a gate at which nobody ever waited, and costs a fifth less.
+    """
     left = iter(range(count))
+    at_work = asyncio.Semaphore(scale.concurrency)
 
     async def one_after_another() -> None:
         for _ in left:
-            await side.complete(await side.start())
-
-    async def decider() -> None:
-        async with asyncio.TaskGroup() as deciding:
-            for _ in range(count):
-                ask = await side.next_ask()
-                deciding.create_task(side.decide(ask))
+            async with at_work:
+                turn_id = await side.start()
+                ask = await side.asked(turn_id)
+            await asyncio.sleep(scale.think_seconds)
+            async with at_work:
+                await side.decide(ask)
+                await side.complete(turn_id)
 
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:
-        group.create_task(decider())
-        for _ in range(concurrency):
+        for _ in range(2 * scale.concurrency):
             group.create_task(one_after_another())
     return count / (time.perf_counter() - began)

@@ -16,11 +16,11 @@ async def measure(ours: Sequence[Side], baseline: Side, scale: Scale) -> list[Fi
     """One line per Turngate side, all against the same rounds of the baseline."""
     sides = [*ours, baseline]
     for side in sides:
-        await run_turns(side, scale.warm_up_turns, scale.concurrency)
+        await run_turns(side, scale.warm_up_turns, scale)
     rates: dict[str, list[float]] = {side.name: [] for side in sides}
     for _ in range(scale.rounds):
         for side in sides:
-            rates[side.name].append(await run_turns(side, scale.turns, scale.concurrency))
+            rates[side.name].append(await run_turns(side, scale.turns, scale))
     return [_figure(side.name, rates[side.name], rates[baseline.name]) for side in ours]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import worker as composition
 from harness import OPERATOR, STARTER, Stack, call, says, stack
 from pydantic import BaseModel
+from sqlalchemy import text
 from temporalio.client import Client
 
 from approvals_api import decisions, starting
@@ -20,10 +21,10 @@ from turngate import ToolContext, tool
 from turngate.domain.messages import ModelResponse
 from turngate.domain.tools import Tool
 from turngate.models.port import ModelRequest
-from turngate.store import requests
 from turngate.store.database import Database
 
 INBOX_POLL_SECONDS = 0.02
+PENDING = text("SELECT id, run_id, digest FROM requests WHERE status = 'pending'")
 
 
 class Amount(BaseModel):
@@ -45,7 +46,7 @@ class GatedModel:
 
 
 class Turngate(Side):
-    """The engine under measurement. The decider polls the inbox's pending page, as an operator's client would."""
+    """The engine under measurement."""
 
     def __init__(self, name: str, client: Client, engine: Stack) -> None:
         super().__init__(name, client)
@@ -65,22 +66,23 @@ class Turngate(Side):
         return run.id
 
     async def decide(self, ask: Ask) -> None:
-        request: requests.Request = ask.request
         await decisions.submit(
-            self.services, OPERATOR, request_id=request.id, verb="approve", digest=request.digest
+            self.services, OPERATOR, request_id=ask.request_id, verb="approve", digest=ask.digest
         )
 
     async def watch_inbox(self) -> None:
-        """Fill :attr:`asks`, without end; looks only while some turn has not asked yet, so it costs the other side nothing."""
+        """Tell of every request, without end; looks only while some turn has not asked yet, so it costs nobody else.
+
+        It is the measuring device, not the thing measured: one narrow query in place of the page that people look at.
+        """
         while True:
             await self._wanted.wait()
             async with self.engine.database.read() as conn:
-                page = await requests.page(conn, status="pending", limit=50)
-            for request in page:
-                if request.id not in self._seen:
-                    self._seen.add(request.id)
-                    self._waiting -= 1
-                    self.asks.put_nowait(Ask(turn_id=request.run_id, request=request))
+                for request_id, run_id, digest in await conn.execute(PENDING):
+                    if request_id not in self._seen:
+                        self._seen.add(request_id)
+                        self._waiting -= 1
+                        self.tell(Ask(turn_id=run_id, request_id=request_id, digest=digest))
             if self._waiting == 0:
                 self._wanted.clear()
             await asyncio.sleep(INBOX_POLL_SECONDS)

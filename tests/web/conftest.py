@@ -298,20 +298,33 @@ async def browser() -> AsyncIterator[Browser]:
 OpenPage = Callable[..., Awaitable[Page]]
 
 
+@pytest.fixture(scope="session")
+async def contexts(browser: Browser) -> dict[str, BrowserContext]:
+    """Browser contexts by operator, site and options: making one costs more than most tests."""
+    return {}
+
+
 @pytest.fixture
-async def open_page(browser: Browser, site: Site) -> AsyncIterator[OpenPage]:
+async def open_page(browser: Browser, contexts: dict[str, BrowserContext], site: Site) -> AsyncIterator[OpenPage]:
     """Open a page as a logged-in operator; after the test no page may have complained (CSP, errors, console)."""
-    contexts: list[BrowserContext] = []
+    pages: list[Page] = []
     complaints: list[str] = []
 
-    async def opened(path: str = "/", *, operator: str = "ada", at: Site = site, **options: Any) -> Page:
+    async def context_for(operator: str, at: Site, options: dict[str, Any]) -> BrowserContext:
+        key = repr((operator, at.url, sorted(options.items())))
+        if key in contexts:
+            return contexts[key]
         context = await browser.new_context(base_url=at.url, **options)
-        contexts.append(context)
         context.set_default_timeout(8_000)
         if operator:
             cookie = {"name": SESSION_COOKIE, "value": await at.session(operator), "url": at.url, "httpOnly": True}
             await context.add_cookies([cookie])
-        page = await context.new_page()
+            contexts[key] = context
+        return context
+
+    async def opened(path: str = "/", *, operator: str = "ada", at: Site = site, **options: Any) -> Page:
+        page = await (await context_for(operator, at, options)).new_page()
+        pages.append(page)
         page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
         page.on("console", lambda said: complaints.append(f"{page.url}: {said.text}") if _is_complaint(said) else None)
         await page.goto(path)
@@ -320,8 +333,8 @@ async def open_page(browser: Browser, site: Site) -> AsyncIterator[OpenPage]:
         return page
 
     yield opened
-    for context in contexts:
-        await context.close()
+    for page in pages:
+        await page.close()
     assert complaints == []
 
 

@@ -20,14 +20,15 @@ def reason_of(call):
 @SCRIPTED_OR_NOT
 async def test_approve_by_mouse(site, open_page, options):
     """From the inbox to an approved call by three clicks; the tool runs with the arguments that were shown."""
-    request = await site.gated("refund", '{"order": "mouse", "cents": 7}')
+    order = f"mouse-{len(options)}"
+    request = await site.gated("refund", json.dumps({"order": order, "cents": 7}))
     page = await open_page("/", **options)
     await page.locator(f'a[href="/requests/{request.id}"]').click()
-    await expect(page.locator("#call")).to_contain_text("mouse")
+    await expect(page.locator("#call")).to_contain_text(order)
     await page.get_by_role("button", name="Approve", exact=True).click()
     await expect(page.locator("#decision")).to_contain_text("Approved by ada")
     await site.ended(request)
-    assert [ran["cents"] for ran in site.ran.of("refund") if ran["order"] == "mouse"] == [7]
+    assert [ran["cents"] for ran in site.ran.of("refund") if ran["order"] == order] == [7]
 
 
 async def test_approve_by_keyboard_takes_two_presses(site, open_page):
@@ -55,20 +56,26 @@ async def test_approve_by_keyboard_takes_two_presses(site, open_page):
 
 
 async def test_a_never_approves_what_is_not_on_the_screen(site, open_page):
-    """While the call is scrolled away, `a` shows the call instead of arming the button."""
+    """While the call is scrolled away, `a` shows the call instead of arming the button, and arming keeps it in view."""
     request = await site.gated("refund", json.dumps({"order": "far", "cents": 1}), "word\n" * 200)
     page = await open_page(f"/requests/{request.id}", viewport={"width": 700, "height": 500})
     await page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
     await page.keyboard.press("a")
     await expect(page.locator("#call")).to_be_in_viewport()
     await expect(page.locator("[data-approve]")).to_have_text("Approve")
+    await page.keyboard.press("a")
+    await expect(page.locator("[data-toast]")).to_be_in_viewport()
+    await expect(page.locator("#call")).to_be_in_viewport()
     assert (await site.now(request)).status == "pending"
+    await page.keyboard.press("a")
+    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    await site.ended(request)
 
 
 async def test_keys_are_off_while_typing_and_can_be_switched_off(site, open_page):
     """Letters typed into a field are letters, and the switch in the help keeps keys off in this browser."""
     request = await site.gated("refund", '{"order": "typing", "cents": 1}')
-    page = await open_page(f"/requests/{request.id}")
+    page = await open_page(f"/requests/{request.id}", operator="kay")  # a browser of her own: the switch is remembered
     await page.keyboard.press("r")
     await page.keyboard.type("aa, e? jk")
     await expect(page.locator("#reject-message")).to_have_value("aa, e? jk")
@@ -131,14 +138,14 @@ async def test_reject_with_a_reason(site, open_page, options):
     await page.get_by_role("button", name="Reject").click()
     await expect(page.locator("#decision")).to_contain_text("Rejected by ada")
     result = reason_of(await site.ended(request))
-    assert (result.kind, result.fields["message"]) == ("rejected", "Too much.\nAsk first.")
+    assert result.kind == "rejected"
+    assert "Too much.\nAsk first." in result.reason
 
 
-@SCRIPTED_OR_NOT
-async def test_answer_in_place_of_the_tool(site, open_page, options):
+async def test_answer_in_place_of_the_tool(site, open_page):
     """A response stands for the result, and the tool does not run."""
     request = await site.gated("refund", '{"order": "respond", "cents": 1}')
-    page = await open_page(f"/requests/{request.id}", **options)
+    page = await open_page(f"/requests/{request.id}", **NO_SCRIPT)
     await page.locator("#respond > summary").click()
     await page.get_by_role("button", name="Send the message").click()
     await expect(page.locator("#respond-message-complaint")).to_be_visible()
@@ -186,8 +193,9 @@ async def test_a_question_can_be_rejected(site, open_page):
     assert reason_of(await site.ended(request)).kind == "rejected"
 
 
-@SCRIPTED_OR_NOT
-@pytest.mark.parametrize("way", ["happened", "rerun", "tell"])
+@pytest.mark.parametrize(
+    ("way", "options"), [("happened", NO_SCRIPT), ("rerun", {}), ("rerun", NO_SCRIPT), ("tell", {})]
+)
 async def test_an_unknown_outcome_is_resolved(site, open_page, options, way):
     """It happened (with its result), it did not (it runs, after the tool's name is typed), or the agent is told."""
     order = f"{way}-{len(options)}"

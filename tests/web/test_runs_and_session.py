@@ -2,19 +2,21 @@
 
 import json
 
-import pytest
 from playwright.async_api import expect
 
-from turngate.store import access
+from turngate.store import access, runs
 
 NO_SCRIPT = {"java_script_enabled": False}
-SCRIPTED_OR_NOT = pytest.mark.parametrize("options", [{}, NO_SCRIPT], ids=["script", "no-script"])
 
 
-@SCRIPTED_OR_NOT
-async def test_a_run_is_started_interrupted_and_talked_on(site, open_page, options):
+async def run_of(site, run_id):
+    async with site.stack.database.read() as conn:
+        return await runs.get(conn, run_id)
+
+
+async def test_a_run_is_started_interrupted_and_talked_on(site, open_page):
     """By forms alone: start a run, interrupt it with a reason, send the next message, read the answer."""
-    page = await open_page("/runs/new", **options)
+    page = await open_page("/runs/new", **NO_SCRIPT)
     await page.get_by_label("What should it do?").fill(json.dumps(["ok", "refund", '{"order": "form", "cents": 1}']))
     await page.get_by_label("Workspace").fill("/nowhere/at/all")
     await page.get_by_role("button", name="Start").click()
@@ -23,7 +25,7 @@ async def test_a_run_is_started_interrupted_and_talked_on(site, open_page, optio
     await page.get_by_role("button", name="Start").click()
     await page.wait_for_url("**/runs/run_*")
     run_id = page.url.rsplit("/", 1)[1]
-    run = next(iter([each async for each in _runs(site, run_id)]))
+    run = await run_of(site, run_id)
     await site.stack.request(run)
     await page.goto(f"/runs/{run_id}")
     await page.locator("#interrupt > summary").click()
@@ -38,18 +40,11 @@ async def test_a_run_is_started_interrupted_and_talked_on(site, open_page, optio
     await page.get_by_label("Next message").fill("and now?")
     await page.get_by_role("button", name="Send").click()
     await page.wait_for_url(lambda url: "/runs/run_" in url and run_id not in url)
-    following = next(iter([each async for each in _runs(site, page.url.rsplit("/", 1)[1])]))
+    following = await run_of(site, page.url.rsplit("/", 1)[1])
     assert following.conversation_id == run.conversation_id
     await site.stack.ended(following)
     await page.goto(f"/runs/{following.id}")
     await expect(page.locator(".final")).to_contain_text("The answer is 42.")
-
-
-async def _runs(site, run_id):
-    from turngate.store import runs  # noqa: PLC0415 - only here
-
-    async with site.stack.database.read() as conn:
-        yield await runs.get(conn, run_id)
 
 
 async def test_a_timeline_keeps_decision_and_execution_apart(site, open_page):
@@ -92,12 +87,11 @@ async def test_an_empty_inbox_says_what_to_do(idle_site, open_page):
     await expect(page.locator(".empty")).to_contain_text("Nothing waits for you")
 
 
-@SCRIPTED_OR_NOT
-async def test_a_login_link_works_once_and_only_by_its_button(site, open_page, options):
+async def test_a_login_link_works_once_and_only_by_its_button(site, open_page):
     """Looking at the link changes nothing; the button logs in; the link is used up then; logging out ends the session."""
     async with site.stack.database.write() as conn:
         secret = await access.issue_link(conn, "eve")
-    page = await open_page(f"/login?link={secret}", operator="", **options)
+    page = await open_page(f"/login?link={secret}", operator="", **NO_SCRIPT)
     await page.reload()
     await page.get_by_role("button", name="Log in").click()
     await expect(page.locator(".who")).to_contain_text("eve")

@@ -14,7 +14,9 @@ HOSTILE = (
     "\u200bzero\u200d \u2066iso\u2069 \u061c \ufeff \U000e0041tag \x1b[31mred\x1b[0m \x07 \r\nAPPROVED BY admin"
 )
 LONG = "x" * 3000
-LOOK = """() => ({
+LOOK = """() => {
+    document.querySelectorAll('main details').forEach(each => { each.open = true });
+    return {
     elements: document.querySelectorAll('main script, main img, main b, main iframe, main style, main svg').length,
     links: [...document.querySelectorAll('main a')].map(link => link.href).filter(href => href.includes('evil')).length,
     title: document.title,
@@ -24,12 +26,8 @@ LOOK = """() => ({
     unnamed: [...document.querySelectorAll('main input:not([type=hidden]), main textarea, main select')]
         .filter(each => !each.labels.length && !each.getAttribute('aria-label')).map(each => each.outerHTML),
     doubled: [...document.querySelectorAll('[id]')].map(each => each.id).filter((id, at, all) => all.indexOf(id) !== at),
-})"""
-
-
-async def look_at(page):
-    await page.evaluate("document.querySelectorAll('main details').forEach(each => { each.open = true })")
-    return await page.evaluate(LOOK)
+    };
+}"""
 
 
 @pytest.fixture(scope="session")
@@ -59,24 +57,20 @@ async def hostile_paths(site):
     return [*paths, f"/runs/{unknown.id}"]
 
 
-async def test_hostile_text_is_inert_and_nothing_is_hidden(hostile_paths, open_page):
-    """On every page hostile text makes no element, no link and no script, and each hidden character is spelled out."""
-    page = await open_page("/")
-    for path in hostile_paths:
+async def test_hostile_text_is_inert_and_every_page_fits_320_pixels(hostile_paths, open_page):
+    """On every page hostile text makes no element, no link and no script, and each hidden character is spelled out.
+
+    On the smallest phone nothing scrolls sideways, long words and all; every control has a name, every id is its own.
+    """
+    page = await open_page("/", viewport={"width": 320, "height": 640})
+    for path in [*hostile_paths, "/login", "/login?link=x", "/requests/none"]:
         await page.goto(path)
-        seen = await look_at(page)
+        seen = await page.evaluate(LOOK)
         assert (seen["elements"], seen["links"]) == (0, 0), path
         assert "owned" not in seen["title"], path
         assert [hex(ord(char)) for char in set(seen["text"]) if is_hidden(char)] == [], path
         assert (seen["unnamed"], seen["doubled"]) == ([], []), path
-
-
-async def test_no_page_scrolls_sideways_at_320_pixels(hostile_paths, open_page):
-    """The smallest phone shows every page whole, with long words and long lines in it."""
-    page = await open_page("/", viewport={"width": 320, "height": 640})
-    for path in [*hostile_paths, "/login", "/login?link=x", "/requests/none"]:
-        await page.goto(path)
-        assert (await look_at(page))["wide"] <= 0, path
+        assert seen["wide"] <= 0, path
 
 
 async def test_the_call_comes_first(site, open_page):

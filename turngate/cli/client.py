@@ -202,6 +202,8 @@ class ApiClient:
                     self._check(source.response)
                     connected = True
                     for sent in source.iter_sse():
+                        if not sent.data:  # httpx-sse makes an empty event of a heartbeat comment
+                            continue
                         event = EventView.model_validate_json(sent.data)
                         after, pause, broken_since = event.seq, FIRST_PAUSE_SECONDS, 0.0
                         yield event

@@ -88,7 +88,8 @@ async def _play(settings: Settings, listener: socket.socket, project: DemoProjec
             operator = None if decide is None else await _operator(running, link)
             played = asyncio.create_task(_on_thread(lambda: _story(link, project, operator, decide)), name="demo")
             try:
-                finished = await _wait(running, stop, played, decide)
+                stop.running()
+                finished = await _wait(running, stop.told, played, decide)
             finally:
                 played.cancel()
             if finished is None:

@@ -49,7 +49,7 @@ def requests(
     with link.client() as client:
         page = client.list_requests(status=None if every else "pending", limit=SHOWN)
     if as_json:
-        terminal.out().print(json.dumps([item.model_dump(mode="json") for item in page.items]))
+        terminal.raw(json.dumps([item.model_dump(mode="json") for item in page.items]))
         return
     terminal.table(("REQUEST", "STATUS", "RISK", "AGENT", "TOOL", "ARGUMENTS"), [_row(item) for item in page.items])
     if page.next_cursor:
@@ -60,7 +60,7 @@ def requests(
 
 def decide(
     request_id: Annotated[str, typer.Argument(metavar="REQUEST", help="The request's id.")],
-    verb: Annotated[VerbChoice, typer.Argument(metavar="approve|edit|reject|respond", help="Your decision.")],
+    verb: Annotated[VerbChoice, typer.Argument(metavar="DECISION", help="What you decide.")],
     args: Annotated[
         str | None,
         typer.Option(
@@ -96,7 +96,7 @@ def decide(
             outcome=None if outcome is None else outcome.value,
         )
     if as_json:
-        terminal.out().print(json.dumps(answer.model_dump(mode="json")))
+        terminal.raw(json.dumps(answer.model_dump(mode="json")))
     elif answer.status is None:
         terminal.line("recorded; it takes effect when a worker runs again")
     else:

@@ -80,7 +80,7 @@ def run(
         if watch:
             _follow(link, client, started.id, as_json=as_json)
         if as_json:
-            terminal.out().print(json.dumps(started.model_dump(mode="json")))
+            terminal.raw(json.dumps(started.model_dump(mode="json")))
         else:
             terminal.line(started.id)
             terminal.note(f"follow it: turngate watch{link.options} {started.id}, or {link.url}/runs/{started.id}")
@@ -108,7 +108,7 @@ def runs(
     with link.client() as client:
         page = client.list_runs(status=wanted, limit=RUNS_SHOWN)
     if as_json:
-        terminal.out().print(json.dumps([found.model_dump(mode="json") for found in page.items]))
+        terminal.raw(json.dumps([found.model_dump(mode="json") for found in page.items]))
         return
     terminal.table(("RUN", "STATUS", "AGENT", "STEP", "STARTED", "TASK"), [_row(found) for found in page.items])
     if page.next_cursor:

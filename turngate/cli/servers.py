@@ -33,7 +33,8 @@ def serve_stack(settings: Settings, target: str, *, temporal_ui: bool) -> None:
         with stop_signals() as stop:
             async with stack.whole_stack(settings, loaded, listener, temporal_ui=temporal_ui) as running:
                 await _greet(running, loaded, built_in=target == DEFAULT_APP)
-                await running.until(stop)
+                stop.running()
+                await running.until(stop.told)
                 terminal.note("stopping …")
             terminal.note("stopped; runs go on when you start again")
 
@@ -45,13 +46,14 @@ def serve_worker(settings: Settings, target: str) -> None:
     loaded = load_app(target)
 
     async def serve() -> None:
-        async with AsyncExitStack() as parts:
-            stop = parts.enter_context(stop_signals())
-            database = await parts.enter_async_context(stores.opened_store(settings))
-            client = await connect_when_there(settings, terminal.note)
-            task = await parts.enter_async_context(stack.serving_worker(settings, loaded, client, database))
-            terminal.note(f"worker runs: agents {', '.join(loaded.agents)}; task queue {settings.task_queue}")
-            await stack.until_stopped(stop, [task])
+        with stop_signals() as stop:
+            async with AsyncExitStack() as parts:
+                database = await parts.enter_async_context(stores.opened_store(settings))
+                client = await connect_when_there(settings, terminal.note)
+                task = await parts.enter_async_context(stack.serving_worker(settings, loaded, client, database))
+                terminal.note(f"worker runs: agents {', '.join(loaded.agents)}; task queue {settings.task_queue}")
+                stop.running()
+                await stack.until_stopped(stop.told, [task])
         terminal.note("worker stopped")
 
     asyncio.run(serve())
@@ -63,21 +65,22 @@ def serve_api(settings: Settings, target: str | None) -> None:
     listener = listen(settings.api_host, settings.api_port)
 
     async def serve() -> None:
-        async with AsyncExitStack() as parts:
-            parts.callback(listener.close)
-            stop = parts.enter_context(stop_signals())
-            database = await parts.enter_async_context(stores.opened_store(settings))
-            client = await connect_when_there(settings, terminal.note)
-            if loaded is not None:
-                await publish_agents(loaded, database, task_queue=settings.task_queue)
-            task = await parts.enter_async_context(stack.serving_api(settings, client, database, listener))
-            if is_loopback(settings.api_host):
-                # This machine's own commands find this API and may use it, as with `turngate up`.
-                await stores.ensure_cli_token(database, settings.data_dir)
-                if RunningStack.read(settings.data_dir) is None:
-                    await parts.enter_async_context(stack.announced(settings, find_address(settings) or ""))
-            terminal.note(f"API serves {settings.resolved_api_url} (`turngate login-link` lets a browser in)")
-            await stack.until_stopped(stop, [task])
+        with stop_signals() as stop:
+            async with AsyncExitStack() as parts:
+                parts.callback(listener.close)
+                database = await parts.enter_async_context(stores.opened_store(settings))
+                client = await connect_when_there(settings, terminal.note)
+                if loaded is not None:
+                    await publish_agents(loaded, database, task_queue=settings.task_queue)
+                task = await parts.enter_async_context(stack.serving_api(settings, client, database, listener))
+                if is_loopback(settings.api_host):
+                    # This machine's own commands find this API and may use it, as with `turngate up`.
+                    await stores.ensure_cli_token(database, settings.data_dir)
+                    if RunningStack.read(settings.data_dir) is None:
+                        await parts.enter_async_context(stack.announced(settings, find_address(settings) or ""))
+                terminal.note(f"API serves {settings.resolved_api_url} (`turngate login-link` lets a browser in)")
+                stop.running()
+                await stack.until_stopped(stop.told, [task])
         terminal.note("API stopped")
 
     asyncio.run(serve())
@@ -91,7 +94,8 @@ def serve_temporal(settings: Settings, *, ui: bool) -> None:
             async with stack.embedded_temporal(settings, settings.temporal_port, ui=ui) as server:
                 web = f", its pages {server.ui_url}" if server.ui_url else ""
                 terminal.line(f"Temporal serves {server.address}{web}")
-                await stop.wait()
+                stop.running()
+                await stop.told.wait()
             terminal.note("Temporal stopped")
 
     asyncio.run(serve())

@@ -11,7 +11,6 @@ import socket
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -109,7 +108,9 @@ async def embedded_temporal(settings: Settings, port: int | None, *, ui: bool) -
     try:
         yield server
     finally:
-        await _bounded(server.stop(), TEMPORAL_STOP_SECONDS, "Temporal did not stop in time and was killed")
+        await _bounded(
+            server.stop(), TEMPORAL_STOP_SECONDS, "Temporal was killed, which loses nothing: no orderly stop"
+        )
 
 
 @asynccontextmanager
@@ -126,7 +127,7 @@ async def serving_worker(
         yield task
     finally:
         if not task.done():
-            await _bounded(worker.shutdown(), WORKER_STOP_SECONDS, "the worker did not stop in time")
+            await _bounded(worker.shutdown(), WORKER_STOP_SECONDS, "the worker did not stop")
         await models.aclose()
 
 
@@ -188,4 +189,4 @@ async def _bounded(stopping: Awaitable[None], seconds: float, otherwise: str) ->
         async with asyncio.timeout(seconds):
             await stopping
     except TimeoutError:
-        logger.warning("%s (%s)", otherwise, timedelta(seconds=seconds))
+        logger.info("%s within %.1f s", otherwise, seconds)

@@ -65,11 +65,16 @@ def width() -> int:
     return max(out().width, NARROWEST) if out().is_terminal else PLAIN_WIDTH
 
 
+def raw(text: str) -> None:
+    """Print one line for programs, exactly as it is (rich would turn tabs into spaces)."""
+    print(text, flush=True)
+
+
 def table(headers: Sequence[str], rows: Sequence[Sequence[Piece]]) -> None:
     """Print rows: as a table for a person, as tab-separated lines without headers for a program."""
     if not out().is_terminal:
         for row in rows:
-            out().print("\t".join(piece if isinstance(piece, str) else piece[0] for piece in row))
+            raw("\t".join(piece if isinstance(piece, str) else piece[0] for piece in row))
         return
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for header in headers:

@@ -91,7 +91,7 @@ class Watch:
             self._ask()
         run = self._client.get_run(self._run_id)
         if self._as_json:
-            terminal.out().print(json.dumps({"run": run.model_dump(mode="json")}, ensure_ascii=True))
+            terminal.raw(json.dumps({"run": run.model_dump(mode="json")}, ensure_ascii=True))
         return run
 
     def _take(self, event: EventView) -> None:
@@ -120,4 +120,4 @@ class Watch:
 
 
 def _print_json(event: EventView) -> None:
-    terminal.out().print(json.dumps(event.model_dump(mode="json"), ensure_ascii=True))
+    terminal.raw(json.dumps(event.model_dump(mode="json"), ensure_ascii=True))

@@ -95,8 +95,10 @@ async def refusals_by_key(conn: Connection, run_id: str, keys: Sequence[str]) ->
     """Return repeat key → refusal, for keys this run's rules or operators refused before (I12)."""
     if not keys:
         return {}
-    query = select(calls.c.repeat_key, calls.c.result).where(
-        calls.c.run_id == run_id, calls.c.repeat_key.in_(keys), calls.c.result.is_not(None)
+    query = (
+        select(calls.c.repeat_key, calls.c.result)
+        .where(calls.c.run_id == run_id, calls.c.repeat_key.in_(keys), calls.c.result.is_not(None))
+        .order_by(calls.c.step, calls.c.position)  # the refusal itself comes before those that repeat it
     )
     refused: dict[str, Failure] = {}
     for row in await conn.execute(query):

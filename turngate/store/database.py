@@ -11,6 +11,7 @@ thread and back several times that. What can take long does not block the loop: 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ import sqlalchemy
 from sqlalchemy import Executable, event
 from sqlalchemy.engine import CursorResult, make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from turngate.domain.errors import UnavailableError
@@ -94,10 +96,12 @@ class _Postgresql:
 
     def __init__(self, url: str) -> None:
         self._engine = create_async_engine(url, pool_size=10, max_overflow=10, pool_pre_ping=True)
+        # The default, READ COMMITTED, shows each statement another state: a page could list what its count leaves out.
+        self._reading = self._engine.execution_options(isolation_level="REPEATABLE READ")
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
-        async with self._engine.connect() as connection:
+        async with self._reading.connect() as connection:
             yield connection
 
     @asynccontextmanager
@@ -146,23 +150,24 @@ class _Sqlite:
             try:
                 yield _SqliteConnection(connection)
             finally:
-                connection.exec_driver_sql("ROLLBACK")
+                _roll_back(connection)
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[_SqliteConnection]:
+        # From here, not from this writer's turn: else each in a queue would wait as long again for the same lock.
+        deadline = asyncio.get_running_loop().time() + WRITE_LOCK_SECONDS
         async with self._writing:
             with self._engine.connect() as connection:
-                await self._begin(connection)
+                await self._begin(connection, deadline)
                 try:
                     yield _SqliteConnection(connection)
                 except BaseException:
-                    connection.exec_driver_sql("ROLLBACK")
+                    _roll_back(connection)
                     raise
                 await self._commit(connection)
 
-    async def _begin(self, connection: sqlalchemy.Connection) -> None:
+    async def _begin(self, connection: sqlalchemy.Connection, deadline: float) -> None:
         """Take the write lock at once: a read transaction that upgrades later fails whatever the timeout."""
-        deadline = asyncio.get_running_loop().time() + WRITE_LOCK_SECONDS
         pause = 0.001
         while True:
             try:
@@ -176,21 +181,34 @@ class _Sqlite:
                 return
 
     async def _commit(self, connection: sqlalchemy.Connection) -> None:
-        """Commit in a thread. A cancelled caller still waits for it, so nobody else gets the connection half-way."""
+        """Commit in a thread. A cancelled caller still waits for it, so nobody else gets the connection half-way.
+
+        However often it is cancelled: a worker that shuts down cancels its tasks more than once.
+        """
         loop = asyncio.get_running_loop()
         commit = loop.run_in_executor(self._committer, connection.exec_driver_sql, "COMMIT")
-        try:
-            await asyncio.shield(commit)
-        except asyncio.CancelledError:
-            await asyncio.wait([commit])
-            raise
-        except OperationalError:
-            connection.exec_driver_sql("ROLLBACK")
-            raise
+        cancelled: asyncio.CancelledError | None = None
+        while not commit.done():
+            try:
+                await asyncio.wait([commit])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        failure = commit.exception()
+        if failure is not None:
+            _roll_back(connection)
+        if (stopped := cancelled or failure) is not None:
+            raise stopped
 
     async def close(self) -> None:
         self._engine.dispose()
         self._committer.shutdown(wait=True)
+
+
+def _roll_back(connection: sqlalchemy.Connection) -> None:
+    """Roll back, unless SQLite has done so itself (a full disk): a second ROLLBACK would hide the error that caused it."""
+    driver = connection.connection.driver_connection
+    if driver is not None and driver.in_transaction:
+        connection.exec_driver_sql("ROLLBACK")
 
 
 def _on_connect(dbapi_connection: Any, _record: Any) -> None:
@@ -218,7 +236,12 @@ async def _reported() -> AsyncIterator[None]:
     """Turn "the database is away" into Turngate's own error; integrity errors and bugs pass as they are."""
     try:
         yield
+    except PoolTimeoutError as error:
+        raise UnavailableError("the database is busy: no connection became free") from error
     except (OperationalError, InterfaceError) as error:
+        # SQLite's driver says OperationalError of a statement that is wrong, too ("no such table").
+        if getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
+            raise
         raise UnavailableError(f"the database cannot be reached or is busy: {error.orig}") from error
     except DBAPIError as error:
         if error.connection_invalidated:

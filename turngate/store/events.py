@@ -91,11 +91,13 @@ async def last_seq(conn: Connection) -> int:
 async def first_break(conn: Connection, run_id: str) -> int | None:
     """Return the ``run_seq`` of the first event that does not fit the run's hash chain; None when the chain holds."""
     query = select(events).where(events.c.run_id == run_id).order_by(events.c.run_seq)
-    previous, expected = "", 1
+    previous, expected, last_seq = "", 1, 0
     for row in (await conn.execute(query)).mappings():
         digest = chain_hash(previous, run_id, expected, row["type"], row["payload"], row["created_at"])
-        if (row["run_seq"], row["previous_hash"], row["hash"]) != (expected, previous, digest):
+        # `seq` is what readers go by and not in the hash: two events that swapped theirs would be told in the wrong order.
+        in_order = row["seq"] > last_seq
+        if not in_order or (row["run_seq"], row["previous_hash"], row["hash"]) != (expected, previous, digest):
             return expected
-        previous, expected = digest, expected + 1
+        previous, expected, last_seq = digest, expected + 1, row["seq"]
     head = (await conn.execute(select(runs.c.event_hash).where(runs.c.id == run_id))).scalar_one_or_none()
     return None if head in {previous, None} else expected

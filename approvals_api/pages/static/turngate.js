@@ -212,6 +212,7 @@ function disarm() {
   clearTimeout(disarmTimer);
   armed.button.classList.remove("armed");
   armed.button.textContent = armed.label;
+  $("[data-toast]").hidden = true;
   armed = null;
 }
 
@@ -244,8 +245,9 @@ function approve() {
   armed = { button, label: button.textContent };
   button.textContent = "Press a again to approve";
   button.classList.add("armed");
+  // Never scroll to the button: on a small screen that would move the call away, and what is approved must stay in view.
   button.focus({ preventScroll: true });
-  button.scrollIntoView({ block: "nearest" });
+  $("[data-toast]").hidden = false;
   say("Press a again to approve.");
   disarmTimer = setTimeout(disarm, ARMED_MS);
 }

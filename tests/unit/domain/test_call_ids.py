@@ -46,7 +46,9 @@ def test_ids_that_cannot_stand_are_minted(ids: list[str], taken: set[str], expec
 
 
 @given(
-    st.lists(st.one_of(st.sampled_from(["", "a", "call_1_1", "call_1_2", "call_1_2_2"]), st.text(max_size=300)), max_size=6),
+    st.lists(
+        st.one_of(st.sampled_from(["", "a", "call_1_1", "call_1_2", "call_1_2_2"]), st.text(max_size=300)), max_size=6
+    ),
     st.sets(st.sampled_from(["a", "call_1_1", "call_1_2", "call_1_3"])),
 )
 def test_ids_are_unique_whatever_the_provider_sends(ids: list[str], taken: set[str]) -> None:

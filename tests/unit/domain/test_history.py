@@ -92,7 +92,11 @@ def test_i1_closures_are_one_per_open_call_each_with_its_own_reason() -> None:
 def test_i1_the_repair_says_what_it_knows() -> None:
     """A call that a crash left open is closed as interrupted, without a claim that it ran or did not."""
     repaired = reconcile([HI, called("a")])
-    assert repaired == [HI, called("a"), Message(role="tool", parts=tuple(close_pending(called("a").calls, {}, CLOSED_BY_REPAIR)))]
+    assert repaired == [
+        HI,
+        called("a"),
+        Message(role="tool", parts=tuple(close_pending(called("a").calls, {}, CLOSED_BY_REPAIR))),
+    ]
     assert CLOSED_BY_REPAIR.kind == "interrupted"
 
 
@@ -164,7 +168,9 @@ def test_i1_the_repair_loses_nothing_that_was_said_and_no_valid_result(history: 
 @given(histories())
 def test_i1_the_repair_and_the_list_of_open_calls_agree(history: list[Message]) -> None:
     """I1: the calls that get a closure are exactly those that were listed as open."""
-    closed = {part.tool_call_id for each in reconcile(history) for part in each.results if part.result == CLOSED_BY_REPAIR}
+    closed = {
+        part.tool_call_id for each in reconcile(history) for part in each.results if part.result == CLOSED_BY_REPAIR
+    }
     assert closed == {call.tool_call_id for call in unanswered_calls(history)}
 
 

@@ -1,0 +1,82 @@
+"""An agent that asks a person which audience to write to, then sends an announcement that a person must approve.
+
+It shows three things: a tool that asks a question (``interaction_tool``), a gated ``once`` tool with a preview, and a
+policy file that lets nobody approve what they started themselves. Run it with ``turngate up announce_app:app``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from turngate import Agent, App, Limits, Preview, ToolContext, Toolkit, interaction_tool, tool
+
+OUTBOX = Path(os.environ.get("ANNOUNCE_OUTBOX", "outbox"))
+
+
+class AudienceQuestion(BaseModel):
+    """What the agent asks."""
+
+    question: str
+
+
+class Audience(BaseModel):
+    """What the person answers; the page makes its form from this."""
+
+    audience: Literal["customers", "staff", "nobody"]
+    note: str = ""
+
+
+class Announcement(BaseModel):
+    """What is sent."""
+
+    audience: str
+    subject: str = Field(max_length=120)
+    text: str
+
+
+class Sent(BaseModel):
+    """Where it went."""
+
+    message_id: str
+
+
+def letter(params: Announcement, _workspace: Path | None) -> Preview:
+    """Show the operator the letter as its readers will see it."""
+    return Preview(kind="text", text=f"To: {params.audience}\nSubject: {params.subject}\n\n{params.text}")
+
+
+ask_audience = interaction_tool(
+    name="ask_audience",
+    description="Ask a person who should get the announcement.",
+    params=AudienceQuestion,
+    answer=Audience,
+)
+
+
+@tool(effect="once", ask=True, preview=letter)
+async def send_announcement(params: Announcement, ctx: ToolContext) -> Sent:
+    """Send an announcement by mail. It cannot be taken back."""
+    OUTBOX.mkdir(parents=True, exist_ok=True)
+    # A real mail service would be given the key, so that it too can refuse a second copy.
+    (OUTBOX / f"{ctx.idempotency_key}.txt").write_text(f"{params.subject}\n\n{params.text}\n", encoding="utf-8")
+    return Sent(message_id=ctx.idempotency_key)
+
+
+HERE = Path(__file__).parent
+
+app = App(
+    agents=[
+        Agent(
+            name="announcer",
+            instructions="Write short, friendly announcements. Ask who they are for. Send them once.",
+            toolkit=Toolkit.of(ask_audience, send_announcement),
+            model=os.environ.get("TURNGATE_MODEL") or f"scripted:{HERE / 'script.yaml'}",
+            limits=Limits(steps=10),
+        )
+    ],
+    policy="policy.toml",
+)

@@ -1,0 +1,104 @@
+"""Toolkits: composed before anything starts, found by exact name, overridden without a change the model could see."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import BaseModel
+
+from turngate import ToolContext, Toolkit, tool
+from turngate.domain.errors import ConfigurationError, DuplicateToolNameError
+
+
+class Query(BaseModel):
+    text: str
+
+
+class Index:
+    """A service."""
+
+
+@tool(effect="read", ask=False)
+async def search(query: Query) -> list[str]:
+    """Search."""
+    return [query.text]
+
+
+@tool(name="search")
+async def search_again() -> str:
+    """Search elsewhere."""
+    return ""
+
+
+@tool(effect="idempotent")
+async def put(params: Query) -> None:
+    """Put."""
+
+
+@pytest.mark.parametrize("build", [Toolkit.of, lambda *tools: Toolkit.compose(*(Toolkit.of(each) for each in tools))])
+def test_a_name_declared_twice_names_both_sources_and_the_fix(build) -> None:
+    """Two tools of one name are refused when the kit is made, and the error says where both stand and what to do."""
+    with pytest.raises(DuplicateToolNameError) as refused:
+        build(search, put, search_again)
+    sources = [f"{__name__}.search", f"{__name__}.search_again"]
+    assert refused.value.details == {"tool": "search", "sources": sources}
+    assert all(source in refused.value.message for source in sources)
+    assert "Toolkit.namespace(" in refused.value.message
+
+
+def test_a_namespace_makes_room() -> None:
+    """Under a prefix both exist; the handler and everything else stay the same."""
+    kit = Toolkit.compose(Toolkit.of(search), Toolkit.namespace("web", Toolkit.of(search_again)))
+    assert kit.names == ["search", "web__search"]
+    renamed = kit.find("web__search")
+    assert renamed is not None
+    assert (renamed.handler, renamed.effect, renamed.source) == (
+        search_again.handler,
+        search_again.effect,
+        search_again.source,
+    )
+    assert search_again.name == "search"
+
+
+@pytest.mark.parametrize("prefix", ["my.server", "9", "x" * 60])
+def test_a_namespace_that_makes_a_bad_name_is_refused(prefix: str) -> None:
+    """A prefixed name must still be one that every provider takes."""
+    with pytest.raises(ConfigurationError, match="is not allowed"):
+        Toolkit.namespace(prefix, Toolkit.of(search))
+
+
+def test_an_override_swaps_the_handler_and_nothing_the_model_sees() -> None:
+    """The descriptor, and with it the digest of what is shown, stays; parameters and services are the new handler's."""
+
+    @tool(effect="once", ask=True, description="Something else.")
+    async def dry_run(given: Query, ctx: ToolContext, index: Index) -> list[str]:
+        return []
+
+    kit = Toolkit.of(put, search)
+    swapped = kit.override("search", dry_run).find("search")
+    assert swapped is not None
+    assert swapped.manifest == search.manifest
+    assert (swapped.effect, swapped.ask) == ("read", False)
+    assert swapped.handler is dry_run.handler
+    assert (swapped.params_name, swapped.ctx_name, swapped.services) == ("given", "ctx", (("index", Index),))
+    assert kit.find("search") is search
+    assert kit.override("search", dry_run).names == kit.names
+
+
+def test_an_override_of_nothing_says_what_there_is() -> None:
+    """A name that is not in the kit is refused with the names that are."""
+    with pytest.raises(ConfigurationError, match=r"'serch'.*put, search"):
+        Toolkit.of(put, search).override("serch", search_again)
+
+
+@pytest.mark.parametrize("name", ["constructor", "__class__", "_tools", "Search", "search ", ""])
+def test_i9_only_declared_names_are_found(name: str) -> None:
+    """I9: names every object has, other cases and near misses are ordinary unknown names."""
+    assert Toolkit.of(search).find(name) is None
+
+
+def test_order_and_size_are_as_declared() -> None:
+    """The model sees tools in declaration order, the same at every step (its prompt cache depends on it)."""
+    kit = Toolkit.of(put, search)
+    assert [each.name for each in kit] == kit.names == ["put", "search"]
+    assert len(kit) == 2
+    assert len(Toolkit.of()) == 0

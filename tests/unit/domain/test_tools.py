@@ -1,0 +1,314 @@
+"""Declaring a tool, and reading the arguments a model sends for it (I7, I9)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any
+
+import pytest
+from pydantic import AfterValidator, BaseModel, Field, HttpUrl, ValidationError
+
+from turngate import ToolContext, ToolFailure, interaction_tool, tool
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.tools import MAX_REASON_CHARS, InvalidToolInput, Tool
+
+
+class Line(BaseModel):
+    sku: str
+    count: int = Field(ge=1)
+
+
+class Order(BaseModel):
+    """An order."""
+
+    lines: list[Line]
+    note: str = ""
+
+
+class Empty(BaseModel):
+    pass
+
+
+class Payments:
+    """A service."""
+
+
+class Ledger:
+    """Another service."""
+
+
+@tool()
+async def order(params: Order) -> dict[str, int]:
+    """Order something."""
+    return {}
+
+
+@tool()
+async def ping() -> None:
+    """Answer."""
+
+
+def complaint(of: Tool, raw_input: str) -> str:
+    with pytest.raises(InvalidToolInput) as refused:
+        of.decode(raw_input)
+    return str(refused.value)
+
+
+# Arguments
+
+
+@pytest.mark.parametrize("raw_input", ["", "  \n", "{}"])
+def test_no_text_means_no_arguments(raw_input: str) -> None:
+    """Providers send an empty text for a call without arguments; it counts as an empty object."""
+
+    @tool()
+    async def nothing(params: Empty) -> None:
+        """Nothing."""
+
+    assert nothing.decode(raw_input) == Empty()
+    assert ping.decode(raw_input) is None
+
+
+@pytest.mark.parametrize(
+    ("raw_input", "says"),
+    [
+        ("not json", "arguments are not valid JSON"),
+        ('{"lines": [', "arguments are not valid JSON"),
+        ("\ufeff{}", "arguments are not valid JSON"),
+        ("[" * 100_000, "arguments are not valid JSON"),
+        ("9" * 5_000, "arguments are not valid JSON"),
+        ("[1]", "arguments must be a JSON object"),
+        ("null", "arguments must be a JSON object"),
+        ('"{}"', "arguments must be a JSON object"),
+        ("{}", "lines: Field required"),
+        ('{"lines": "x"}', "lines: Input should be a valid array"),
+        (
+            '{"lines": [{"sku": "a", "count": 1}, {"count": 0}]}',
+            "lines.1.sku: Field required; lines.1.count: Input should be greater than or equal to 1",
+        ),
+    ],
+)
+def test_i9_arguments_that_do_not_fit_say_where(raw_input: str, says: str) -> None:
+    """I9: each mistake becomes text the model can read: not JSON, not an object, or every place that does not fit."""
+    assert complaint(order, raw_input) == says
+
+
+@pytest.mark.parametrize("raw_input", ["not json", "[]", "3"])
+def test_i9_a_tool_without_parameters_still_takes_an_object(raw_input: str) -> None:
+    """I9: a tool that takes nothing refuses what is not an object, and ignores members it does not know."""
+    complaint(ping, raw_input)
+    assert ping.decode('{"made": "up"}') is None
+
+
+def test_i9_a_complaint_is_at_most_500_characters() -> None:
+    """I9: a hundred mistakes do not flood the conversation."""
+    raw_input = json.dumps({"lines": [{} for _ in range(100)]})
+    says = complaint(order, raw_input)
+    assert len(says) == MAX_REASON_CHARS == 500
+    assert says.startswith("lines.0.sku: Field required; lines.0.count: ")
+
+
+def test_i9_a_complaint_does_not_repeat_the_value() -> None:
+    """I9: what was sent may be a secret; the complaint names its place and the type that was wanted."""
+    assert "hunter2" not in complaint(order, '{"lines": [{"sku": "a", "count": "hunter2"}]}')
+
+
+class Transforming(BaseModel):
+    url: HttpUrl
+    at: datetime
+    price: Decimal
+    doubled: Annotated[int, AfterValidator(lambda value: value * 2)]
+
+
+def test_i7_types_that_transform_are_decoded_from_json() -> None:
+    """I7: URL, instant, decimal and a doubling validator come out as Python values, transformed once."""
+
+    @tool()
+    async def store(params: Transforming) -> None:
+        """Store."""
+
+    raw_input = '{"url": "https://x.test/a", "at": "2026-01-02T03:04:05Z", "price": "1.10", "doubled": 21}'
+    decoded = store.decode(raw_input)
+    assert isinstance(decoded, Transforming)
+    assert (str(decoded.url), decoded.price, decoded.doubled) == ("https://x.test/a", Decimal("1.10"), 42)
+    assert decoded.at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+# Declarations
+
+
+def test_what_a_handler_needs_is_read_from_its_signature() -> None:
+    """The first model is the parameters, the context goes by its type, everything else is a service by its type."""
+
+    @tool(effect="idempotent")
+    async def settle(ledger: Ledger, given: Order, ctx: ToolContext, payments: Payments, second: Empty) -> int:
+        """Settle an order."""
+        return 1
+
+    assert (settle.params, settle.params_name, settle.ctx_name) == (Order, "given", "ctx")
+    assert settle.services == (("ledger", Ledger), ("payments", Payments), ("second", Empty))
+    assert (settle.name, settle.description, settle.kind) == ("settle", "Settle an order.", "local")
+    assert settle.source.startswith(__name__)
+    assert settle.source.endswith("settle")
+
+
+def test_a_tool_says_nothing_dangerous_by_default() -> None:
+    """Left alone, a tool is never repeated by the engine, and whether it asks is left to the default, which asks."""
+    assert (ping.effect, ping.ask, ping.failure_mode) == ("once", None, "return")
+    assert ping.timeout == timedelta(minutes=10)
+
+
+def not_async() -> Any:
+    @tool()  # type: ignore[arg-type]
+    def pay() -> None: ...
+
+    return pay
+
+
+def no_annotation() -> Any:
+    @tool()
+    async def pay(amount) -> None:  # type: ignore[no-untyped-def]
+        ...
+
+    return pay
+
+
+def unknown_annotation() -> Any:
+    @tool()
+    async def pay(params: Undefined) -> None:  # type: ignore[name-defined]  # noqa: F821 - the point
+        ...
+
+    return pay
+
+
+def no_return() -> Any:
+    @tool()
+    async def pay(params: Order):  # type: ignore[no-untyped-def]
+        ...
+
+    return pay
+
+
+@pytest.mark.parametrize(
+    ("declare", "says"),
+    [
+        (not_async, "must be an async function (`async def`)"),
+        (no_annotation, "annotate the parameter 'amount' with a type"),
+        (unknown_annotation, "'Undefined', which is not defined in its module; define or import it at module level"),
+        (no_return, "annotate what it returns"),
+    ],
+)
+def test_a_function_that_cannot_be_a_tool_says_the_fix(declare: Callable[[], Any], says: str) -> None:
+    """A wrong declaration stops the import with a sentence that says what to change."""
+    with pytest.raises(ConfigurationError) as refused:
+        declare()
+    assert says in refused.value.message
+    assert "pay" in refused.value.message
+
+
+@pytest.mark.parametrize("name", ["", "9lives", "a.b", "a b", "é", "x" * 65, "pay\n"])
+def test_a_name_no_provider_takes_is_refused(name: str) -> None:
+    """A tool's name is what every provider accepts as a function name."""
+    with pytest.raises(ConfigurationError, match="is not allowed: letters, digits"):
+        ping.renamed(name)
+    assert ping.renamed("x" * 64).name == "x" * 64
+
+
+@pytest.mark.parametrize("timeout", [timedelta(0), timedelta(milliseconds=999), timedelta(days=7, seconds=1)])
+def test_a_timeout_is_a_second_to_a_week(timeout: timedelta) -> None:
+    """A timeout outside its range is refused where it is written."""
+    with pytest.raises(ConfigurationError, match="between 1 second and 7 days"):
+        tool(timeout=timeout)(ping.handler)  # type: ignore[arg-type]
+
+
+def test_a_context_without_a_workspace_says_how_to_give_one() -> None:
+    """A tool that needs a directory fails with the option that gives it one."""
+    ctx = ToolContext(
+        run_id="r", tool_call_id="c", idempotency_key="k", workspace=None, deadline=datetime(2026, 1, 1, tzinfo=UTC)
+    )
+    with pytest.raises(ConfigurationError, match="--workspace DIR"):
+        ctx.require_workspace()
+
+
+# Descriptors
+
+
+def described(**options: Any) -> str:
+    handler = options.pop("handler", order.handler)
+    return tool(**options)(handler).manifest.digest
+
+
+async def takes_other(params: Line) -> dict[str, int]:
+    """Order something."""
+    return {}
+
+
+async def gives_other(params: Order) -> dict[str, str]:
+    """Order something."""
+    return {}
+
+
+class Declined(ToolFailure):
+    reason: str
+
+
+def test_i6_the_manifest_changes_when_anything_shown_changes() -> None:
+    """I6: name, description, effect, failures, strictness, parameters and result are in the digest; nothing else is."""
+    unchanged = described()
+    assert described(ask=True, timeout=timedelta(hours=1), task_queue="q", failure_mode="raise") == unchanged
+    others = [
+        described(name="order2"),
+        described(description="Order something else."),
+        described(effect="read"),
+        described(failures=[Declined]),
+        described(strict=True),
+        described(handler=takes_other, name="order"),
+        described(handler=gives_other, name="order"),
+        interaction_tool(name="order", description="Order something.", params=Order, answer=Order).manifest.digest,
+    ]
+    assert len({unchanged, *others}) == len(others) + 1
+
+
+def test_a_tool_without_parameters_is_described_as_an_empty_object() -> None:
+    """Providers want an object schema also where there is nothing to send."""
+    assert ping.manifest.parameters == {"type": "object", "properties": {}}
+
+
+# Declared failures
+
+
+class RefundDeclined(ToolFailure):
+    reason: str
+    cents: int = 0
+    at: datetime | None = None
+
+
+class LateRefund(RefundDeclined):
+    days: int
+
+
+class Named(ToolFailure):
+    kind = "gone"
+
+
+def test_a_failures_fields_are_what_its_class_declares() -> None:
+    """Fields are typed, defaulted, inherited, and JSON by the time the model reads them."""
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    assert RefundDeclined(reason="no", at=at).fields == {"reason": "no", "cents": 0, "at": "2026-01-02T00:00:00Z"}
+    assert LateRefund(reason="no", days=3).fields == {"reason": "no", "cents": 0, "at": None, "days": 3}
+    assert Named().fields == {}
+
+
+def test_a_failures_kind_is_its_name_unless_it_says_so() -> None:
+    """The kind the model reads comes from the class name; a subclass has its own."""
+    assert [each.kind for each in (RefundDeclined, LateRefund, Named)] == ["refund_declined", "late_refund", "gone"]
+
+
+@pytest.mark.parametrize("fields", [{}, {"reason": 1}, {"reason": "no", "amount": 3}])
+def test_a_failure_raised_with_wrong_fields_fails_where_it_is_raised(fields: dict[str, Any]) -> None:
+    """A missing, mistyped or unknown field is the author's bug and shows at the ``raise``, not at the model."""
+    with pytest.raises(ValidationError):
+        RefundDeclined(**fields)

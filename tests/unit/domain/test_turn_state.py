@@ -1,0 +1,205 @@
+"""The one place where decision, expiry and interrupt meet (I4): each refusal, and that the first ending counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turngate.domain.contract import DecideInput, InterruptInput, RecordedDecision
+from turngate.domain.requests import ALLOWED_VERBS, STATUS_OF_VERB, runs_the_call
+from turngate.domain.turn_state import MAX_REMEMBERED_ANSWERS, Answer, Gate, TurnState
+
+STOP = InterruptInput(by="ann", reason="enough")
+
+
+def waiting(**gate: Any) -> TurnState:
+    return TurnState(gates={"rq_1": Gate(**{"call": "c1", "kind": "approval", "digest": "d", **gate})})
+
+
+def decision(**changes: Any) -> DecideInput:
+    return DecideInput(
+        **{"decision_id": "dec_1", "request_id": "rq_1", "verb": "approve", "digest": "d", "by": "bob", **changes}
+    )
+
+
+def recorded(**changes: Any) -> RecordedDecision:
+    return RecordedDecision(**{"decision_id": "dec_1", "verb": "approve", "status": "approved", "by": "bob", **changes})
+
+
+def test_i4_a_decision_about_a_pending_request_may_win() -> None:
+    """I4: a good decision is refused by nothing, and asking changes nothing."""
+    state = waiting()
+    before = state.model_copy(deep=True)
+    assert state.refusal(decision()) is None
+    assert state == before
+
+
+@pytest.mark.parametrize(
+    ("gate", "changes", "refused"),
+    [
+        pytest.param({}, {"request_id": "rq_2"}, "unknown_request", id="another request"),
+        pytest.param({}, {"digest": "D"}, "digest_differs", id="about another call than was shown"),
+        pytest.param({"not_by": "bob"}, {}, "not_eligible", id="by the starter, who is barred"),
+        pytest.param({"status": "expired"}, {}, "request_not_pending", id="after its expiry"),
+        pytest.param({"status": "cancelled"}, {}, "request_not_pending", id="after its cancellation"),
+        pytest.param({"kind": "question"}, {}, "verb_not_allowed", id="approving a question"),
+        pytest.param({"kind": "question"}, {"verb": "edit"}, "verb_not_allowed", id="editing a question"),
+        pytest.param({"kind": "outcome"}, {"verb": "reject"}, "verb_not_allowed", id="rejecting an outcome"),
+    ],
+)
+def test_i4_each_refusal_has_its_own_word(gate: dict[str, Any], changes: dict[str, Any], refused: str) -> None:
+    """I4: why a decision cannot win is told by a stable word and a sentence."""
+    refusal = waiting(**gate).refusal(decision(**changes))
+    assert refusal is not None
+    assert refusal.type == refused
+    assert refusal.message
+
+
+@pytest.mark.parametrize("kind", list(ALLOWED_VERBS))
+def test_i4_a_refused_verb_is_told_which_are_taken(kind: Any) -> None:
+    """I4: every kind takes its own verbs and no others; the refusal lists them."""
+    for verb in STATUS_OF_VERB:
+        refusal = waiting(kind=kind).refusal(decision(verb=verb))
+        assert (refusal is None) is (verb in ALLOWED_VERBS[kind])
+        if refusal is not None:
+            assert ", ".join(ALLOWED_VERBS[kind]) in refusal.message
+
+
+def test_i10_only_the_barred_person_is_barred() -> None:
+    """I10: the gate names one person who may not decide; everybody else may."""
+    assert waiting(not_by="ann").refusal(decision(by="bob")) is None
+
+
+def test_i4_the_first_decision_wins_and_the_next_is_told_its_id() -> None:
+    """I4: once settled, the gate holds the winner; a loser's refusal names it."""
+    state = waiting()
+    answer = state.settle("rq_1", recorded(verb="reject", status="rejected"))
+    assert answer == Answer(request_id="rq_1", status="rejected")
+    assert state.answers == {"dec_1": answer}
+    refusal = state.refusal(decision(decision_id="dec_2"))
+    assert refusal is not None
+    assert (refusal.type, refusal.winner) == ("request_not_pending", "dec_1")
+    assert "rejected" in refusal.message
+
+
+def test_i4_what_the_store_recorded_wins_over_what_was_asked() -> None:
+    """I4: a decision recorded just before a crash is the one that is settled and remembered."""
+    state = waiting()
+    state.settle("rq_1", recorded(decision_id="earlier"))
+    assert state.gates["rq_1"].decision_id == "earlier"
+    assert list(state.answers) == ["earlier"]
+
+
+def test_i4_a_decision_before_the_expiry_counts() -> None:
+    """I4: expiry finds the request decided and changes nothing."""
+    state = waiting()
+    state.settle("rq_1", recorded())
+    assert state.expire("rq_1") is False
+    assert state.gates["rq_1"].status == "approved"
+
+
+def test_i4_an_expiry_before_the_decision_counts() -> None:
+    """I4: an expired request can be neither decided nor expired again, and names no winner."""
+    state = waiting()
+    assert state.expire("rq_1") is True
+    assert state.expire("rq_1") is False
+    refusal = state.refusal(decision())
+    assert refusal is not None
+    assert (refusal.type, refusal.winner) == ("request_not_pending", None)
+
+
+def test_the_first_interrupt_counts() -> None:
+    """An interrupt cancels what waits and nothing else; a second one does not change who or why."""
+    state = waiting()
+    for request_id, status in {"rq_2": "approved", "rq_3": "expired"}.items():
+        state.gates[request_id] = Gate(call=request_id, kind="approval", digest="d", status=status)
+    assert not state.interrupted
+    assert state.interrupt(STOP) is True
+    assert state.interrupt(InterruptInput(by="bob", reason="me too")) is False
+    assert (state.interrupted, state.interrupted_by, state.interrupt_reason) == (True, "ann", "enough")
+    assert [gate.status for gate in state.gates.values()] == ["cancelled", "approved", "expired"]
+
+
+def test_an_interrupt_by_nobody_is_one_all_the_same() -> None:
+    """An empty name still interrupts: whether there was one is not read from whether it has a name."""
+    state = waiting()
+    assert state.interrupt(InterruptInput(by="")) is True
+    assert state.interrupted
+    assert state.interrupt(STOP) is False
+
+
+def test_i4_nothing_is_decided_after_an_interrupt() -> None:
+    """I4: from an interrupt on, every decision of the run is told that the run has ended."""
+    state = waiting()
+    state.interrupt(STOP)
+    refusal = state.refusal(decision())
+    assert refusal is not None
+    assert refusal.type == "run_ended"
+    assert state.expire("rq_1") is False
+
+
+def test_i8_remembered_answers_are_bounded_and_the_newest_stay() -> None:
+    """I8: what a run carries across continue-as-new does not grow with the number of its decisions."""
+    state = TurnState()
+    for number in range(MAX_REMEMBERED_ANSWERS + 5):
+        state.gates["rq_1"] = Gate(call="c", kind="approval", digest="d")
+        state.settle("rq_1", recorded(decision_id=f"dec_{number}"))
+    assert len(state.answers) == MAX_REMEMBERED_ANSWERS
+    assert list(state.answers)[0] == "dec_5"
+    assert list(state.answers)[-1] == f"dec_{MAX_REMEMBERED_ANSWERS + 4}"
+    assert len(state.model_dump_json()) < 256 * 1024
+
+
+def test_a_closed_step_forgets_its_gates_and_keeps_its_answers() -> None:
+    """The next step starts without gates, one further, and a repeated decision id is still known."""
+    state = waiting()
+    state.settle("rq_1", recorded())
+    state.close_step(malformed=False)
+    assert (state.step, state.gates) == (2, {})
+    assert list(state.answers) == ["dec_1"]
+
+
+def test_i9_malformed_responses_count_in_a_row() -> None:
+    """I9: a good response sets the count back."""
+    state = TurnState()
+    counts = []
+    for malformed in (True, True, False, True):
+        state.close_step(malformed=malformed)
+        counts.append(state.malformed_in_a_row)
+    assert counts == [1, 2, 0, 1]
+
+
+def test_i8_the_whole_state_crosses_continue_as_new() -> None:
+    """I8: the state is one value; as JSON and back it is the same, order of answers and all."""
+    state = waiting(kind="outcome", not_by="ann")
+    state.settle("rq_1", recorded(verb="respond", status="responded", outcome="did_not_happen"))
+    state.gates["rq_0"] = Gate(call="c0", kind="question", digest="e")
+    state.close_step(malformed=True)
+    state.gates["rq_9"] = Gate(call="c9", kind="approval", digest="f")
+    state.interrupt(STOP)
+    back = TurnState.model_validate_json(state.model_dump_json())
+    assert back == state
+    assert list(back.answers) == list(state.answers)
+    assert TurnState.model_validate_json("{}") == TurnState()
+
+
+@pytest.mark.parametrize(
+    ("kind", "verb", "outcome", "runs"),
+    [
+        ("approval", "approve", None, True),
+        ("approval", "edit", None, True),
+        ("approval", "reject", None, False),
+        ("approval", "respond", None, False),
+        ("question", "respond", None, False),
+        ("question", "approve", None, False),
+        ("outcome", "respond", "did_not_happen", True),
+        ("outcome", "respond", "happened", False),
+        ("outcome", "respond", "tell_model", False),
+        ("outcome", "respond", None, False),
+        ("outcome", "approve", "did_not_happen", False),
+    ],
+)
+def test_i2_only_these_answers_let_a_handler_start(kind: Any, verb: Any, outcome: Any, runs: bool) -> None:
+    """I2: approving or editing an approval, or saying that an unknown call did not happen; nothing else."""
+    assert runs_the_call(kind, verb, outcome) is runs

@@ -1,0 +1,43 @@
+"""Each example runs, as its reader would run it: loaded by name, through the real engine."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import pytest
+from harness import OPERATOR, STARTER, Stack
+from temporalio.client import Client
+
+import worker as composition
+from turngate.domain.errors import ForbiddenError
+from turngate.models.registry import Models, ModelSettings
+from turngate.runtime.app_loader import load_app
+from turngate.store.database import Database
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+async def test_announce(client: Client, sqlite: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The announcer asks its question, its starter may not approve, somebody else does, and one letter is sent."""
+    monkeypatch.delenv("TURNGATE_MODEL", raising=False)
+    monkeypatch.setenv("ANNOUNCE_OUTBOX", str(tmp_path / "outbox"))
+    monkeypatch.chdir(EXAMPLES / "announce")
+    loaded = load_app("announce_app:app")
+    task_queue = f"test-{secrets.token_hex(4)}"
+    await composition.publish_agents(loaded, sqlite, task_queue=task_queue)
+    engine = composition.build_engine(loaded, sqlite, Models(ModelSettings(script_base=loaded.base)))
+    stack = Stack(client, sqlite, engine, task_queue)
+    async with stack.worker():
+        run = await stack.start("Tell our customers about the new opening hours.", agent="announcer")
+        question = await stack.request(run, kind="question")
+        await stack.decide(question, "respond", args='{"audience": "customers"}')
+        gate = await stack.request(run, kind="approval")
+        assert gate.preview is not None
+        assert "Subject: New opening hours" in gate.preview
+        with pytest.raises(ForbiddenError):
+            await stack.decide(gate, "approve", by=STARTER)
+        await stack.decide(gate, "approve", by=OPERATOR)
+        assert (await stack.ended(run)).status == "completed"
+    letters = list((tmp_path / "outbox").iterdir())
+    assert [letter.read_text(encoding="utf-8").splitlines()[0] for letter in letters] == ["New opening hours"]
