@@ -41,9 +41,9 @@ class EventFeed:
             return await events.last_seq(conn)
 
     async def follow(self, after: int, run_id: str | None = None) -> AsyncGenerator[Event, None]:
-        """Yield every event after ``after`` (exclusive) once, in order: first the stored ones, then live; ends with :meth:`close`.
+        """Yield every event after ``after`` (exclusive) once, in order: first the stored ones, then live.
 
-        ``run_id``: of one run only. Raises UnavailableError when the store goes away; follow again from the last
+        ``run_id``: of one run only. Ends with :meth:`close`. Raises UnavailableError when the store goes away; follow again from the last
         event's ``seq``.
         """
         with self._watching():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import shlex
 from collections.abc import Mapping
@@ -33,6 +34,8 @@ from turngate.store.database import Connection
 router = APIRouter(include_in_schema=False)
 
 PAGE_SIZE: Final = 50
+RECENT_MESSAGES: Final = 40
+"""A conversation may be days long; the page shows its end, and all of it on demand."""
 Tab = Literal["pending", "approved", "rejected", "responded", "expired", "cancelled", "all"]
 TABS: Final[tuple[Tab, ...]] = ("pending", "approved", "rejected", "responded", "expired", "cancelled", "all")
 MAX_CURSOR_CHARS: Final = 500
@@ -83,9 +86,15 @@ async def inbox(
 
 
 @router.get("/requests/{request_id}")
-async def request_page(request: Request, services: ServicesDep, principal: ReaderDep, request_id: str) -> HTMLResponse:
+async def request_page(
+    request: Request,
+    services: ServicesDep,
+    principal: ReaderDep,
+    request_id: str,
+    conversation: Literal["recent", "all"] = "recent",
+) -> HTMLResponse:
     """Show one request: the call first, then why it waits, then what may be decided."""
-    return await _show(request, services, principal, request_id, Attempt())
+    return await _show(request, services, principal, request_id, Attempt(), whole=conversation == "all")
 
 
 @router.post("/requests/{request_id}")
@@ -211,7 +220,13 @@ def _placed(error: InvalidInputError, drawn: DecisionForms, submitted: Submitted
 
 
 async def _show(
-    request: Request, services: Services, principal: Principal, request_id: str, attempt: Attempt
+    request: Request,
+    services: Services,
+    principal: Principal,
+    request_id: str,
+    attempt: Attempt,
+    *,
+    whole: bool = False,
 ) -> HTMLResponse:
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
@@ -219,11 +234,15 @@ async def _show(
         following = await _next_pending(conn, shown)
     drawn = decision_forms.forms_of(shown)
     preview = shown.preview or ""
-    return render(
+    # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
+    return await asyncio.to_thread(
+        render,
         "request.html",
         frame=frame,
         status=attempt.status,
         request=shown,
+        messages=shown.messages if whole else shown.messages[-RECENT_MESSAGES:],
+        whole=whole,
         forms=drawn,
         suggested=decision_forms.suggested_field(drawn),
         attempt=attempt,

@@ -6,6 +6,7 @@ policy file that lets nobody approve what they started themselves. Run it with `
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Literal
@@ -57,12 +58,16 @@ ask_audience = interaction_tool(
 )
 
 
+def post(key: str, letter_text: str) -> None:
+    """Stand for a mail service. A real one would be given the key too, so that it can refuse a second copy."""
+    OUTBOX.mkdir(parents=True, exist_ok=True)
+    (OUTBOX / f"{key}.txt").write_text(letter_text, encoding="utf-8")
+
+
 @tool(effect="once", ask=True, preview=letter)
 async def send_announcement(params: Announcement, ctx: ToolContext) -> Sent:
     """Send an announcement by mail. It cannot be taken back."""
-    OUTBOX.mkdir(parents=True, exist_ok=True)
-    # A real mail service would be given the key, so that it too can refuse a second copy.
-    (OUTBOX / f"{ctx.idempotency_key}.txt").write_text(f"{params.subject}\n\n{params.text}\n", encoding="utf-8")
+    await asyncio.to_thread(post, ctx.idempotency_key, f"{params.subject}\n\n{params.text}\n")
     return Sent(message_id=ctx.idempotency_key)
 
 

@@ -95,7 +95,11 @@ class Server(uvicorn.Server):
 @contextlib.asynccontextmanager
 async def serving(app: FastAPI, port: int = 0) -> AsyncIterator[str]:
     """Serve the app on a loopback port (0: any free one); yields its URL."""
-    server = Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1))
+    server = Server(
+        uvicorn.Config(
+            app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1, timeout_keep_alive=60
+        )
+    )
     task = asyncio.create_task(server.serve())
     try:
         await until(lambda: asyncio.sleep(0, server.started), "server that listens")

@@ -42,9 +42,7 @@ async def _decision_to_handler(side: Side) -> float:
 
 
 def _figure(name: str, ours: list[list[float]], baseline: list[list[float]]) -> Figure:
-    ratio = Ratio.of(
-        [percentile(samples, 0.5) for samples in ours], [percentile(samples, 0.5) for samples in baseline]
-    )
+    ratio = Ratio.of([percentile(samples, 0.5) for samples in ours], [percentile(samples, 0.5) for samples in baseline])
     all_ours, all_baseline = sum(ours, []), sum(baseline, [])
     return Figure(
         name=f"decision -> tool handler, {name}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import cProfile
 import pstats
 from collections import Counter
@@ -17,6 +18,7 @@ from bench.sql_census import SqlCensus
 from bench.turngate_side import Turngate
 
 SHOWN = 30
+IDLE_SECONDS = 2.0
 OWN_CODE = r"/(activities|approvals_api|workflows|turngate|worker\.py|bench)"
 
 
@@ -32,6 +34,8 @@ async def profile(
     """Print everything. The two sides' CPU and requests are counted unprofiled; cProfile then slows its own part."""
     for side in (ours, baseline):
         await run_turns(side, scale.warm_up_turns, scale)
+    if server_pid is not None:
+        print(f"\n== nobody does anything: {await _idle_share(server_pid):.0%} of one core for the Temporal server")
     for side in (ours, baseline):
         print(f"\n== {side.name}: {scale.turns} gated turns, {scale.concurrency} at a time")
         with _resources(scale.turns, metrics, server_pid):
@@ -50,6 +54,13 @@ async def profile(
     stats.sort_stats("tottime").print_stats(SHOWN)
     print("== the same, our own functions by time with what they call")
     pstats.Stats(profiler).sort_stats("cumtime").print_stats(OWN_CODE, SHOWN)
+
+
+async def _idle_share(server_pid: int) -> float:
+    """Return how much of one core the server uses for itself: it polls its own queues."""
+    before = cpu.of_process(server_pid)
+    await asyncio.sleep(IDLE_SECONDS)
+    return (cpu.of_process(server_pid) - before) / IDLE_SECONDS
 
 
 @contextmanager

@@ -12,9 +12,11 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 TESTS = Path(__file__).resolve().parent.parent
 # In place of this script's own directory, whose modules would stand in for others of the same name.
@@ -92,9 +94,7 @@ def _postgres(only: Sequence[str]) -> Iterator[PostgresServer | None]:
         yield server
 
 
-async def _measure(
-    directory: Path, scale: Scale, only: Sequence[str], postgres: PostgresServer | None
-) -> list[Figure]:
+async def _measure(directory: Path, scale: Scale, only: Sequence[str], postgres: PostgresServer | None) -> list[Figure]:
     figures: list[Figure] = []
     async with EmbeddedTemporal(directory / "temporal") as server:
         client = await Client.connect(server.address, data_converter=data_converter(), runtime=sdk_runtime())
@@ -104,17 +104,25 @@ async def _measure(
                 baseline = Baseline(client)
                 await stack.enter_async_context(baseline.worker(like=sqlite.worker))
                 if "throughput" in only:
-                    figures += await throughput.measure([sqlite, *others], baseline, scale)
+                    figures += await _told(throughput.measure([sqlite, *others], baseline, scale))
                 if "latency" in only:
-                    figures += await latency.measure([sqlite, *others], baseline, scale)
+                    figures += await _told(latency.measure([sqlite, *others], baseline, scale))
                 if "history" in only:
-                    figures += await history.measure(sqlite, baseline)
+                    figures += await _told(history.measure(sqlite, baseline))
         if "interrupt" in only:
-            figures += await interrupt.measure(client, directory, scale)
+            figures += await _told(interrupt.measure(client, directory, scale))
         if "inbox" in only:
             async with AsyncExitStack() as stack:
                 databases = await _databases(stack, directory, "inbox", postgres)
-                figures += await inbox.measure(client, databases, scale)
+                figures += await _told(inbox.measure(client, databases, scale))
+    return figures
+
+
+async def _told(measuring: Coroutine[Any, Any, list[Figure]]) -> list[Figure]:
+    """Measure, and say on stderr how long it took."""
+    began = time.perf_counter()
+    figures = await measuring
+    print(f"{figures[0].name}: measured in {time.perf_counter() - began:.0f} s", file=sys.stderr)
     return figures
 
 

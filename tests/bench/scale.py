@@ -13,8 +13,8 @@ class Scale:
     """
 
     rounds: int = 5
-    turns: int = 150
-    warm_up_turns: int = 48
+    turns: int = 80
+    warm_up_turns: int = 32
     concurrency: int = 16
     think_seconds: float = 0.1
     latency_rounds: int = 6

@@ -66,9 +66,7 @@ class Turngate(Side):
         return run.id
 
     async def decide(self, ask: Ask) -> None:
-        await decisions.submit(
-            self.services, OPERATOR, request_id=ask.request_id, verb="approve", digest=ask.digest
-        )
+        await decisions.submit(self.services, OPERATOR, request_id=ask.request_id, verb="approve", digest=ask.digest)
 
     async def watch_inbox(self) -> None:
         """Tell of every request, without end; looks only while some turn has not asked yet, so it costs nobody else.

@@ -259,7 +259,8 @@ async def site(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Asyn
     await database.migrate()
     ran = Ran([])
     async with (
-        stack(client, database, *tools_of(ran), model=WrittenModel(), policy=POLICY) as engine,
+        stack(client, database, *tools_of(ran), model=WrittenModel(), policy=POLICY, working=False) as engine,
+        engine.worker(max_cached_workflows=500),  # replaying is other tests' business
         site_on(engine, ran, Gateway(client, update_wait=UPDATE_WAIT)) as made,
     ):
         yield made

@@ -18,8 +18,9 @@ from turngate.domain.contract import DecideInput
 from turngate.domain.digest import call_digest
 from turngate.domain.errors import ConflictError, ForbiddenError, GoneError, InvalidInputError
 from turngate.domain.history import is_reconciled
+from turngate.domain.messages import Message, user_message
 from turngate.domain.results import Failure, Ok
-from turngate.store import requests
+from turngate.store import messages, requests
 from turngate.store.database import Database
 
 
@@ -88,6 +89,26 @@ async def test_i1_every_model_request_is_reconciled(client: Client, sqlite: Data
         assert [part.tool_call_id for part in results] == ["a", "b", "c", "d", "e"]
         kinds = [part.result.kind if isinstance(part.result, Failure) else "ok" for part in results]
         assert kinds == ["ok", "rejected", "input_validation_error", "unknown_tool", "ok"]
+
+
+async def test_i1_a_conversation_with_open_calls_is_repaired_before_it_is_sent(
+    client: Client, sqlite: Database
+) -> None:
+    """I1: whatever lies in the store (here a call that nobody answered), the model gets a whole history."""
+    broken = Message(role="assistant", parts=(call("gone", "{}", "old"),))
+    async with sqlite.write() as conn:
+        await messages.create_conversation(conn, "conv")
+        place = {"conversation_id": "conv", "run_id": None, "step": None}
+        await messages.append(conn, message_id="m1", parent_id=None, message=user_message("hi"), **place)
+        await messages.append(conn, message_id="m2", parent_id="m1", message=broken, **place)
+        await messages.set_head(conn, "conv", "m2")
+    model = ListModel(says("Done."))
+    async with stack(client, sqlite, model=model) as engine:
+        run = await engine.start("and now?", conversation_id="conv")
+        assert (await engine.ended(run)).status == "completed"
+        sent = list(model.seen[0].messages[1:])
+        assert [message.role for message in sent] == ["user", "assistant", "tool", "user"]
+        assert is_reconciled(sent)
 
 
 async def test_i6_what_ran_equals_what_was_shown(client: Client, database: Database, bench: Bench) -> None:
@@ -332,7 +353,7 @@ async def test_a_decision_without_a_worker_is_recorded_and_takes_effect_later(
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
-        answer = await engine.decide(request, "edit", args='{"cents": 9}', decision_id="d-9")
+        answer = await engine.impatient().decide(request, "edit", args='{"cents": 9}', decision_id="d-9")
         assert answer.recorded_only
         async with engine.worker():
             assert (await engine.ended(run)).status == "completed"

@@ -61,7 +61,7 @@ async def test_i2_bytes_changed_after_the_approval_do_not_run(
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
-        await engine.decide(request, "approve")  # recorded; no worker
+        await engine.impatient().decide(request, "approve")  # recorded; no worker
         async with sqlite.write() as conn:
             await conn.execute(update(calls_table).values({tampering: '{"cents": 999999}'}))
         async with engine.worker():
@@ -78,7 +78,7 @@ async def test_i2_a_tool_that_changed_after_the_approval_does_not_run(
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
-        await engine.decide(request, "approve")
+        await engine.impatient().decide(request, "approve")
 
         @tool(effect="once", ask=True, name="pay", description="Pay twice the amount.")
         async def changed() -> int:

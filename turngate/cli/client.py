@@ -43,6 +43,8 @@ Model = TypeVar("Model", bound=BaseModel)
 TIMEOUT = httpx.Timeout(15.0, connect=3.0)
 STREAM_TIMEOUT = httpx.Timeout(15.0, connect=3.0, read=45.0)
 """Three heartbeats: a stream silent for longer is dead, though its connection may not know."""
+LIMITS = httpx.Limits(keepalive_expiry=2.0)
+"""Below uvicorn's 5 s, which is also httpx's default: a request sent as the server closes its idle connection is lost."""
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 2.0
 GIVE_UP_SECONDS = 120.0
@@ -76,7 +78,9 @@ class ApiClient:
         self.url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # trust_env=False: a proxy from the environment must not see tokens meant for loopback.
-        self._http = httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=TIMEOUT, trust_env=False)
+        self._http = httpx.Client(
+            base_url=f"{self.url}/api/v1", headers=headers, timeout=TIMEOUT, limits=LIMITS, trust_env=False
+        )
 
     def __enter__(self) -> Self:
         """Return the client."""

@@ -1,0 +1,168 @@
+"""Events: one sequence without surprises for readers, and a hash chain that tells when a row was touched."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, select, update
+
+from turngate.store import events, runs
+from turngate.store.database import Connection, Database
+from turngate.store.tables import events as events_table
+from turngate.store.tables import runs as runs_table
+
+
+async def tell(database: Database, run: runs.Run, *kinds: str) -> None:
+    async with database.write() as conn:
+        await events.append(conn, run.id, [(kind, {"kind": kind, "é": 1.0}) for kind in kinds])
+
+
+async def test_numbers_have_no_gaps(database: Database, new_run) -> None:
+    """``run_seq`` counts from 1 within each run and ``seq`` over all; a transaction that rolls back leaves no hole."""
+    one, two = await new_run(), await new_run()
+    await tell(database, one, "a", "b")
+    await tell(database, two, "c")
+    with contextlib.suppress(ZeroDivisionError):
+        async with database.write() as conn:
+            await events.append(conn, one.id, [("never", {})])
+            raise ZeroDivisionError
+    await tell(database, one, "d")
+    await tell(database, one)
+    async with database.read() as conn:
+        told = await events.after(conn, 0)
+        assert await events.last_seq(conn) == 4
+    assert [(event.seq, event.run_id, event.run_seq, event.type) for event in told] == [
+        (1, one.id, 1, "a"),
+        (2, one.id, 2, "b"),
+        (3, two.id, 1, "c"),
+        (4, one.id, 3, "d"),
+    ]
+    assert told[0].payload == {"kind": "a", "é": 1.0}
+
+
+async def test_after_is_exclusive_and_limited(database: Database, new_run) -> None:
+    """A reader goes on behind the last event it saw, of all runs or of one, a page at a time."""
+    one, two = await new_run(), await new_run()
+    await tell(database, one, "a", "b")
+    await tell(database, two, "c", "d")
+    async with database.read() as conn:
+        assert [event.type for event in await events.after(conn, 1)] == ["b", "c", "d"]
+        assert [event.type for event in await events.after(conn, 1, limit=2)] == ["b", "c"]
+        assert [event.type for event in await events.after(conn, 0, run_id=two.id)] == ["c", "d"]
+        assert await events.after(conn, 4) == []
+
+
+async def test_readers_never_see_a_smaller_number_after_a_larger_one(database: Database, new_run) -> None:
+    """Under 20 concurrent writers a reader that goes by the last number it saw misses no event and gets each once."""
+    written = [await new_run() for _ in range(20)]
+    finished = asyncio.Event()
+    seen: list[events.Event] = []
+
+    async def follow() -> None:
+        while True:
+            last_look = finished.is_set()
+            async with database.read() as conn:
+                seen.extend(await events.after(conn, seen[-1].seq if seen else 0, limit=7))
+                more = bool(await events.after(conn, seen[-1].seq if seen else 0, limit=1))
+            if last_look and not more:
+                return
+            await asyncio.sleep(0)
+
+    async def write(run: runs.Run) -> None:
+        for number in range(4):
+            await tell(database, run, f"{number}a", f"{number}b")
+
+    reader = asyncio.create_task(follow())
+    try:
+        await asyncio.gather(*(write(run) for run in written))
+    finally:
+        finished.set()
+        await asyncio.wait_for(reader, 30)
+    assert [event.seq for event in seen] == list(range(1, 161))
+    for run in written:
+        assert [event.run_seq for event in seen if event.run_id == run.id] == list(range(1, 9))
+    async with database.read() as conn:
+        assert [await events.first_break(conn, run.id) for run in written] == [None] * 20
+
+
+async def swap(conn: Connection, run: runs.Run, column: str, one: int, other: int) -> None:
+    """Swap a column's values between two events, past every unique constraint."""
+    rows = (await conn.execute(select(events_table).where(events_table.c.run_id == run.id))).mappings().all()
+    held = {row["run_seq"]: row[column] for row in rows}
+    hashes = {row["run_seq"]: row["hash"] for row in rows}
+    free = -1 if isinstance(held[one], int) else "free"
+    for run_seq, value in ((one, free), (other, held[one]), (one, held[other])):
+        # Found by its hash: `run_seq` may be the very column that moves.
+        found = events_table.c.hash == hashes[run_seq]
+        await conn.execute(update(events_table).where(found).values({column: value}))
+
+
+async def change(conn: Connection, run: runs.Run, run_seq: int, **values: Any) -> None:
+    query = update(events_table).where(events_table.c.run_id == run.id, events_table.c.run_seq == run_seq)
+    await conn.execute(query.values(**values))
+
+
+async def remove(conn: Connection, run: runs.Run, *run_seqs: int) -> None:
+    query = delete(events_table).where(events_table.c.run_id == run.id, events_table.c.run_seq.in_(run_seqs))
+    await conn.execute(query)
+
+
+TAMPERINGS = {
+    "payload changed": (lambda conn, run: change(conn, run, 3, payload='{"kind":"other"}'), 3),
+    "payload re-spelled": (lambda conn, run: change(conn, run, 2, payload='{"kind": "b", "é": 1.0}'), 2),
+    "type changed": (lambda conn, run: change(conn, run, 1, type="other"), 1),
+    "time changed": (lambda conn, run: change(conn, run, 4, created_at="2026-01-01T00:00:00.000000+00:00"), 4),
+    "hash changed": (lambda conn, run: change(conn, run, 2, hash="0" * 64), 2),
+    "moved to another run": (lambda conn, run: change(conn, run, 4, run_id="other"), 4),
+    "first removed": (lambda conn, run: remove(conn, run, 1), 1),
+    "one in the middle removed": (lambda conn, run: remove(conn, run, 3), 3),
+    "last removed": (lambda conn, run: remove(conn, run, 5), 5),
+    "all removed": (lambda conn, run: remove(conn, run, 1, 2, 3, 4, 5), 1),
+    "payloads swapped": (lambda conn, run: swap(conn, run, "payload", 2, 4), 2),
+    "places swapped": (lambda conn, run: swap(conn, run, "run_seq", 2, 4), 2),
+    "told in another order": (lambda conn, run: swap(conn, run, "seq", 2, 3), 3),
+}
+
+
+@pytest.mark.parametrize("tampering", list(TAMPERINGS))
+async def test_the_chain_shows_what_was_touched(database: Database, new_run, tampering: str) -> None:
+    """A changed, removed or re-ordered row breaks the run's chain at that row, and no other run's."""
+    tamper, place = TAMPERINGS[tampering]
+    one, two = await new_run(), await new_run()
+    await tell(database, one, "a", "b", "c")
+    await tell(database, two, "x")
+    await tell(database, one, "d", "e")
+    async with database.read() as conn:
+        assert await events.first_break(conn, one.id) is None
+    async with database.write() as conn:
+        await tamper(conn, one)
+    async with database.read() as conn:
+        assert await events.first_break(conn, one.id) == place
+        assert await events.first_break(conn, two.id) is None
+
+
+async def test_a_chain_rewritten_from_the_change_on_does_not_meet_its_run(database: Database, run: runs.Run) -> None:
+    """Hashes computed anew for a changed event still differ from the one its run keeps."""
+    await tell(database, run, "a")
+    async with database.write() as conn:
+        row = (await conn.execute(select(events_table))).mappings().one()
+        forged = events.chain_hash("", run.id, 1, "other", row["payload"], row["created_at"])
+        await change(conn, run, 1, type="other", hash=forged)
+    async with database.read() as conn:
+        assert await events.first_break(conn, run.id) == 2
+    async with database.write() as conn:
+        await conn.execute(update(runs_table).values(event_hash=forged))
+    async with database.read() as conn:
+        assert (
+            await events.first_break(conn, run.id) is None
+        )  # whoever may write every row can; the chain is no signature
+
+
+async def test_an_empty_chain_holds(database: Database, run: runs.Run) -> None:
+    """A run that has told nothing has nothing to break; nor has one that does not exist."""
+    async with database.read() as conn:
+        assert await events.first_break(conn, run.id) is None
+        assert await events.first_break(conn, "nobody") is None
