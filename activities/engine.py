@@ -8,11 +8,11 @@ from typing import Protocol
 
 import svcs
 from temporalio.exceptions import ApplicationError
-from turngate.models.port import LanguageModel
 
 from turngate.domain import contract
 from turngate.domain.agents import Agent
 from turngate.domain.policy import Policy
+from turngate.models.port import LanguageModel
 from turngate.store.database import Database
 
 

@@ -9,6 +9,7 @@ import json
 
 from pydantic import ValidationError
 from sqlalchemy import update
+from sqlalchemy.exc import IntegrityError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
@@ -17,7 +18,7 @@ from activities.redemption import digest_of
 from turngate.domain import contract, results
 from turngate.domain.contract import DecideInput, RecordDecisionInput, RecordedDecision, RecordExpiryInput
 from turngate.domain.policy import evaluate
-from turngate.domain.requests import STATUS_OF_VERB
+from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
 from turngate.domain.results import Ok, as_object
 from turngate.domain.tools import InvalidToolInput, describe_validation
 from turngate.store import calls, events, executions, requests
@@ -50,15 +51,7 @@ class RecordDecision:
                 return await _holder(conn, request)
             status = STATUS_OF_VERB[decision.verb]
             await self._apply(conn, request, decision)
-            await requests.settle(
-                conn,
-                request.id,
-                status=status,
-                at=order.at,
-                decision_id=decision.decision_id,
-                verb=decision.verb,
-                by=decision.by,
-            )
+            await _win(conn, request, order, status)
             told = {"request_id": request.id, "decision_id": decision.decision_id, "verb": decision.verb}
             decided = {**told, "status": status, "by": decision.by, "outcome": decision.outcome}
             await events.append(conn, order.run_id, [("request.decided", decided)])
@@ -129,6 +122,17 @@ class RecordDecision:
             tool.success.validate_json(answer)
         except ValidationError as error:
             raise _invalid_edit(describe_validation(error)) from None
+
+
+async def _win(conn: Connection, request: requests.Request, order: RecordDecisionInput, status: RequestStatus) -> None:
+    decision = order.decision
+    decided = {"decision_id": decision.decision_id, "by": decision.by}
+    try:
+        await requests.settle(conn, request.id, status=status, at=order.at, verb=decision.verb, **decided)
+    except IntegrityError as error:
+        raise _invalid_edit(
+            "this decision id was used for another request; send the decision under a new one"
+        ) from error
 
 
 async def _apply_outcome(conn: Connection, request: requests.Request, decision: DecideInput, args: str | None) -> None:

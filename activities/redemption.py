@@ -13,10 +13,10 @@ from activities.engine import Engine
 from activities.planning import request_id_of
 from turngate.domain import results
 from turngate.domain.contract import RunToolInput
-from turngate.domain.digest import call_digest, framed_sha256
+from turngate.domain.digest import call_digest, derived_id, framed_sha256
 from turngate.domain.policy import evaluate
 from turngate.domain.results import Failure
-from turngate.domain.tools import InvalidToolInput, Tool
+from turngate.domain.tools import InvalidToolInput, Tool, ToolManifest
 from turngate.store import calls, events, executions, requests, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
@@ -135,20 +135,22 @@ async def _again(
     order: RunToolInput,
 ) -> Redemption:
     """The handler was started before, and no result came of it."""
-    problem = _mismatch(engine, run, call, tool, execution.digest)
-    if tool is None or problem is not None:
-        return await _refuse(conn, run, call, problem or _not_run("the tool is no longer there"))
-    outcome_id = request_id_of(run.id, call.tool_call_id, "outcome")
+    # One request per lost start: a call that a person sends again may be lost again, and is asked about again.
+    outcome_id = derived_id("rq", run.id, call.tool_call_id, "outcome", str(execution.attempts))
     if execution.state == "unknown":
         outcome = await requests.get(conn, outcome_id)
         if outcome is None or outcome.decision_id is None or outcome.decision_id != order.decision_id:
             return OutcomeUnknown(outcome_id, call.digest)
     elif call.effect == "once":
-        return await _ask_outcome(conn, run, call, outcome_id)
+        # Before anything else is looked at: even when the call could not run again, nobody knows whether it has run.
+        return await _ask_outcome(conn, run, call, tool, outcome_id)
     elif execution.attempts >= MAX_STARTS:
         lost = f"its worker was lost {execution.attempts} times while it ran"
         await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
         return await _refuse(conn, run, call, Failure(kind="execution_error", reason=f"{call.tool_name!r}: {lost}."))
+    problem = _mismatch(engine, run, call, tool, execution.digest)
+    if tool is None or problem is not None:
+        return await _not_again(conn, run, call, execution, problem or _not_run("the tool is no longer there"))
     begun = await executions.begin_again(
         conn,
         run_id=run.id,
@@ -162,13 +164,27 @@ async def _again(
     return Redeemed(tool, run, call.edited_input or call.input, call.edited_input, execution.idempotency_key)
 
 
-async def _ask_outcome(conn: Connection, run: runs.Run, call: calls.Call, outcome_id: str) -> OutcomeUnknown:
+async def _not_again(
+    conn: Connection, run: runs.Run, call: calls.Call, execution: executions.Execution, problem: Failure
+) -> AlreadySettled:
+    """Settle a lost call that may not start again, because it is no longer what was allowed."""
+    if execution.state == "unknown":  # a person said that it did not happen, so the problem tells all
+        await executions.resolve_unknown(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
+        return await _refuse(conn, run, call, problem)
+    await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
+    why = f"{results.outcome_unknown(call.tool_name).reason} It was not started again: {problem.reason}"
+    return await _refuse(conn, run, call, Failure(kind="unknown", reason=why))
+
+
+async def _ask_outcome(
+    conn: Connection, run: runs.Run, call: calls.Call, tool: Tool | None, outcome_id: str
+) -> OutcomeUnknown:
     """Mark the execution unknown and open an ``outcome`` request for it, in the caller's transaction."""
     await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="unknown")
     approval = await requests.get(conn, request_id_of(run.id, call.tool_call_id, "approval"))
     opened_at = as_text(now())
     raw_input = call.edited_input or call.input
-    manifest = approval.manifest if approval else ""
+    manifest = approval.manifest if approval else _manifest(call, tool).model_dump_json()
     request = requests.Request(
         id=outcome_id,
         run_id=run.id,
@@ -195,6 +211,15 @@ async def _ask_outcome(conn: Connection, run: runs.Run, call: calls.Call, outcom
     opened = {**named, "kind": "outcome"}
     await events.append(conn, run.id, [("execution.unknown", named), ("request.opened", opened)])
     return OutcomeUnknown(outcome_id, call.digest)
+
+
+def _manifest(call: calls.Call, tool: Tool | None) -> ToolManifest:
+    """Return what to show of a tool that ran without being asked for; of one that is gone no more than its name is known."""
+    if tool is not None:
+        return tool.manifest
+    return ToolManifest(
+        name=call.tool_name, description="", kind="local", parameters={"type": "object"}, success={}, effect="once"
+    )
 
 
 async def _refuse(conn: Connection, run: runs.Run, call: calls.Call, failure: Failure) -> AlreadySettled:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, replace
 
-from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from approvals_api.answer_check import check_content
@@ -23,9 +22,7 @@ from turngate.domain.errors import (
 )
 from turngate.domain.requests import Outcome, RequestStatus, Verb
 from turngate.store import requests
-from turngate.store.database import Connection
 from turngate.store.requests import Decision, Request
-from turngate.store.tables import requests as requests_table
 
 MAX_DECISION_ID_CHARS = 255
 MAYBE_DECIDED = frozenset({"already_decided", "unknown_request", "run_ended"})
@@ -156,7 +153,7 @@ async def _look_up(services: Services, offer: Decision, *, chosen: bool) -> tupl
         if request is None:
             raise NotFoundError(f"there is no request {offer.request_id!r}")
         stored = await requests.decision(conn, offer.id) if chosen else None
-        taken = await _decided_by(conn, offer.id) if chosen else None
+        taken = await requests.by_decision(conn, offer.id) if chosen else None
     if stored is not None and not _same(stored, offer):
         raise _reused(offer.id)
     if taken is None:
@@ -166,13 +163,6 @@ async def _look_up(services: Services, offer: Decision, *, chosen: bool) -> tupl
     if first != (offer.request_id, offer.verb, offer.digest, offer.decided_by) or not _same(known, offer):
         raise _reused(offer.id)
     return request, DecisionAnswer(decision_id=offer.id, status=taken.status, recorded_only=False)
-
-
-async def _decided_by(conn: Connection, decision_id: str) -> Request | None:
-    """Return the request that this decision won, whichever it is."""
-    query = select(requests_table.c.id).where(requests_table.c.decision_id == decision_id).limit(1)
-    request_id = (await conn.execute(query)).scalar_one_or_none()
-    return None if request_id is None else await requests.get(conn, request_id)
 
 
 async def _store_offer(services: Services, offer: Decision) -> None:

@@ -43,8 +43,8 @@ class EventFeed:
     async def follow(self, after: int, run_id: str | None = None) -> AsyncGenerator[Event, None]:
         """Yield every event after ``after`` (exclusive) once, in order: first the stored ones, then live.
 
-        ``run_id``: of one run only. Ends with :meth:`close`. Raises UnavailableError when the store goes away; follow again from the last
-        event's ``seq``.
+        ``run_id``: of one run only. Ends with :meth:`close`. Raises UnavailableError when the store goes away; follow
+        again from the last event's ``seq``.
         """
         with self._watching():
             while not self._closed:

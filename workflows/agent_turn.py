@@ -220,7 +220,7 @@ class AgentTurn:
 
     @decide.validator
     def _validate_decide(self, decision: DecideInput) -> None:
-        if decision.decision_id not in self._state.answers and decision.request_id in self._state.gates:
+        if self._state.answer_to(decision) is None and decision.request_id in self._state.gates:
             self._raise(self._state.refusal(decision))
 
     @workflow.signal(name="decide")
@@ -258,7 +258,7 @@ class AgentTurn:
     async def _decide(self, decision: DecideInput) -> DecideResult:
         await self._request_known(decision.request_id)
         async with self._deciding:
-            known = self._state.answers.get(decision.decision_id)
+            known = self._state.answer_to(decision)
             if known is None:
                 self._raise(self._state.refusal(decision))
                 recorded = await self._record(decision)

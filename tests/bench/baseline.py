@@ -19,7 +19,7 @@ from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 with workflow.unsafe.imports_passed_through():
-    from bench.sides import Ask, Side, TURN_SECONDS
+    from bench.sides import TURN_SECONDS, Ask, Side
 
 BRIEF = timedelta(seconds=60)
 

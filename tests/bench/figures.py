@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 
-class BenchFailure(Exception):
+class MeasurementError(Exception):
     """What was measured did not happen as it must: a turn that did not complete, a once tool that ran twice."""
 
 

@@ -8,13 +8,13 @@ from datetime import timedelta
 
 import httpx
 from api_server import serving, token_for
+from bench.figures import Figure, MeasurementError, milliseconds, percentile
+from bench.scale import Scale
 from sqlalchemy import text
 from temporalio.client import Client
 
 from approvals_api.app import ApiSettings, create_app
 from approvals_api.gateway import Gateway
-from bench.figures import BenchFailure, Figure, milliseconds, percentile
-from bench.scale import Scale
 from turngate.domain.messages import user_message
 from turngate.store import messages, requests, runs
 from turngate.store.clock import as_text, now
@@ -46,7 +46,7 @@ async def _figure(name: str, client: Client, database: Database, scale: Scale) -
             answer = await http.get("/api/v1/requests", params={"limit": PAGE})
             samples.append(time.perf_counter() - began)
             if answer.status_code != 200 or len(answer.json()["items"]) != PAGE:
-                raise BenchFailure(f"the inbox answered {answer.status_code}: {answer.text[:200]}")
+                raise MeasurementError(f"the inbox answered {answer.status_code}: {answer.text[:200]}")
     del samples[:WARM_UP]
     return Figure(
         name=f"page of {PAGE} among {scale.pending} pending, {name}",

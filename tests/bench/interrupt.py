@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from pathlib import Path
 
-import worker as composition
+from bench.figures import Figure, MeasurementError, milliseconds, percentile
+from bench.scale import Scale
+from bench.turngate_side import fresh_sqlite
 from harness import STARTER, Stack, call, says, stack, until
 from temporalio.client import Client
 
+import worker as composition
 from approvals_api import starting
-from bench.figures import BenchFailure, Figure, milliseconds, percentile
-from bench.scale import Scale
-from bench.turngate_side import fresh_sqlite
 from turngate.domain.contract import InterruptInput
 from turngate.domain.messages import ModelResponse
 from turngate.domain.policy import Policy, Rule
@@ -43,13 +44,12 @@ async def measure(client: Client, directory: Path, scale: Scale) -> list[Figure]
     """One line; the first interrupt is warm-up."""
     database = await fresh_sqlite(directory, "interrupt")
     try:
-        async with stack(client, database, bash, model=ShellModel(), policy=ALLOWED, working=False) as engine:
-            async with composition.build_worker(client, engine.engine, task_queue=engine.task_queue):
-                await _interrupt_to_death(engine, directory / "workspace-warm-up")
-                samples = [
-                    await _interrupt_to_death(engine, directory / f"workspace-{number}")
-                    for number in range(scale.interrupts)
-                ]
+        async with (
+            stack(client, database, bash, model=ShellModel(), policy=ALLOWED, working=False) as engine,
+            composition.build_worker(client, engine.engine, task_queue=engine.task_queue),
+        ):
+            await _interrupt_to_death(engine, directory)
+            samples = [await _interrupt_to_death(engine, directory) for _ in range(scale.interrupts)]
     finally:
         await database.close()
     return [
@@ -63,9 +63,9 @@ async def measure(client: Client, directory: Path, scale: Scale) -> list[Figure]
     ]
 
 
-async def _interrupt_to_death(engine: Stack, workspace: Path) -> float:
+async def _interrupt_to_death(engine: Stack, directory: Path) -> float:
     """Interrupt one running command; returns the seconds until nobody of its group is left."""
-    workspace.mkdir()
+    workspace = Path(tempfile.mkdtemp(prefix="workspace-", dir=directory))
     run = await starting.start(engine.services, STARTER, agent="agent", text="go", workspace=str(workspace))
 
     async def both_asleep() -> list[int] | None:
@@ -84,7 +84,7 @@ async def _interrupt_to_death(engine: Stack, workspace: Path) -> float:
     seconds = await death - interrupted_at
     result = await engine.workflow(run).result()
     if result["status"] != "interrupted":
-        raise BenchFailure(f"an interrupted run ended as {result!r}")
+        raise MeasurementError(f"an interrupted run ended as {result!r}")
     return seconds
 
 
@@ -93,7 +93,7 @@ def _died_at(members: list[int]) -> float:
     deadline = time.perf_counter() + DEATH_SECONDS
     while any(_is_alive(pid) for pid in members):
         if time.perf_counter() > deadline:
-            raise BenchFailure(f"after {DEATH_SECONDS:.0f} s some of {members} still live")
+            raise MeasurementError(f"after {DEATH_SECONDS:.0f} s some of {members} still live")
         time.sleep(0.001)
     return time.perf_counter()
 

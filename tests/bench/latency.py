@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import chain
 
 from bench.figures import Figure, Ratio, milliseconds, percentile
 from bench.scale import Scale
@@ -43,7 +44,7 @@ async def _decision_to_handler(side: Side) -> float:
 
 def _figure(name: str, ours: list[list[float]], baseline: list[list[float]]) -> Figure:
     ratio = Ratio.of([percentile(samples, 0.5) for samples in ours], [percentile(samples, 0.5) for samples in baseline])
-    all_ours, all_baseline = sum(ours, []), sum(baseline, [])
+    all_ours, all_baseline = list(chain(*ours)), list(chain(*baseline))
     return Figure(
         name=f"decision -> tool handler, {name}",
         ours=milliseconds(all_ours),

@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
-
 from bench import cpu
 from bench.scale import Scale
 from bench.sides import Side, run_turns
 from bench.sql_census import SqlCensus
 from bench.turngate_side import Turngate
+from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 SHOWN = 30
 IDLE_SECONDS = 2.0

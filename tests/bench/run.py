@@ -18,14 +18,14 @@ from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).resolve().parent.parent
 # In place of this script's own directory, whose modules would stand in for others of the same name.
-sys.path[0] = str(TESTS)
-sys.path.insert(1, str(TESTS / "api"))
+sys.path.pop(0)
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "api"))
 
 from bench import history, inbox, interrupt, latency, throughput
 from bench.baseline import Baseline
-from bench.figures import BenchFailure, Figure, table
+from bench.figures import Figure, MeasurementError, table
 from bench.profiling import measured_runtime, profile
 from bench.scale import FULL, QUICK, Scale
 from bench.turngate_side import Turngate, fresh_sqlite, turngate
@@ -44,7 +44,7 @@ def main() -> int:
     options = _options()
     scale = QUICK if options.quick else FULL
     with tempfile.TemporaryDirectory(prefix="turngate-bench-", ignore_cleanup_errors=True) as directory:
-        failures: list[BenchFailure] = []
+        failures: list[MeasurementError] = []
         figures: list[Figure] = []
         try:
             if options.profile:
@@ -52,7 +52,7 @@ def main() -> int:
             else:
                 with _postgres(options.only) as server:
                     figures = asyncio.run(_measure(Path(directory), scale, options.only, server))
-        except* BenchFailure as group:
+        except* MeasurementError as group:
             failures.extend(_flat(group))
     if failures:
         print("\n".join(f"FAILED: {failure}" for failure in failures), file=sys.stderr)
@@ -164,7 +164,7 @@ def _report(figures: Sequence[Figure], *, quick: bool) -> dict[str, object]:
     }
 
 
-def _flat(failures: BaseExceptionGroup[BenchFailure]) -> Iterator[BenchFailure]:
+def _flat(failures: BaseExceptionGroup[MeasurementError]) -> Iterator[MeasurementError]:
     for failure in failures.exceptions:
         if isinstance(failure, BaseExceptionGroup):
             yield from _flat(failure)

@@ -7,13 +7,11 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
-from temporalio.client import Client, WorkflowHandle
-
-from bench.figures import BenchFailure
+from bench.figures import MeasurementError
 from bench.scale import Scale
+from temporalio.client import Client, WorkflowHandle
 
 TURN_SECONDS = 60.0
 """A turn that takes longer has not completed, and the run fails."""
@@ -63,16 +61,17 @@ class Side(ABC):
         return self.client.get_workflow_handle(turn_id)
 
     async def complete(self, turn_id: str) -> None:
-        """Wait for the turn's end; raises BenchFailure unless it completed and its tool ran exactly once."""
+        """Wait for the turn's end; raises MeasurementError unless it completed and its tool ran exactly once."""
         try:
-            result = await self.workflow(turn_id).result(rpc_timeout=timedelta(seconds=TURN_SECONDS))
+            async with asyncio.timeout(TURN_SECONDS):
+                result = await self.workflow(turn_id).result()
         except Exception as error:
-            raise BenchFailure(f"{self.name}: turn {turn_id} did not complete: {error!r}") from error
+            raise MeasurementError(f"{self.name}: turn {turn_id} did not complete: {error!r}") from error
         status = result["status"] if isinstance(result, dict) else result
         if status != "completed":
-            raise BenchFailure(f"{self.name}: turn {turn_id} ended as {result!r}")
+            raise MeasurementError(f"{self.name}: turn {turn_id} ended as {result!r}")
         if self.handlers.starts[turn_id] != 1:
-            raise BenchFailure(f"{self.name}: the tool of {turn_id} ran {self.handlers.starts[turn_id]} times")
+            raise MeasurementError(f"{self.name}: the tool of {turn_id} ran {self.handlers.starts[turn_id]} times")
 
     def tell(self, ask: Ask) -> None:
         """Say that a turn waits. Safe to repeat."""
@@ -81,12 +80,12 @@ class Side(ABC):
             told.set_result(ask)
 
     async def asked(self, turn_id: str) -> Ask:
-        """What the turn waits for, once it does; raises BenchFailure when that never comes."""
+        """What the turn waits for, once it does; raises MeasurementError when that never comes."""
         try:
             async with asyncio.timeout(TURN_SECONDS):
                 return await self._asks[turn_id]
         except TimeoutError:
-            raise BenchFailure(f"{self.name}: turn {turn_id} never asked for its decision") from None
+            raise MeasurementError(f"{self.name}: turn {turn_id} never asked for its decision") from None
 
     async def idle(self, turn_id: str) -> None:
         """Return once the workflow does nothing but wait: no activity and no workflow task pending."""

@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
@@ -36,10 +36,10 @@ class SqlCensus:
     def __init__(self, database: Database) -> None:
         self.transactions: list[Transaction] = []
         self._open: dict[int, Transaction] = {}
-        self._engine: Engine = database._backend._engine  # type: ignore[attr-defined]
+        self._engine: Engine = database._backend._engine
         self._listeners = [("before_cursor_execute", self._before), ("after_cursor_execute", self._after)]
 
-    def __enter__(self) -> SqlCensus:
+    def __enter__(self) -> Self:
         for name, listener in self._listeners:
             event.listen(self._engine, name, listener)
         return self
@@ -108,5 +108,5 @@ def _owner() -> str:
         for part in OURS:
             if part in path:
                 return f"{part}{path.rsplit(part, 1)[1]}:{frame.f_code.co_name}"
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return "?"

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-import worker as composition
+from bench.sides import Ask, Side
 from harness import OPERATOR, STARTER, Stack, call, says, stack
 from pydantic import BaseModel
 from sqlalchemy import text
 from temporalio.client import Client
 
+import worker as composition
 from approvals_api import decisions, starting
 from approvals_api.settings import ApiSettings
-from bench.sides import Ask, Side
 from turngate import ToolContext, tool
 from turngate.domain.messages import ModelResponse
 from turngate.domain.tools import Tool

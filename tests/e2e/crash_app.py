@@ -48,6 +48,12 @@ async def pay(params: Order, ctx: ToolContext) -> dict[str, str]:
     return await start("pay", params, ctx)
 
 
+@tool(effect="once", ask=False)
+async def post(params: Order, ctx: ToolContext) -> dict[str, str]:
+    """Post an order; nobody is asked."""
+    return await start("post", params, ctx)
+
+
 @tool(effect="idempotent", ask=True)
 async def reserve(params: Order, ctx: ToolContext) -> dict[str, str]:
     """Reserve what an order needs."""
@@ -65,7 +71,7 @@ app = App(
         Agent(
             name="clerk",
             instructions="Work through the orders.",
-            toolkit=Toolkit.of(pay, reserve, look),
+            toolkit=Toolkit.of(pay, post, reserve, look),
             model="scripted:each-run-names-its-own.json",
         )
     ]

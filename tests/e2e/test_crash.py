@@ -22,12 +22,13 @@ async def together(*stories: Coroutine[Any, Any, None]) -> None:
 
 async def killed(directory: Path, *targets: str) -> None:
     """Kill the targets at once while one run waits at a gate and others are inside tools; start them again; go on."""
-    held = ("paid", "unpaid", "reserved", "looked")
+    held = ("paid", "unpaid", "posted", "reserved", "looked")
     async with scene(directory) as on:
         runs = {
             "gate": await on.start("gate", [order("pay", "gate")], [order("look", "after-gate")]),
             "paid": await on.start("paid", [order("pay", "paid", hold=True)]),
             "unpaid": await on.start("unpaid", [order("pay", "unpaid", hold=True)]),
+            "posted": await on.start("posted", [order("post", "posted", hold=True)]),
             "reserved": await on.start("reserved", [order("reserve", "reserved", hold=True)]),
             "looked": await on.start("looked", [order("look", "looked", hold=True)]),
         }
@@ -44,18 +45,19 @@ async def killed(directory: Path, *targets: str) -> None:
         await on.completed(runs["gate"])
         assert len(on.starts("gate")) == 1
         if "worker" in targets:
-            paid, unpaid = await on.request(runs["paid"], "outcome"), await on.request(runs["unpaid"], "outcome")
-            assert (len(on.starts("paid")), len(on.starts("unpaid"))) == (1, 1)
-            assert (await on.detail(paid.id)).execution == "unknown"
+            lost = {name: await on.request(runs[name], "outcome") for name in ("paid", "unpaid", "posted")}
+            assert [len(on.starts(name)) for name in lost] == [1, 1, 1]
+            assert [(await on.detail(request.id)).execution for request in lost.values()] == ["unknown"] * 3
             on.go(*held)
-            await on.decide(paid, "respond", outcome="happened", args='{"done": "by the lost worker"}')
-            await on.decide(unpaid, "respond", outcome="did_not_happen")
+            await on.decide(lost["paid"], "respond", outcome="happened", args='{"done": "by the lost worker"}')
+            await on.decide(lost["unpaid"], "respond", outcome="did_not_happen")
+            await on.decide(lost["posted"], "respond", outcome="tell_model")
         on.go(*held)
         for name in held:
             # A Temporal that was away longer than the heartbeat timeout takes a living worker for a lost one.
             await on.completed(runs[name], outcome="happened")
         repeated = 2 if "worker" in targets else 1
-        assert (len(on.starts("paid")), len(on.starts("unpaid"))) == (1, repeated)
+        assert [len(on.starts(name)) for name in ("paid", "unpaid", "posted")] == [1, repeated, 1]
         assert len(on.starts("reserved")) >= repeated
         assert len(on.starts("looked")) >= repeated
         await on.audit(runs.values())

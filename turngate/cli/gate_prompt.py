@@ -47,7 +47,7 @@ class GatePrompt:
 
     def __call__(self, request: RequestDetail, still_open: StillOpen) -> None:
         """Show the request and decide it as the person says; Enter leaves it to the page."""
-        show_request(request)
+        show_request(request, with_words=False)
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # Keys from before now were not meant for this.
         try:
             while not self._answered(request, still_open):

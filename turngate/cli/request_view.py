@@ -17,8 +17,11 @@ RISK_STYLE: Final = {"low": "green", "medium": "yellow", "high": "bold red"}
 DIFF_STYLE: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def show_request(request: RequestDetail) -> None:
-    """Print everything that a decision needs. Nothing in it can move the cursor or hide a character."""
+def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
+    """Print everything that a decision needs. Nothing in it can move the cursor or hide a character.
+
+    ``with_words``: also what the agent said with the call; not needed where its step was printed just before.
+    """
     risk = request.risk
     terminal.line("")
     terminal.line((request.tool_name, "bold"), f"  {request.kind} {request.id}, agent {request.agent}")
@@ -32,7 +35,7 @@ def show_request(request: RequestDetail) -> None:
         terminal.line(("  preview", "dim"))
         for piece in preview_lines(request.preview, is_diff=request.preview_kind == "diff"):
             terminal.line(MARGIN, piece)
-    if request.agent_words.strip():
+    if with_words and request.agent_words.strip():
         terminal.line(("  the agent says", "dim"))
         terminal.line(("\n".join(AGENT_MARGIN + line for line in plain(request.agent_words).split("\n")), "cyan"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from approvals_api.pages import json_text
 from approvals_api.read_models import CallView, EventView, RunDetail, StepView
 from turngate.cli import terminal
 from turngate.cli.client import ApiClient
@@ -161,7 +162,10 @@ def _input_of(call: CallView | None) -> str:
     """Return on one line what would run, or runs: the edited arguments once there are any."""
     if call is None:
         return ""
-    return plain_line(call.edited_input or call.input, terminal.width() - len(call.tool_name) - 25)
+    raw = call.edited_input or call.input
+    parsed = json_text.parse(raw)
+    text = raw if parsed is None or parsed.doubled else json_text.dump(parsed.tree)
+    return plain_line(text, terminal.width() - len(call.tool_name) - 25)
 
 
 def _why(run: RunDetail) -> str:

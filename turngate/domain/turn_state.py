@@ -65,6 +65,11 @@ class TurnState(BaseModel):
         """Whether an interrupt has arrived; from then on nothing starts and nothing is decided."""
         return self.interrupted_by is not None
 
+    def answer_to(self, decision: DecideInput) -> Answer | None:
+        """Return the first answer to this decision; None for a new one, and for an id that decided another request."""
+        answer = self.answers.get(decision.decision_id)
+        return answer if answer is not None and answer.request_id == decision.request_id else None
+
     def refusal(self, decision: DecideInput) -> Refusal | None:
         """Return why this decision cannot win now, or None when it may go on. Changes nothing (used by the validator)."""
         gate = self.gates.get(decision.request_id)

@@ -76,6 +76,13 @@ async def get(conn: Connection, request_id: str) -> Request | None:
     return Request(**row) if row else None
 
 
+async def by_decision(conn: Connection, decision_id: str) -> Request | None:
+    """Return the request that this decision won, or None."""
+    query = select(requests).where(requests.c.decision_id == decision_id)
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return Request(**row) if row else None
+
+
 async def of_run(conn: Connection, run_id: str) -> list[Request]:
     """Return the run's requests, oldest first."""
     query = select(requests).where(requests.c.run_id == run_id).order_by(requests.c.created_at, requests.c.id)

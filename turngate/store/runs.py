@@ -111,9 +111,10 @@ async def page(
     return [Run(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def advance(conn: Connection, run_id: str, *, step: int) -> None:
-    """Note that the run works on this step."""
-    await conn.execute(update(runs).where(runs.c.id == run_id).values(step=step))
+async def advance(conn: Connection, run_id: str, *, step: int) -> bool:
+    """Note that the live run works on this step; False when it has ended."""
+    query = update(runs).where(runs.c.id == run_id, runs.c.status == "running").values(step=step)
+    return (await conn.execute(query)).rowcount == 1
 
 
 async def move_head(conn: Connection, run_id: str, message_id: str) -> None:
@@ -124,12 +125,15 @@ async def move_head(conn: Connection, run_id: str, message_id: str) -> None:
     await conn.execute(head)
 
 
-async def complete(conn: Connection, run: Run, *, step: int, head_message_id: str) -> None:
-    """End a run with the model's answer as its head, and its conversation's."""
+async def complete(conn: Connection, run: Run, *, step: int, head_message_id: str) -> bool:
+    """End a live run with the model's answer as its head, and its conversation's; False when it had ended already."""
     ended = {"step": step, "head_message_id": head_message_id, "status": "completed", "ended_at": as_text(now())}
-    await conn.execute(update(runs).where(runs.c.id == run.id, runs.c.status == "running").values(**ended))
+    query = update(runs).where(runs.c.id == run.id, runs.c.status == "running").values(**ended)
+    if (await conn.execute(query)).rowcount != 1:
+        return False
     conversation = update(conversations).where(conversations.c.id == run.conversation_id)
     await conn.execute(conversation.values(head_message_id=head_message_id))
+    return True
 
 
 async def end(conn: Connection, run_id: str, *, status: RunStatus, reason: str = "", error_class: str = "") -> bool:

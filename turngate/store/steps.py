@@ -8,6 +8,7 @@ from sqlalchemy import insert, select, update
 
 from turngate.domain.contract import StepPlan
 from turngate.domain.digest import derived_id
+from turngate.domain.errors import ConflictError
 from turngate.domain.history import close_pending
 from turngate.domain.messages import Message, ModelResponse, ToolResultPart, user_message
 from turngate.domain.results import Failure
@@ -67,7 +68,10 @@ async def record_response(
     """Store the model's response as a message behind the run's head.
 
     ``final``: the plan of a response without calls; the step is stored closed and the run as completed with it.
-    Raises sqlalchemy's IntegrityError when (run, step) has a response already.
+
+    Raises:
+        IntegrityError: sqlalchemy's, when (run, step) has a response already.
+        ConflictError: the run has ended. An attempt that was thought lost must not move a conversation that went on.
     """
     message_id = derived_id("msg", run.id, str(step), "assistant")
     await messages.append(
@@ -94,9 +98,11 @@ async def record_response(
         )
     )
     if final is None:
-        await runs.advance(conn, run.id, step=step)
+        live = await runs.advance(conn, run.id, step=step)
     else:
-        await runs.complete(conn, run, step=step, head_message_id=message_id)
+        live = await runs.complete(conn, run, step=step, head_message_id=message_id)
+    if not live:
+        raise ConflictError(f"run {run.id} has ended; its response of step {step} came too late")
 
 
 async def record_plan(conn: Connection, run_id: str, step: int, plan: StepPlan) -> bool:

@@ -168,8 +168,12 @@ requests = Table(
     Column("verb", String(16)),
     Column("decided_by", Text),
     Column("decided_at", Text),
-    UniqueConstraint("run_id", "tool_call_id", "kind", name="uq_requests_call_kind"),
+    # Not unique by call and kind: a ``once`` call that is lost, sent again and lost again asks what became of it each time.
+    Index("ix_requests_run_id_tool_call_id", "run_id", "tool_call_id"),
     Index("ix_requests_status_created_at_id", "status", "created_at", "id"),
+    # A decision decides one request: an id that is used again elsewhere is refused here at the latest.
+    Index("uq_requests_decision_id", "decision_id", unique=True),
+    Index("ix_requests_run_id", "run_id"),
 )
 
 # A decision's content (edited arguments, message), kept out of Temporal (I8). A row is an offer until the request names it.

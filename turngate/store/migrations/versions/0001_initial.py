@@ -197,10 +197,12 @@ def upgrade() -> None:
         sa.Column("decided_at", sa.Text(), nullable=True),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_requests_run_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_requests")),
-        sa.UniqueConstraint("run_id", "tool_call_id", "kind", name="uq_requests_call_kind"),
     )
     with op.batch_alter_table("requests", schema=None) as batch_op:
+        batch_op.create_index("ix_requests_run_id_tool_call_id", ["run_id", "tool_call_id"], unique=False)
         batch_op.create_index("ix_requests_status_created_at_id", ["status", "created_at", "id"], unique=False)
+        batch_op.create_index("uq_requests_decision_id", ["decision_id"], unique=True)
+        batch_op.create_index("ix_requests_run_id", ["run_id"], unique=False)
 
     op.create_table(
         "steps",
@@ -240,6 +242,8 @@ def downgrade() -> None:
     op.drop_table("decisions")
     op.drop_table("steps")
     with op.batch_alter_table("requests", schema=None) as batch_op:
+        batch_op.drop_index("ix_requests_run_id")
+        batch_op.drop_index("uq_requests_decision_id")
         batch_op.drop_index("ix_requests_status_created_at_id")
 
     op.drop_table("requests")

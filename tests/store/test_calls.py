@@ -1,0 +1,172 @@
+"""Calls and executions: one result per call (I1), one start per call and per decision (I3)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from turngate.domain import results
+from turngate.domain.results import Failure, Ok
+from turngate.store import calls, executions, runs
+from turngate.store.database import Database
+
+RAW = '{ "n" : 1.0, "big": 1208925819614629174706176, "s": "é\\u0000", "n": 1 }'
+
+
+def planned(run: runs.Run, call_id: str, *, step: int = 1, position: int = 0, key: str = "k", **options) -> calls.Call:
+    return calls.Call(
+        run_id=run.id,
+        tool_call_id=call_id,
+        step=step,
+        position=position,
+        tool_name="pay",
+        input=RAW,
+        repeat_key=key,
+        disposition="ask",
+        verdict="",
+        digest="d",
+        policy_version="p",
+        effect="once",
+        **options,
+    )
+
+
+async def begin(database: Database, run: runs.Run, call_id: str, decision_id: str | None = None) -> None:
+    async with database.write() as conn:
+        await executions.begin(
+            conn, run_id=run.id, tool_call_id=call_id, digest="d", decision_id=decision_id, idempotency_key="key"
+        )
+
+
+async def test_i6_arguments_are_kept_to_the_byte(database: Database, run: runs.Run) -> None:
+    """I6: the text the model sent, spacing, repeated keys and number forms included, comes back as it was."""
+    async with database.write() as conn:
+        await calls.insert_planned(conn, [planned(run, "c1")])
+        await calls.insert_planned(conn, [])
+        await calls.set_edited_input(conn, run.id, "c1", RAW + " ")
+    async with database.read() as conn:
+        call = await calls.get(conn, run.id, "c1")
+        assert await calls.get(conn, run.id, "c2") is None
+    assert call is not None
+    assert (call.input, call.edited_input, call.settled_result) == (RAW, RAW + " ", None)
+
+
+async def test_calls_are_read_in_the_models_order(database: Database, new_run) -> None:
+    """Order is by step and place, not by id or time of writing, and other runs stay out."""
+    run, other = await new_run(), await new_run()
+    rows = [
+        planned(run, "a", step=2, position=1),
+        planned(run, "b", step=2, position=0),
+        planned(run, "z", step=1, position=0),
+        planned(other, "a"),
+    ]
+    async with database.write() as conn:
+        await calls.insert_planned(conn, rows)
+    async with database.read() as conn:
+        assert [call.tool_call_id for call in await calls.of_run(conn, run.id)] == ["z", "b", "a"]
+        assert [call.tool_call_id for call in await calls.of_step(conn, run.id, 2)] == ["b", "a"]
+
+
+async def test_i1_the_first_result_of_a_call_stays(database: Database, run: runs.Run) -> None:
+    """I1: of ten results written at once one is kept, and only its writer is told so."""
+    async with database.write() as conn:
+        await calls.insert_planned(conn, [planned(run, "c1")])
+
+    async def settle(number: int) -> bool:
+        async with database.write() as conn:
+            return await calls.settle(conn, run.id, "c1", Ok(value={"number": number}))
+
+    won = await asyncio.gather(*(settle(number) for number in range(10)))
+    assert won.count(True) == 1
+    async with database.read() as conn:
+        call = await calls.get(conn, run.id, "c1")
+    assert call is not None
+    assert call.settled_result == Ok(value={"number": won.index(True)})
+    assert call.settled_at is not None
+
+
+async def test_i3_a_call_is_started_once(database: Database, run: runs.Run) -> None:
+    """I3: ten redemptions of one call at once insert one execution."""
+    begun = await asyncio.gather(*(begin(database, run, "c1") for _ in range(10)), return_exceptions=True)
+    assert sorted(type(each).__name__ for each in begun) == ["IntegrityError"] * 9 + ["NoneType"]
+    async with database.read() as conn:
+        assert [execution.attempts for execution in await executions.of_run(conn, run.id)] == [1]
+
+
+async def test_i3_a_decision_is_redeemed_once(database: Database, new_run) -> None:
+    """I3: one approval starts one call, whatever call or run it is presented for; calls allowed by policy share no id."""
+    run, other = await new_run(), await new_run()
+    attempts = [begin(database, run, f"c{number}", "dec_1") for number in range(5)]
+    begun = await asyncio.gather(*attempts, begin(database, other, "c1", "dec_1"), return_exceptions=True)
+    assert sorted(type(each).__name__ for each in begun) == ["IntegrityError"] * 5 + ["NoneType"]
+    for call_id in ("x", "y"):
+        await begin(database, run, call_id)
+
+
+async def test_i3_an_execution_moves_only_from_where_it_is(database: Database, run: runs.Run) -> None:
+    """I3: finishing, starting again and resolving each take the row from one state, once."""
+    where = {"run_id": run.id, "tool_call_id": "c1"}
+    await begin(database, run, "c1", "dec_1")
+    async with database.write() as conn:
+        assert not await executions.resolve_unknown(conn, **where, state="succeeded")
+        assert await executions.finish(conn, **where, state="unknown")
+        assert not await executions.finish(conn, **where, state="succeeded", partial_output="late")
+        assert not await executions.begin_again(conn, **where, from_state="executing", decision_id="dec_2")
+        assert await executions.begin_again(conn, **where, from_state="unknown", decision_id="dec_2")
+        assert not await executions.begin_again(conn, **where, from_state="unknown", decision_id="dec_3")
+        assert await executions.finish(conn, **where, state="failed", partial_output="half")
+        assert not await executions.resolve_unknown(conn, **where, state="succeeded")
+        execution = await executions.get(conn, run.id, "c1")
+    assert execution is not None
+    assert (execution.state, execution.attempts, execution.decision_id) == ("failed", 2, "dec_2")
+    assert (execution.partial_output, execution.idempotency_key) == ("half", "key")
+
+
+async def test_i3_of_two_that_start_an_unknown_call_again_one_may(database: Database, run: runs.Run) -> None:
+    """I3: a ``once`` call that a person said did not happen is started once more, not twice."""
+    await begin(database, run, "c1", "dec_1")
+    async with database.write() as conn:
+        await executions.finish(conn, run_id=run.id, tool_call_id="c1", state="unknown")
+
+    async def again() -> bool:
+        async with database.write() as conn:
+            return await executions.begin_again(
+                conn, run_id=run.id, tool_call_id="c1", from_state="unknown", decision_id="dec_2"
+            )
+
+    assert sorted(await asyncio.gather(*(again() for _ in range(6)))) == [False] * 5 + [True]
+
+
+async def test_i12_refusals_are_found_by_what_the_call_means(database: Database, new_run) -> None:
+    """I12: rules' and operators' refusals of this run are found by key; the first one speaks, not a repeat of it."""
+    run, other = await new_run(), await new_run()
+    first = results.rejected("ann", "no")
+    endings: list[Ok | Failure] = [
+        results.repeated(first),
+        first,
+        results.denied("r", "off"),
+        results.expired(),
+        Ok(value={}),
+    ]
+    keys = ["again", "again", "denied", "expired", "ran"]
+    rows = [
+        planned(run, f"c{place}", step=9 - place, key=key, result=ending.model_dump_json())
+        for place, (key, ending) in enumerate(zip(keys, endings, strict=True))
+    ]
+    async with database.write() as conn:
+        await calls.insert_planned(conn, [*rows, planned(run, "open", key="open")])
+        found = await calls.refusals_by_key(conn, run.id, [*keys, "open", "unknown"])
+        assert found == {"again": first, "denied": endings[2]}
+        assert await calls.refusals_by_key(conn, other.id, keys) == {}
+        assert await calls.refusals_by_key(conn, run.id, []) == {}
+
+
+async def test_a_call_id_is_unique_in_its_run(database: Database, run: runs.Run) -> None:
+    """Two calls of one id cannot be stored; the whole plan is refused."""
+    with pytest.raises(IntegrityError):
+        async with database.write() as conn:
+            await calls.insert_planned(conn, [planned(run, "c1"), planned(run, "c1", step=2)])
+    async with database.read() as conn:
+        assert await calls.of_run(conn, run.id) == []

@@ -1,0 +1,187 @@
+"""The inbox: paged without skipping, ended once, and decisions kept only when they win."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from turngate.domain.requests import RequestKind
+from turngate.store import requests, runs
+from turngate.store.clock import as_text, now
+from turngate.store.database import Database
+
+AT = now()
+
+
+def asked(run: runs.Run, request_id: str, *, kind: RequestKind = "approval", **changes: Any) -> requests.Request:
+    made: dict[str, Any] = {
+        "id": request_id,
+        "run_id": run.id,
+        "tool_call_id": f"call of {request_id}",
+        "kind": kind,
+        "status": "pending",
+        "agent": "agent",
+        "tool_name": "pay",
+        "manifest": "{}",
+        "input": '{ "cents" : 1.0 }',
+        "digest": "d",
+        "rule": "default",
+        "reason": "why",
+        "risk": "low",
+        "agent_words": "I will pay.",
+        "preview_kind": None,
+        "preview": None,
+        "not_by": None,
+        "expires_at": None,
+        "created_at": as_text(AT),
+    }
+    return requests.Request(**{**made, **changes})
+
+
+def decided(request_id: str, decision_id: str = "dec_1", **changes: Any) -> requests.Decision:
+    made: dict[str, Any] = {
+        "decision_id": decision_id,
+        "request_id": request_id,
+        "verb": "edit",
+        "digest": "d",
+        "args": '{ "cents" : 2.0 }',
+        "message": "é",
+        "outcome": None,
+        "by": "ann",
+    }
+    return requests.new_decision(**{**made, **changes})
+
+
+async def test_pages_are_oldest_first_and_skip_nothing_with_equal_times(database: Database, run: runs.Run) -> None:
+    """Requests opened in the same microsecond are told apart by id: paging by any size shows each once, in order."""
+    opened = [
+        *(asked(run, f"rq_{letter}") for letter in "dbcea"),
+        asked(run, "rq_0", created_at=as_text(AT + timedelta(microseconds=1))),
+        asked(run, "rq_9", created_at=as_text(AT - timedelta(microseconds=1))),
+    ]
+    async with database.write() as conn:
+        await requests.insert_all(conn, opened)
+        await requests.insert_all(conn, [])
+    expected = ["rq_9", "rq_a", "rq_b", "rq_c", "rq_d", "rq_e", "rq_0"]
+    async with database.read() as conn:
+        for limit in (1, 2, 3, 7, 50):
+            seen: list[str] = []
+            after = None
+            while page := await requests.page(conn, status="pending", limit=limit, after=after):
+                seen.extend(request.id for request in page)
+                after = (page[-1].created_at, page[-1].id)
+            assert seen == expected
+        assert [request.id for request in await requests.of_run(conn, run.id)] == expected
+
+
+async def test_a_page_stays_in_place_while_requests_are_decided(database: Database, run: runs.Run) -> None:
+    """A cursor names the last request seen: deciding that one between two pages neither repeats nor skips any."""
+    async with database.write() as conn:
+        await requests.insert_all(conn, [asked(run, f"rq_{number}") for number in range(4)])
+        first = await requests.page(conn, status="pending", limit=2)
+        for request in first:
+            await requests.settle(conn, request.id, status="approved", at=AT)
+        after = (first[-1].created_at, first[-1].id)
+        second = await requests.page(conn, status="pending", limit=2, after=after)
+    assert [request.id for request in (*first, *second)] == ["rq_0", "rq_1", "rq_2", "rq_3"]
+
+
+async def test_pages_and_counts_are_of_one_status_and_run(database: Database, new_run) -> None:
+    """Filters hold together; no filter means all."""
+    one, two = await new_run(), await new_run()
+    async with database.write() as conn:
+        await requests.insert_all(conn, [asked(one, "rq_1"), asked(one, "rq_2"), asked(two, "rq_3")])
+        await requests.settle(conn, "rq_2", status="rejected", at=AT)
+    async with database.read() as conn:
+        assert [each.id for each in await requests.page(conn, status=None, limit=9)] == ["rq_1", "rq_2", "rq_3"]
+        assert [each.id for each in await requests.page(conn, status="pending", limit=9, run_id=one.id)] == ["rq_1"]
+        assert await requests.count(conn) == 2
+        assert await requests.count(conn, status="rejected") == 1
+
+
+async def test_i6_a_request_comes_back_as_it_was_opened(database: Database, run: runs.Run) -> None:
+    """I6: the text that was shown is the text that is stored, and nothing is filled in."""
+    request = asked(run, "rq_1", preview_kind="diff", preview="-a\n+é\n", not_by="ann", expires_at=as_text(AT))
+    async with database.write() as conn:
+        await requests.insert_all(conn, [request])
+    async with database.read() as conn:
+        assert await requests.get(conn, "rq_1") == request
+        assert await requests.get(conn, "rq_2") is None
+
+
+async def test_i4_a_request_ends_once(database: Database, run: runs.Run) -> None:
+    """I4: of ten endings at once one is recorded, and only that one is told so."""
+    async with database.write() as conn:
+        await requests.insert_all(conn, [asked(run, "rq_1")])
+
+    async def settle(number: int) -> bool:
+        async with database.write() as conn:
+            return await requests.settle(
+                conn, "rq_1", status="approved", at=AT, decision_id=f"dec_{number}", verb="approve", by=f"p{number}"
+            )
+
+    won = await asyncio.gather(*(settle(number) for number in range(10)))
+    assert won.count(True) == 1
+    async with database.read() as conn:
+        request = await requests.get(conn, "rq_1")
+    assert request is not None
+    winner = won.index(True)
+    assert (request.decision_id, request.decided_by, request.decided_at) == (
+        f"dec_{winner}",
+        f"p{winner}",
+        as_text(AT),
+    )
+
+
+async def test_a_run_that_ends_cancels_only_what_waits_in_it(database: Database, new_run) -> None:
+    """Decided requests and those of other runs stay as they are."""
+    one, two = await new_run(), await new_run()
+    async with database.write() as conn:
+        await requests.insert_all(conn, [asked(one, "rq_1"), asked(one, "rq_2"), asked(two, "rq_3")])
+        await requests.settle(conn, "rq_1", status="approved", at=AT)
+        assert await requests.cancel_pending(conn, one.id, at=AT) == ["rq_2"]
+        assert await requests.cancel_pending(conn, one.id, at=AT) == []
+        statuses = [each.status for each in await requests.page(conn, status=None, limit=9)]
+    assert statuses == ["approved", "cancelled", "pending"]
+
+
+async def test_one_request_of_a_kind_per_call(database: Database, run: runs.Run) -> None:
+    """A call may have an approval and later an outcome request, and each once: a retried plan cannot ask twice."""
+    async with database.write() as conn:
+        same_call = {"tool_call_id": "c1"}
+        await requests.insert_all(
+            conn, [asked(run, "rq_1", **same_call), asked(run, "rq_2", kind="outcome", **same_call)]
+        )
+    with pytest.raises(IntegrityError):
+        async with database.write() as conn:
+            await requests.insert_all(conn, [asked(run, "rq_3", **same_call)])
+
+
+async def test_i6_a_decisions_content_is_kept_to_the_byte(database: Database, run: runs.Run) -> None:
+    """I6: edited arguments come back as the operator sent them; an id is used once."""
+    async with database.write() as conn:
+        await requests.insert_all(conn, [asked(run, "rq_1")])
+        offer = decided("rq_1")
+        await requests.offer(conn, offer)
+        assert await requests.decision(conn, "dec_1") == offer
+        assert await requests.decision(conn, "dec_2") is None
+    with pytest.raises(IntegrityError):
+        async with database.write() as conn:
+            await requests.offer(conn, decided("rq_1", verb="reject"))
+
+
+async def test_i4_an_offer_is_withdrawn_unless_it_won(database: Database, run: runs.Run) -> None:
+    """I4: a refused decision leaves no content behind; the winner's stays whoever asks for its removal."""
+    async with database.write() as conn:
+        await requests.insert_all(conn, [asked(run, "rq_1")])
+        for decision_id in ("won", "lost"):
+            await requests.offer(conn, decided("rq_1", decision_id))
+        await requests.settle(conn, "rq_1", status="approved", at=AT, decision_id="won", verb="edit", by="ann")
+        for decision_id in ("won", "lost", "unknown"):
+            await requests.withdraw(conn, decision_id)
+        assert await requests.decision(conn, "won") is not None
+        assert await requests.decision(conn, "lost") is None

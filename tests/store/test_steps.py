@@ -1,0 +1,206 @@
+"""Steps: a response is stored once, a step is closed once, and every call has one result afterwards (I1)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from turngate.domain.contract import StepPlan
+from turngate.domain.errors import ConflictError
+from turngate.domain.history import CLOSED_BY_REPAIR, is_reconciled
+from turngate.domain.messages import Message, ModelResponse, TextPart, ToolCallPart, Usage
+from turngate.domain.results import Failure, Ok
+from turngate.store import calls, messages, runs, steps
+from turngate.store.database import Connection, Database
+
+OPEN = Failure(kind="interrupted", reason="stopped")
+
+
+def response(*call_ids: str, text: str = "") -> ModelResponse:
+    parts = (
+        *([TextPart(text=text)] if text else []),
+        *(ToolCallPart(tool_call_id=call_id, tool_name="pay", input="{}") for call_id in call_ids),
+    )
+    return ModelResponse(
+        message=Message(role="assistant", parts=parts),
+        finish_reason="tool_calls" if call_ids else "stop",
+        usage=Usage(input_tokens=3, output_tokens=4),
+        model="scripted:test",
+    )
+
+
+def planned(run: runs.Run, call_id: str, position: int, *, step: int = 1, key: str = "key") -> calls.Call:
+    return calls.Call(
+        run_id=run.id,
+        tool_call_id=call_id,
+        step=step,
+        position=position,
+        tool_name="pay",
+        input='{ "cents": 1.0 }',
+        repeat_key=key,
+        disposition="ask",
+        verdict="",
+        digest="d",
+        policy_version="p",
+        effect="once",
+    )
+
+
+async def respond(database: Database, run: runs.Run, answer: ModelResponse, *, step: int = 1) -> None:
+    """Store a response and plan its calls."""
+    async with database.write() as conn:
+        await steps.record_response(conn, run, step, answer)
+        rows = [planned(run, call.tool_call_id, place, step=step) for place, call in enumerate(answer.message.calls)]
+        await calls.insert_planned(conn, rows)
+        assert await steps.record_plan(conn, run.id, step, StepPlan(final=False))
+
+
+async def history(conn: Connection, run_id: str) -> list[Message]:
+    run = await runs.get(conn, run_id)
+    assert run is not None
+    return [stored.message for stored in await messages.path_to(conn, run.head_message_id)]
+
+
+async def test_i5_a_response_is_stored_once_per_step(database: Database, run: runs.Run) -> None:
+    """I5: of six attempts that store a response for one step, one wins whole; the others leave nothing."""
+
+    async def store(number: int) -> None:
+        async with database.write() as conn:
+            await steps.record_response(conn, run, 1, response("c1", text=f"attempt {number}"))
+
+    stored = await asyncio.gather(*(store(number) for number in range(6)), return_exceptions=True)
+    assert sorted(str(type(each).__name__) for each in stored) == ["IntegrityError"] * 5 + ["NoneType"]
+    async with database.read() as conn:
+        step = await steps.get(conn, run.id, 1)
+        assert step is not None
+        assert (await messages.get(conn, step.assistant_message_id)).text == f"attempt {stored.index(None)}"
+        assert (step.model, step.finish_reason, step.input_tokens, step.output_tokens) == (
+            "scripted:test",
+            "tool_calls",
+            3,
+            4,
+        )
+        assert await steps.of_run(conn, run.id) == [step]
+        assert await steps.around(conn, run.id, 2) == (step, None)
+        assert await steps.around(conn, run.id, 1) == (None, step)
+
+
+@pytest.mark.parametrize("final", [None, StepPlan(final=True)])
+async def test_i5_a_response_that_comes_after_the_end_changes_nothing(
+    database: Database, run: runs.Run, new_run, final: StepPlan | None
+) -> None:
+    """I5: an attempt thought lost, whose run was interrupted meanwhile, cannot move a conversation that has gone on."""
+    async with database.write() as conn:
+        await runs.end(conn, run.id, status="interrupted")
+    following = await new_run(run.conversation_id, parent_id=run.head_message_id)
+    async with database.write() as conn:
+        await messages.set_head(conn, run.conversation_id, following.head_message_id)
+    with pytest.raises(ConflictError, match="has ended"):
+        async with database.write() as conn:
+            await steps.record_response(conn, run, 1, response(text="late"), final=final)
+    async with database.read() as conn:
+        assert await steps.get(conn, run.id, 1) is None
+        assert await messages.head_of(conn, run.conversation_id) == following.head_message_id
+        ended = await runs.get(conn, run.id)
+    assert ended is not None
+    assert (ended.status, ended.step) == ("interrupted", 0)
+
+
+async def test_a_final_response_ends_the_run_with_it(database: Database, run: runs.Run) -> None:
+    """One transaction: the response, the closed step, the run completed, both heads on the answer."""
+    async with database.write() as conn:
+        await steps.record_response(conn, run, 1, response(text="Done."), final=StepPlan(final=True))
+    async with database.read() as conn:
+        step, ended = await steps.get(conn, run.id, 1), await runs.get(conn, run.id)
+        assert step is not None
+        assert ended is not None
+        assert step.stored_plan == StepPlan(final=True)
+        assert step.closed_at is not None
+        assert (ended.status, ended.step, ended.head_message_id) == ("completed", 1, step.assistant_message_id)
+        assert await messages.head_of(conn, run.conversation_id) == step.assistant_message_id
+    async with database.write() as conn:
+        assert not await steps.close(conn, ended, 1, OPEN)
+
+
+async def test_the_first_plan_counts(database: Database, run: runs.Run) -> None:
+    """A second plan for a step is told so and changes nothing."""
+    async with database.write() as conn:
+        await steps.record_response(conn, run, 1, response("c1"))
+        assert await steps.record_plan(conn, run.id, 1, StepPlan(final=False, malformed=True))
+        assert not await steps.record_plan(conn, run.id, 1, StepPlan(final=False))
+        assert not await steps.record_plan(conn, run.id, 2, StepPlan(final=False))
+        step = await steps.get(conn, run.id, 1)
+    assert step is not None
+    assert step.stored_plan == StepPlan(final=False, malformed=True)
+
+
+async def test_i1_closing_gives_every_call_one_result_in_the_models_order(database: Database, run: runs.Run) -> None:
+    """I1: settled calls keep their result and say what ran, open ones get the closure, all in one message."""
+    await respond(database, run, response("c", "a", "b"))
+    async with database.write() as conn:
+        assert await calls.settle(conn, run.id, "a", Ok(value={"n": 1.0}), edited_input='{"cents":2}')
+        assert await steps.close(conn, run, 1, OPEN)
+        said = await history(conn, run.id)
+        settled = {call.tool_call_id: call for call in await calls.of_run(conn, run.id)}
+    assert is_reconciled(said)
+    assert [(part.tool_call_id, part.result, part.edited_input) for part in said[-1].results] == [
+        ("c", OPEN, None),
+        ("a", Ok(value={"n": 1.0}), '{"cents":2}'),
+        ("b", OPEN, None),
+    ]
+    assert {call_id: call.settled_result for call_id, call in settled.items()} == {
+        part.tool_call_id: part.result for part in said[-1].results
+    }
+
+
+async def test_i1_closing_again_changes_nothing(database: Database, run: runs.Run) -> None:
+    """I1: the second close finds a closed step, also with another closure and after a late result."""
+    await respond(database, run, response("c1"))
+    async with database.write() as conn:
+        assert await steps.close(conn, run, 1, OPEN)
+        before = await history(conn, run.id)
+    async with database.write() as conn:
+        assert not await calls.settle(conn, run.id, "c1", Ok(value={}))
+        assert not await steps.close(conn, run, 1, CLOSED_BY_REPAIR)
+        assert not await steps.close(conn, run, 2, OPEN)
+        assert await history(conn, run.id) == before
+
+
+async def test_i1_of_two_that_close_at_once_one_writes(database: Database, run: runs.Run) -> None:
+    """I1: two activities closing the same step leave one results message."""
+    await respond(database, run, response("c1", "c2"))
+
+    async def close(closure: Failure) -> bool:
+        async with database.write() as conn:
+            return await steps.close(conn, run, 1, closure)
+
+    closed = await asyncio.gather(close(OPEN), close(CLOSED_BY_REPAIR), return_exceptions=True)
+    assert closed.count(True) == 1
+    assert all(each is False or each is True or isinstance(each, IntegrityError) for each in closed)
+    async with database.read() as conn:
+        said = await history(conn, run.id)
+    assert is_reconciled(said)
+    assert len({part.result.model_dump_json() for part in said[-1].results}) == 1
+
+
+async def test_i1_a_response_that_was_never_planned_is_closed_as_well(database: Database, run: runs.Run) -> None:
+    """I1: a crash between storing and planning leaves no call rows; closing answers the calls all the same."""
+    async with database.write() as conn:
+        await steps.record_response(conn, run, 1, response("a", "b"))
+        assert await steps.close(conn, run, 1, OPEN)
+        said = await history(conn, run.id)
+    assert is_reconciled(said)
+    assert [part.result for part in said[-1].results] == [OPEN, OPEN]
+
+
+async def test_i9_an_empty_response_is_answered_by_a_correction(database: Database, run: runs.Run) -> None:
+    """I9: a response without text and calls is followed by a word to the model, not sent again as it was."""
+    await respond(database, run, response())
+    async with database.write() as conn:
+        assert await steps.close(conn, run, 1, OPEN)
+        assert not await steps.close(conn, run, 1, OPEN)
+        said = await history(conn, run.id)
+    assert [message.role for message in said] == ["user", "assistant", "user"]
+    assert said[-1].text == steps.EMPTY_RESPONSE

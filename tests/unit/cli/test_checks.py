@@ -1,0 +1,82 @@
+from pathlib import Path
+
+import pytest
+
+from turngate.cli.checks import Finding, examine
+from turngate.cli.options import DEFAULT_APP
+from turngate.cli.serving import listen
+from turngate.runtime import ports
+from turngate.runtime.settings import load_settings
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    for name in ("TEMPORAL_ADDRESS", "TURNGATE_MODEL", "TURNGATE_OPENAI_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def bad(target: str = DEFAULT_APP, **overrides) -> dict[str, str]:
+    """What the doctor finds wrong: check → what it says."""
+    shown: list[Finding] = []
+    settings = load_settings(**{"api_port": ports.choose_port(), **overrides})
+    found = await examine(settings, target, probe=False, show=shown.append)
+    assert shown == found
+    return {finding.what: finding.said for finding in found if not finding.good}
+
+
+async def test_a_fresh_directory_is_in_order(tmp_path: Path):
+    """What the first start makes by itself is no fault."""
+    assert await bad(data_dir=tmp_path) == {}
+
+
+async def test_a_data_directory_that_cannot_be_written_is_found(tmp_path: Path):
+    """The path is named, and the variable that changes it."""
+    (tmp_path / "file").write_text("")
+    said = (await bad(data_dir=tmp_path / "file" / "below"))["data directory"]
+    assert str(tmp_path / "file") in said
+    assert "TURNGATE_DATA_DIR" in said
+
+
+async def test_a_database_that_is_away_is_found(tmp_path: Path):
+    """Its URL may hold a password, which is not repeated."""
+    url = f"postgresql://u:verysecret@127.0.0.1:{ports.choose_port()}/x"
+    said = (await bad(data_dir=tmp_path, database_url=url))["database"]
+    assert "TURNGATE_DATABASE_URL" in said
+    assert "verysecret" not in said
+
+
+async def test_an_unmigrated_database_is_found(tmp_path: Path):
+    """The mend is one command."""
+    said = (await bad(data_dir=tmp_path, database_url=f"sqlite:///{tmp_path}/other.db"))["database"]
+    assert "turngate migrate" in said
+
+
+async def test_a_taken_port_is_found(tmp_path: Path):
+    """The port and the option are named."""
+    with listen("127.0.0.1", ports.choose_port()) as other:
+        port = other.getsockname()[1]
+        said = (await bad(data_dir=tmp_path, api_port=port))["API port"]
+    assert str(port) in said
+    assert "--port" in said
+
+
+async def test_a_temporal_that_is_away_is_found(tmp_path: Path, monkeypatch):
+    """The address is named."""
+    address = f"127.0.0.1:{ports.choose_port()}"
+    monkeypatch.setenv("TEMPORAL_ADDRESS", address)
+    assert address in (await bad(data_dir=tmp_path))["Temporal"]
+
+
+async def test_a_missing_app_is_found(tmp_path: Path):
+    """The doctor still makes every other check."""
+    assert "no module 'nosuchapp'" in (await bad("nosuchapp:app", data_dir=tmp_path))["app"]
+
+
+async def test_a_model_without_its_key_is_found(tmp_path: Path, monkeypatch):
+    """OpenAI's own API needs a key; the variable is named."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "keyless_app.py").write_text(
+        "from turngate import Agent, App, Toolkit\n"
+        "app = App(agents=[Agent(name='a', instructions='', toolkit=Toolkit.of(), model='openai:gpt-5')])\n"
+    )
+    assert "TURNGATE_OPENAI_API_KEY" in (await bad("keyless_app:app", data_dir=tmp_path))["model"]

@@ -1,0 +1,66 @@
+import pytest
+import typer
+
+from turngate.cli import terminal
+from turngate.cli.failing import reported
+from turngate.domain.errors import ConfigurationError, NotFoundError
+
+
+def code_of(error: BaseException) -> int:
+    with pytest.raises(typer.Exit) as stopped, reported():
+        raise error
+    return stopped.value.exit_code
+
+
+@pytest.fixture(autouse=True)
+def fresh_consoles():
+    terminal.out.cache_clear()
+    terminal.err.cache_clear()
+    yield
+    terminal.out.cache_clear()
+    terminal.err.cache_clear()
+
+
+def test_a_wrong_configuration_exits_2_with_its_message_alone(capsys):
+    """The person reads what is wrong and how to mend it, and no traceback."""
+    assert code_of(ConfigurationError("port 1 is taken: use --port")) == 2
+    assert capsys.readouterr().err == "error: port 1 is taken: use --port\n"
+
+
+def test_every_other_error_of_ours_exits_1(capsys):
+    """What went wrong at run time is told apart from what was typed wrong."""
+    assert code_of(NotFoundError("there is no run 'x'")) == 1
+    assert "error: there is no run 'x'" in capsys.readouterr().err
+
+
+def test_a_bug_is_one_message_and_asks_to_be_reported(capsys):
+    """Nobody is shown a traceback that did not ask for one."""
+    assert code_of(ZeroDivisionError("oops")) == 1
+    said = capsys.readouterr().err
+    assert "ZeroDivisionError: oops" in said
+    assert "Traceback" not in said
+
+
+def test_debug_shows_the_traceback(capsys, monkeypatch):
+    """Who asks for our insides gets them."""
+    monkeypatch.setenv("TURNGATE_LOG_LEVEL", "debug")
+    assert code_of(ZeroDivisionError("oops")) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_ctrl_c_exits_130_without_a_word(capsys):
+    """The shell's own convention: 128 + SIGINT."""
+    assert code_of(KeyboardInterrupt()) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_cannot_carry_escape_sequences(capsys):
+    """Error texts quote what others sent."""
+    code_of(NotFoundError("no run '\x1b[2J'"))
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_reader_that_went_away_is_left_to_typer():
+    """``turngate runs | head`` is no error of ours."""
+    with pytest.raises(BrokenPipeError), reported():
+        raise BrokenPipeError(32, "Broken pipe")

@@ -1,0 +1,106 @@
+from pathlib import Path
+
+import pytest
+
+from approvals_api.read_models import RequestDetail, RunSummary
+from turngate.cli.gate_prompt import answer_json, edit_text
+from turngate.cli.request_view import exact_arguments, preview_lines
+from turngate.domain.errors import InvalidInputError
+from turngate.domain.tools import ToolManifest
+
+
+def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    program = tmp_path / "editor"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", str(program))
+
+
+def question(success: dict) -> RequestDetail:
+    run = RunSummary(
+        id="run_1", conversation_id="c", agent="a", agent_version="1", model="m", workspace=None, task="t",
+        status="running", reason="", error_class="", step=1, started_by="s", created_at="", ended_at=None,
+    )  # fmt: skip
+    manifest = ToolManifest(
+        name="ask", description="", kind="interaction", parameters={}, success=success, effect="read"
+    )
+    return RequestDetail(
+        id="rq_1", run_id="run_1", tool_call_id="1", kind="question", status="pending", agent="a", tool_name="ask",
+        input="{}", digest="d", rule="r", reason="", risk="low", expires_at=None, created_at="", verb=None,
+        decided_by=None, decided_at=None, manifest=manifest, agent_words="", preview_kind=None, preview=None,
+        not_by=None, allowed_verbs=["respond"], decision=None, execution="not_started", partial_output="",
+        edited_input=None, result=None, run=run, messages=[],
+    )  # fmt: skip
+
+
+def shown(raw: str) -> str:
+    return "\n".join(piece if isinstance(piece, str) else piece[0] for piece in exact_arguments(raw))
+
+
+def test_numbers_are_shown_as_they_were_written():
+    """What is approved is the exact text: no digit is rounded on the way to the screen."""
+    assert "10000000000000000000001" in shown('{"amount": 10000000000000000000001, "rate": 1.10}')
+    assert "1.10" in shown('{"rate": 1.10}')
+
+
+def test_a_key_given_twice_is_pointed_out():
+    """Readers of JSON differ on which one counts, so an operator must know."""
+    said = shown('{"path": "a", "path": "b"}')
+    assert "given twice" in said
+    assert '{"path": "a", "path": "b"}' in said
+
+
+def test_arguments_cannot_hide_characters():
+    """An override inside a JSON string is shown as a marker."""
+    assert "⟨U+202E⟩" in shown('{"command": "ls \u202e"}')
+
+
+def test_what_is_not_json_is_shown_raw():
+    """A call that cannot be parsed is still shown."""
+    assert shown('{"a": ') == '{"a": '
+
+
+def test_a_diff_keeps_its_colours_and_nothing_else():
+    """Added and removed lines are told apart; a command preview is plain."""
+    assert list(preview_lines("-old\n+new\n same", is_diff=True)) == [("-old", "red"), ("+new", "green"), (" same", "")]
+    assert list(preview_lines("-old", is_diff=False)) == [("-old", "")]
+
+
+def test_an_edit_comes_back_as_it_was_typed(tmp_path, monkeypatch):
+    """The editor's text is what will run; numbers it did not touch keep their digits."""
+    editor(tmp_path, monkeypatch, """sed -i 's/7500/6000/' "$1" """)
+    edited = edit_text('{"cents": 7500, "rate": 1.10}')
+    assert edited == '{\n  "cents": 6000,\n  "rate": 1.10\n}'
+
+
+def test_an_unchanged_text_is_no_edit(tmp_path, monkeypatch):
+    """Leaving the editor without a change decides nothing."""
+    editor(tmp_path, monkeypatch, "exit 0")
+    assert edit_text('{"cents": 7500}') is None
+
+
+def test_hidden_characters_are_escaped_in_the_editor(tmp_path, monkeypatch):
+    """An editor would not show an override; as an escape it is seen and means the same."""
+    editor(tmp_path, monkeypatch, f"""cp "$1" {tmp_path}/seen""")
+    edit_text('{"command": "ls \u202e"}')
+    assert "\\u202e" in (tmp_path / "seen").read_text()
+
+
+def test_a_failing_editor_says_how_to_choose_another(tmp_path, monkeypatch):
+    """The prompt stays, and nothing was decided."""
+    editor(tmp_path, monkeypatch, "exit 3")
+    with pytest.raises(InvalidInputError, match="set EDITOR"):
+        edit_text("{}")
+
+
+def test_a_question_of_one_text_takes_plain_words():
+    """Nobody has to type JSON to say yes."""
+    request = question({"type": "object", "properties": {"answer": {"type": "string"}}})
+    assert answer_json(request, 'use "main"') == '{"answer": "use \\"main\\""}'
+
+
+def test_any_other_question_takes_json():
+    """A shape that one text cannot fill is typed as JSON, and the API checks it."""
+    request = question({"type": "object", "properties": {"a": {"type": "integer"}}})
+    assert answer_json(request, '{"a": 1}') == '{"a": 1}'

@@ -1,0 +1,89 @@
+import stat
+from pathlib import Path
+
+import pytest
+
+from turngate.cli import stores
+from turngate.cli.api_link import find_api, read_cli_token
+from turngate.domain.errors import ConfigurationError
+from turngate.runtime.settings import load_settings
+from turngate.store import access
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    for name in (
+        "TURNGATE_DATA_DIR",
+        "TURNGATE_DATABASE_URL",
+        "TURNGATE_TOKEN",
+        "TURNGATE_API_URL",
+        "TEMPORAL_ADDRESS",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def test_the_token_file_is_its_owners_alone_and_is_kept(tmp_path: Path):
+    """The commands' token may decide requests, so nobody else may read it; a restart does not pile up tokens."""
+    async with stores.opened_store(load_settings(data_dir=tmp_path)) as database:
+        await stores.ensure_cli_token(database, tmp_path)
+        first = read_cli_token(tmp_path)
+        await stores.ensure_cli_token(database, tmp_path)
+        async with database.read() as conn:
+            holder = await access.find_token(conn, first or "")
+    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+    assert read_cli_token(tmp_path) == first
+    assert holder is not None
+    assert holder.name.startswith("cli:")
+    assert holder.scopes == {"runs:write", "requests:read", "requests:decide"}
+
+
+async def test_a_token_of_another_database_is_replaced(tmp_path: Path):
+    """A store that was deleted and made anew gets a token it knows."""
+    (tmp_path / "token").write_text("tg_stale\n")
+    async with stores.opened_store(load_settings(data_dir=tmp_path)) as database:
+        await stores.ensure_cli_token(database, tmp_path)
+        async with database.read() as conn:
+            assert await access.find_token(conn, read_cli_token(tmp_path) or "") is not None
+
+
+async def test_a_login_link_lets_its_operator_in_once(tmp_path: Path):
+    """The address carries a secret that the store knows, until it is used."""
+    async with stores.opened_store(load_settings(data_dir=tmp_path)) as database:
+        link = await stores.new_login_link(database, "http://127.0.0.1:1", "ole")
+        secret = link.removeprefix("http://127.0.0.1:1/login?link=")
+        async with database.write() as conn:
+            assert await access.use_link(conn, secret) == "ole"
+        async with database.write() as conn:
+            assert await access.use_link(conn, secret) is None
+
+
+async def test_a_database_somebody_else_keeps_is_not_migrated_behind_their_back(tmp_path: Path):
+    """Only the embedded default migrates by itself; elsewhere the person is told to run `turngate migrate`."""
+    settings = load_settings(data_dir=tmp_path, database_url=f"sqlite:///{tmp_path}/other.db")
+    with pytest.raises(ConfigurationError, match="run `turngate migrate`"):
+        async with stores.opened_store(settings):
+            pass
+    async with stores.opened_store(settings, migrate=True):
+        pass
+    async with stores.opened_store(settings) as database:
+        assert await stores.schema_version(database) == stores.newest_schema()
+
+
+def test_without_a_stack_the_commands_say_how_to_get_one(tmp_path: Path):
+    """A directory where nothing ever ran gives a fix, not a refused connection."""
+    with pytest.raises(ConfigurationError, match="turngate up"):
+        find_api(tmp_path)
+
+
+def test_an_address_without_a_token_asks_for_one(tmp_path: Path):
+    """An API elsewhere needs a token of its own."""
+    with pytest.raises(ConfigurationError, match="TURNGATE_TOKEN"):
+        find_api(tmp_path, "http://turngate.example:8321")
+
+
+def test_token_and_address_may_come_from_the_environment(tmp_path: Path, monkeypatch):
+    """Programs and remote operators set variables instead of owning a data directory."""
+    monkeypatch.setenv("TURNGATE_TOKEN", "tg_x")
+    monkeypatch.setenv("TURNGATE_API_URL", "http://turngate.example:8321")
+    link = find_api(tmp_path)
+    assert (link.url, link.token) == ("http://turngate.example:8321", "tg_x")
