@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
-from harness import until
 
 from turngate.cli.api_link import read_cli_token
 from turngate.cli.client import ApiClient
@@ -25,8 +25,20 @@ NAMES = ("temporal", "api", "worker")
 APP = "crash_app:app"
 DEADLINE_SECONDS = 90.0
 """For anything to happen: generous, because a slow machine is no defect."""
+PAUSE_SECONDS = 0.1
+"""Between two looks: many processes share the machine, and each look costs one of them some work."""
 TAIL_LINES = 40
 READY_LINES = {"temporal": "Temporal serves", "api": "API serves", "worker": "worker runs"}
+Found = TypeVar("Found")
+
+
+async def until(look: Callable[[], Awaitable[Found | None]], what: str) -> Found:
+    """Return what ``look`` finds, once it finds it; fails after the deadline saying what never came."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (found := await look()):
+        assert time.monotonic() < deadline, f"after {DEADLINE_SECONDS} s: no {what}"
+        await asyncio.sleep(PAUSE_SECONDS)
+    return found
 
 
 @dataclass
@@ -77,7 +89,7 @@ class Processes:
     async def ready(self, *names: str) -> None:
         """Wait until these processes do their work."""
         for name in names:
-            await until(lambda name=name: self._is_ready(name), f"{name} that is ready", DEADLINE_SECONDS)
+            await until(lambda name=name: self._is_ready(name), f"{name} that is ready")
 
     async def restart(self, *names: str) -> None:
         """Start and wait."""
@@ -139,7 +151,7 @@ class Processes:
             async def gone(pid: int = pid) -> bool:
                 return process_birth(pid) is None
 
-            await until(gone, f"end of process {pid}", DEADLINE_SECONDS)
+            await until(gone, f"end of process {pid}")
 
     def _command(self, name: str) -> list[str]:
         program = str(Path(sys.executable).parent / "turngate")
@@ -169,10 +181,11 @@ class Processes:
 
     async def _gone(self, name: str) -> int:
         process = self._lives[name].process
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while process.poll() is None:
-            assert time.monotonic() < deadline, f"{name} does not end:\n{self.tail(name)}"
-            await asyncio.sleep(0.01)
+
+        async def look() -> bool:
+            return process.poll() is not None
+
+        await until(look, f"end of {name}")
         return process.returncode
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import crash_app
-from harness import until
-from processes import DEADLINE_SECONDS, Processes, running
+from processes import DEADLINE_SECONDS, PAUSE_SECONDS, Processes, running, until
 
 from approvals_api.read_models import DecisionResult, MessageView, Page, RequestDetail, RequestItem, RunDetail
 from turngate.cli.client import ApiClient
@@ -24,7 +23,6 @@ from turngate.store import events, executions, requests
 from turngate.store.database import Database
 
 Answer = TypeVar("Answer")
-RETRY_PAUSE_SECONDS = 0.1
 
 
 def order(tool: str, name: str, *, hold: bool = False) -> dict[str, Any]:
@@ -56,7 +54,7 @@ class Scene:
             except UnavailableError:
                 if time.monotonic() > deadline:
                     raise
-                await asyncio.sleep(RETRY_PAUSE_SECONDS)
+                await asyncio.sleep(PAUSE_SECONDS)
 
     async def start(self, name: str, *steps: list[dict[str, Any]]) -> str:
         """Start a run that makes these calls, step by step, then ends; returns its id. Sent again until it is taken."""
@@ -81,7 +79,7 @@ class Scene:
         async def look() -> RequestItem | None:
             return next((each for each in await self.requests(run_id) if each.kind == kind), None)
 
-        return await until(look, f"pending {kind} request of {run_id}", DEADLINE_SECONDS)
+        return await until(look, f"pending {kind} request of {run_id}")
 
     async def detail(self, request_id: str) -> RequestDetail:
         return await self.insist(lambda client: client.get_request(request_id))
@@ -125,7 +123,7 @@ class Scene:
         async def look() -> bool:
             return len(self.starts(name)) >= times
 
-        await until(look, f"start {times} of {name}", DEADLINE_SECONDS)
+        await until(look, f"start {times} of {name}")
 
     def go(self, *names: str) -> None:
         """Let these orders' handlers go on."""
@@ -153,7 +151,7 @@ class Scene:
             assert run.status == "completed", f"{run.task}: {run.status}, {run.reason}"
             return run
 
-        return await until(look, f"end of run {run_id}", DEADLINE_SECONDS)
+        return await until(look, f"end of run {run_id}")
 
     async def audit(self, run_ids: Iterable[str]) -> None:
         """Hold every run against the ledger: reconciled, its hash chain whole, and no start without a person's word."""

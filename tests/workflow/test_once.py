@@ -110,6 +110,7 @@ async def test_i3_an_approval_is_redeemed_at_most_once(client: Client, database:
                 )
 
 
+@pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize(
     ("outcome", "args", "paid", "kind"),
     [
@@ -119,12 +120,12 @@ async def test_i3_an_approval_is_redeemed_at_most_once(client: Client, database:
     ],
 )
 async def test_i3_a_lost_once_call_is_never_repeated_by_the_engine(
-    client: Client, database: Database, bench: Bench, outcome: str, args: str | None, paid: int, kind: str
+    client: Client, database: Database, bench: Bench, outcome: str, args: str | None, paid: int, kind: str, gated: bool
 ) -> None:
     """I3: a worker lost inside a ``once`` handler opens an ``outcome`` request; only a person's word runs it again."""
     attempts: list[int] = []
 
-    @tool(effect="once", ask=True)
+    @tool(effect="once", ask=gated)
     async def pay() -> dict[str, int]:
         """Pay, and lose the worker the first time."""
         bench.paid.append(5)
@@ -137,7 +138,8 @@ async def test_i3_a_lost_once_call_is_never_repeated_by_the_engine(
     async with stack(client, database, pay, model=model, working=False) as engine:
         async with engine.worker(graceful_shutdown_seconds=0):
             run = await engine.start()
-            await engine.decide(await engine.request(run), "approve")
+            if gated:
+                await engine.decide(await engine.request(run), "approve")
 
             async def started() -> bool:
                 return bool(attempts)
