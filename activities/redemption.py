@@ -193,7 +193,7 @@ async def _ask_outcome(
         status="pending",
         agent=run.agent,
         tool_name=call.tool_name,
-        manifest=tool.manifest.model_dump_json(),
+        manifest=manifest,
         input=raw_input,
         digest=call.digest,
         rule="engine:lost-worker",

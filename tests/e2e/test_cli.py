@@ -1,0 +1,342 @@
+"""The command line from outside: real processes, exit codes, what a person reads."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from terminal_process import Background, InTerminal, turngate
+
+from turngate.cli.serving import listen
+from turngate.runtime import ports
+
+TASK = "The lamp of order A-100 arrived broken."
+ASKED = "leave it to the page: "
+
+
+@dataclass
+class Started:
+    """The app that ``turngate init`` made, run by ``turngate up``."""
+
+    directory: Path
+    up: Background
+    link: str
+
+    def turngate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return turngate(*arguments, cwd=self.directory)
+
+    def pending(self, run_id: str) -> str:
+        """The run's open request; `turngate run` prints its address once it is there."""
+        listed = json.loads(self.turngate("requests", "--json").stdout)
+        return next(item["id"] for item in listed if item["run_id"] == run_id)
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    directory = tmp_path_factory.mktemp("cli") / "shop"
+    made = turngate("init", str(directory), cwd=directory.parent)
+    assert made.returncode == 0, made.stderr
+    assert "turngate up my_app:app" in made.stdout
+    up = Background("up", "my_app:app", "--port", str(ports.choose_port()), cwd=directory)
+    link = up.wait_for(r"http://\S+/login\?link=\S+").group()
+    up.wait_for("Start a run")
+    yield Started(directory, up, link)
+    up.stop()
+
+
+@pytest.fixture
+def waiting(started: Started) -> Iterator[tuple[Background, str, str]]:
+    """A followed run that waits at its gate: the `turngate run`, the run, the request."""
+    follower = Background("run", TASK, cwd=started.directory)
+    run_id = follower.wait_for(r"run_\w+").group()
+    request_id = follower.wait_for(r"/requests/(rq_\w+)").group(1)
+    yield follower, run_id, request_id
+    follower.stop(signal.SIGINT)
+
+
+# The app that init makes
+
+
+def test_the_scaffolds_own_tests_pass(started: Started) -> None:
+    """What `turngate init` writes works before anybody changes it."""
+    ran = subprocess.run([sys.executable, "-m", "unittest"], cwd=started.directory, capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr.decode()
+
+
+def test_init_leaves_a_directory_with_something_in_it_alone(started: Started) -> None:
+    """Nobody's files are overwritten."""
+    again = turngate("init", str(started.directory), cwd=started.directory)
+    assert again.returncode == 2
+    assert "is not an empty directory" in again.stderr
+
+
+# Runs and requests
+
+
+def test_a_run_waits_for_its_decision_and_completes(started: Started, waiting: tuple[Background, str, str]) -> None:
+    """init → up → run → decide → completed, each by its own process; the decider saw exactly the call."""
+    follower, run_id, request_id = waiting
+    decided = started.turngate("decide", request_id, "approve")
+    assert decided.returncode == 0, decided.stderr
+    assert '"amount_cents": 7500' in decided.stdout
+    assert f"{request_id} is approved" in decided.stdout
+    follower.wait_for("refund approved by cli:")
+    follower.wait_for("completed after 3 steps")
+    follower.wait_for("75.00 was refunded")
+    assert follower.process.wait(30) == 0
+    assert run_id in started.turngate("runs", "--status", "completed").stdout
+    assert "refund-" in started.turngate("watch", run_id).stdout
+
+
+def test_the_second_decision_is_told_who_was_first(started: Started, waiting: tuple[Background, str, str]) -> None:
+    """The loser learns the winner, and nothing changes (I4)."""
+    request_id = waiting[2]
+    assert started.turngate("decide", request_id, "reject", "--message", "not yet").returncode == 0
+    late = started.turngate("decide", request_id, "approve")
+    assert late.returncode == 1
+    assert "was first: reject" in late.stderr
+    waiting[0].wait_for("refund rejected by .*: not yet")
+    assert waiting[0].process.wait(30) == 0
+
+
+def test_an_edit_runs_in_place_of_the_call(started: Started, waiting: tuple[Background, str, str], tmp_path) -> None:
+    """The arguments come from a file, as they are; one that does not fit changes nothing."""
+    follower, _run_id, request_id = waiting
+    wrong = started.turngate("decide", request_id, "edit", "--args", '{"order_id": "A-100", "amount_cents": -1}')
+    assert wrong.returncode == 1
+    assert "/args/amount_cents" in wrong.stderr
+    (tmp_path / "args.json").write_text('{"order_id": "A-100", "amount_cents": 6000}')
+    assert started.turngate("decide", request_id, "edit", "--args", f"@{tmp_path}/args.json").returncode == 0
+    follower.wait_for('"amount_cents": 6000')
+    assert follower.process.wait(30) == 0
+
+
+def test_an_interrupted_run_exits_3(started: Started, waiting: tuple[Background, str, str]) -> None:
+    """A script that follows a run can tell an interrupt from a failure."""
+    follower, run_id, _request_id = waiting
+    assert started.turngate("interrupt", run_id, "--reason", "enough").returncode == 0
+    follower.wait_for("interrupted after 2 steps: enough")
+    assert follower.process.wait(30) == 3
+    assert started.turngate("interrupt", run_id).returncode == 1
+
+
+def test_ctrl_c_leaves_the_run_running(started: Started, waiting: tuple[Background, str, str]) -> None:
+    """Whoever detaches is told how to come back and how to stop it."""
+    follower, run_id, _request_id = waiting
+    code, _took, said = follower.stop(signal.SIGINT)
+    assert code == 130
+    assert f"turngate watch {run_id}" in said
+    assert f"turngate interrupt {run_id}" in said
+    assert run_id in started.turngate("runs", "--status", "running").stdout
+    assert started.turngate("interrupt", run_id).returncode == 0
+
+
+def test_json_is_for_programs_to_the_last_byte(started: Started) -> None:
+    """One event a line, and the run at the end; a failed run exits 1 and says why."""
+    followed = started.turngate("run", TASK, "--model", "scripted:missing.yaml", "--json")
+    lines = [json.loads(line) for line in followed.stdout.splitlines()]
+    assert [lines[0]["type"], lines[-2]["type"]] == ["run.started", "run.ended"]
+    assert lines[-1]["run"]["status"] == "failed"
+    assert "missing.yaml" in lines[-1]["run"]["reason"]
+    assert followed.returncode == 1
+
+
+def test_an_unknown_agent_is_refused_with_those_there_are(started: Started) -> None:
+    """A typing mistake is mended by the message alone."""
+    refused = started.turngate("run", TASK, "--agent", "suport")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: there is no agent 'suport'; the agents are: support")
+
+
+# In a terminal
+
+
+def test_a_gate_is_answered_right_in_the_terminal(started: Started) -> None:
+    """The prompt shows the exact call; a key typed before it was on screen approves nothing."""
+    terminal = InTerminal("run", TASK, cwd=started.directory)
+    terminal.press("a\n")
+    terminal.wait_for('"amount_cents": 7500\n')
+    terminal.wait_for(ASKED)
+    terminal.press("x\n")
+    terminal.wait_for(ASKED)
+    terminal.press("r\n")
+    terminal.wait_for("why")
+    terminal.press("too much\n")
+    terminal.wait_for("refund rejected by cli:.*: too much")
+    terminal.wait_for("The refund was not approved")
+    assert terminal.exit_code() == 0
+
+
+def test_a_gate_decided_elsewhere_lets_the_prompt_go(started: Started) -> None:
+    """The page and another terminal are as good: the prompt shows who decided and goes on."""
+    terminal = InTerminal("run", TASK, cwd=started.directory)
+    request_id = terminal.wait_for(r"/requests/(rq_\w+)").group(1)
+    terminal.wait_for(ASKED)
+    assert started.turngate("decide", request_id, "approve").returncode == 0
+    terminal.wait_for("refund approved by cli:")
+    assert terminal.exit_code() == 0
+
+
+def test_ctrl_c_at_the_prompt_detaches(started: Started) -> None:
+    """Nothing is decided by leaving."""
+    terminal = InTerminal("run", TASK, cwd=started.directory)
+    run_id = terminal.wait_for(r"run_\w+").group()
+    terminal.wait_for(ASKED)
+    terminal.press("\x03")
+    terminal.wait_for("the run goes on")
+    assert terminal.exit_code() == 130
+    assert started.pending(run_id)
+    assert started.turngate("interrupt", run_id).returncode == 0
+
+
+# Serving
+
+
+def test_the_doctor_finds_a_running_stack_in_order(started: Started) -> None:
+    """Every line is a ✓, and the port is known to be ours."""
+    found = started.turngate("doctor", "my_app:app")
+    assert found.returncode == 0, found.stdout
+    assert "ours answers at" in found.stdout
+    assert "✗" not in found.stdout
+
+
+def test_a_second_stack_in_the_same_directory_is_sent_to_the_first(started: Started) -> None:
+    """Two servers never share one data directory."""
+    refused = started.turngate("up", "my_app:app")
+    assert refused.returncode == 2
+    assert "already runs from" in refused.stderr
+    assert started.link.partition("/login")[0] in refused.stderr
+
+
+def test_a_stop_is_clean_and_quick_with_watchers_connected_and_runs_go_on(tmp_path: Path) -> None:
+    """SIGTERM with an open event stream: exit 0 in under 10 s, no traceback; the run goes on after a restart (I5)."""
+    directory = tmp_path / "shop"
+    assert turngate("init", str(directory), cwd=tmp_path).returncode == 0
+    port = str(ports.choose_port())
+    up = Background("up", "my_app:app", "--port", port, cwd=directory)
+    up.wait_for("Start a run")
+    follower = Background("run", TASK, cwd=directory)
+    request_id = follower.wait_for(r"/requests/(rq_\w+)").group(1)
+    code, took, said = up.stop()
+    assert (code, took < 10) == (0, True), said
+    assert "Traceback" not in said
+    assert not (directory / ".turngate" / "runtime.json").exists()
+    up = Background("up", "my_app:app", "--port", port, cwd=directory)
+    up.wait_for("Start a run")
+    assert turngate("decide", request_id, "approve", cwd=directory).returncode == 0
+    follower.wait_for("completed after 3 steps")
+    assert follower.process.wait(30) == 0
+    assert up.stop(signal.SIGINT)[0] == 0
+
+
+def test_a_taken_port_is_found_before_anything_starts(tmp_path: Path) -> None:
+    """The port and the option are named, and no data directory was made."""
+    with listen("127.0.0.1", ports.choose_port()) as other:
+        port = other.getsockname()[1]
+        refused = turngate("up", "--port", str(port), cwd=tmp_path)
+    assert refused.returncode == 2
+    assert f"port {port} on 127.0.0.1 is taken" in refused.stderr
+    assert "--port" in refused.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """With the variable that changes it."""
+    (tmp_path / "file").write_text("")
+    refused = turngate("up", "--port", str(ports.choose_port()), "--data-dir", "file/below", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "cannot be written" in refused.stderr
+    assert "TURNGATE_DATA_DIR" in refused.stderr
+
+
+APP = "from turngate import Agent, App, Toolkit, tool\n"
+AGENT = "app = App(agents=[Agent(name='a', instructions='', toolkit=Toolkit.of({tools}), model='scripted:s')])\n"
+TOOL = "@tool(ask=True)\nasync def {name}({parameters}) -> None: ...\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (None, ["there is no module 'broken'", "turngate init"]),
+        (APP, ["has no attribute 'app'", "app = App("]),
+        (
+            APP + "class Mail: ...\n" + TOOL.format(name="send", parameters="mail: Mail") + AGENT.format(tools="send"),
+            ["tool 'send' needs Mail", "registry"],
+        ),
+        (
+            APP + TOOL.format(name="send", parameters="") + AGENT.format(tools="send, send"),
+            ["tool 'send' is declared twice", "Toolkit.namespace"],
+        ),
+        (APP + AGENT.format(tools="").replace("model=", "policy=1, model="), ["unexpected keyword", "mistake"]),
+    ],
+    ids=["no module", "no app", "missing service", "duplicate tool", "an error in the app itself"],
+)
+def test_a_broken_app_is_refused_with_the_mend(tmp_path: Path, source: str | None, said: list[str]) -> None:
+    """The start is refused in one message, before anything starts."""
+    if source is not None:
+        (tmp_path / "broken.py").write_text(source)
+    refused = turngate("up", "broken:app", "--port", str(ports.choose_port()), cwd=tmp_path)
+    assert refused.returncode in {1, 2}
+    assert "Traceback" not in refused.stderr
+    assert all(text in refused.stderr for text in said), refused.stderr
+    assert not (tmp_path / ".turngate").exists()
+
+
+def test_a_worker_waits_visibly_for_temporal_and_can_be_stopped(tmp_path: Path) -> None:
+    """Temporal away is no crash; Ctrl-C ends the waiting at once."""
+    address = f"127.0.0.1:{ports.choose_port()}"
+    worker = Background("worker", cwd=tmp_path, TEMPORAL_ADDRESS=address)
+    worker.wait_for(f"waiting up to 30 s for Temporal at {address}")
+    code, took, said = worker.stop(signal.SIGINT)
+    assert code == 130
+    assert took < 10
+    assert "Traceback" not in said
+
+
+def test_without_a_stack_a_command_says_how_to_start_one(tmp_path: Path) -> None:
+    """Nothing has run here."""
+    refused = turngate("runs", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "turngate up" in refused.stderr
+
+
+# The demo
+
+
+def test_the_demo_approved_mends_the_project(tmp_path: Path) -> None:
+    """Every gate approved by somebody else than the starter: the tests pass and there is a commit, both looked at."""
+    played = turngate("demo", "--decide", "approve", "--port", str(ports.choose_port()), cwd=tmp_path)
+    assert played.returncode == 0, played.stdout + played.stderr
+    assert "approved by demo-operator" in played.stdout
+    assert "verified: the tests pass, and there is a commit" in played.stdout
+    assert "scripted:" in played.stdout
+    assert "Traceback" not in played.stderr
+
+
+def test_the_demo_rejected_leaves_the_project_alone(tmp_path: Path) -> None:
+    """A rejection is an answer: the run completes, and no file is touched."""
+    with listen("127.0.0.1", ports.choose_port()) as other:
+        taken = str(other.getsockname()[1])
+        played = turngate("demo", "--decide", "reject", cwd=tmp_path, TURNGATE_API_PORT=taken)
+    assert played.returncode == 0, played.stdout + played.stderr
+    assert "rejected by demo-operator" in played.stdout
+    assert "verified: no file was changed and nothing was committed" in played.stdout
+    assert f"port {taken} is taken, so the demo uses" in played.stderr
+
+
+def test_the_demo_waits_for_a_person_and_stays_up(tmp_path: Path) -> None:
+    """Without --decide it prints a link, waits, and ends with Ctrl-C."""
+    demo = Background("demo", "--port", str(ports.choose_port()), "--data-dir", str(tmp_path / "d"), cwd=tmp_path)
+    demo.wait_for(r"http://\S+/login\?link=\S+")
+    request_id = demo.wait_for(r"/requests/(rq_\w+)").group(1)
+    assert turngate("decide", request_id, "reject", "--data-dir", "d", cwd=tmp_path).returncode == 0
+    demo.wait_for("stay up until Ctrl-C")
+    code, _took, said = demo.stop(signal.SIGINT)
+    assert code == 0
+    assert "Traceback" not in said
