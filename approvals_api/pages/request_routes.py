@@ -28,6 +28,7 @@ from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurngateError, UnavailableError
 from turngate.domain.requests import RequestStatus
+from turngate.domain.tools import command_words
 from turngate.store import requests
 from turngate.store.database import Connection
 
@@ -234,6 +235,7 @@ async def _show(
         following = await _next_pending(conn, shown)
     drawn = decision_forms.forms_of(shown)
     preview = shown.preview or ""
+    words = command_words(preview) if shown.preview_kind == "command" else None
     # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
     return await asyncio.to_thread(
         render,
@@ -248,8 +250,8 @@ async def _show(
         attempt=attempt,
         decision_id=attempt.decision_id or f"dec_{secrets.token_hex(12)}",
         diff=read_diff(preview) if shown.preview_kind == "diff" else None,
-        words=preview.split("\n") if shown.preview_kind == "command" else None,
-        command=shlex.join(preview.split("\n")) if shown.preview_kind == "command" else "",
+        words=words,
+        command=shlex.join(words or []),
         barred=shown.not_by is not None and shown.not_by == principal.name,
         next_pending=following,
         state=f"{shown.status} {shown.execution} {shown.result is not None}",

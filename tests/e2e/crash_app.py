@@ -20,10 +20,11 @@ LOOK_AGAIN_SECONDS = 0.05
 
 
 class Order(BaseModel):
-    """``name``: what the ledger and the ``go-`` file call this order."""
+    """``name``: what the ledger and the ``go-`` file call this order. ``seconds``: how long its handler takes at least."""
 
     name: str
     hold: bool = False
+    seconds: float = 0.0
 
 
 async def start(tool_name: str, order: Order, ctx: ToolContext) -> dict[str, str]:
@@ -37,6 +38,7 @@ async def start(tool_name: str, order: Order, ctx: ToolContext) -> dict[str, str
         os.fsync(file)
     finally:
         os.close(file)
+    await asyncio.sleep(order.seconds)
     while order.hold and not ledger.with_name(f"go-{order.name}").exists():
         await asyncio.sleep(LOOK_AGAIN_SECONDS)
     return {"done": order.name}

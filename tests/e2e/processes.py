@@ -56,7 +56,9 @@ class Processes:
         self.directory = directory
         self.data_dir = directory / "state"
         self.api_port = ports.choose_port()
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TURNGATE_", "TEMPORAL"))}
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("TURNGATE_", "TEMPORAL"))
+        }
         self._environment = {**inherited, "TURNGATE_HEARTBEAT_TIMEOUT_SECONDS": "2", **environment}
         self._lives: dict[str, Life] = {}
         self.kills = 0
@@ -126,7 +128,9 @@ class Processes:
     def check_alive(self) -> None:
         """Fail if a process ended by itself."""
         for name, life in self._lives.items():
-            assert life.process.poll() is None, f"{name} ended by itself ({life.process.returncode}):\n{self.tail(name)}"
+            assert life.process.poll() is None, (
+                f"{name} ended by itself ({life.process.returncode}):\n{self.tail(name)}"
+            )
 
     def log(self, name: str) -> Path:
         return self.directory / f"{name}.log"

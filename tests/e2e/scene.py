@@ -25,9 +25,9 @@ from turngate.store.database import Database
 Answer = TypeVar("Answer")
 
 
-def order(tool: str, name: str, *, hold: bool = False) -> dict[str, Any]:
-    """A tool call of a script."""
-    return {"tool": tool, "input": {"name": name, "hold": hold}}
+def order(tool: str, name: str, **details: Any) -> dict[str, Any]:
+    """A tool call of a script; ``details``: of crash_app.Order."""
+    return {"tool": tool, "input": {"name": name, **details}}
 
 
 class Scene:
@@ -37,7 +37,6 @@ class Scene:
         self.processes = processes
         self._ledger = ledger
         self._client: ApiClient | None = None
-        self._decided: set[str] = set()
 
     async def ask(self, question: Callable[[ApiClient], Answer]) -> Answer:
         """Ask the API, once."""
@@ -95,13 +94,11 @@ class Scene:
     ) -> DecisionResult:
         """Decide, again and again under one key until the API takes it. ``status`` None in the answer: recorded."""
         key = key or f"decide-{request.id}"
-        answer = await self.insist(
+        return await self.insist(
             lambda client: client.decide(
                 request.id, verb=verb, digest=request.digest, outcome=outcome, args=args, decision_id=key
             )
         )
-        self._decided.add(request.id)
-        return answer
 
     async def approve(self, run_id: str) -> DecisionResult:
         return await self.decide(await self.request(run_id), "approve")
@@ -135,18 +132,16 @@ class Scene:
     async def completed(self, run_id: str, outcome: Outcome | None = None) -> RunDetail:
         """The run, once it is completed. ``outcome``: what to answer when the engine asks what became of a call.
 
-        None: such a request is a failure, as is any other ending of the run.
+        None: such a request is a failure. So is any other ending of the run.
         """
 
         async def look() -> RunDetail | None:
             run = await self.run(run_id)
             if run.status == "running":
                 for request in await self.requests(run_id):
-                    if request.id in self._decided:
-                        continue  # recorded (202), and no worker has taken it up yet
-                    assert request.kind == "outcome", f"{request.tool_name} asks once more: {request}"
-                    assert outcome is not None, f"nobody was lost, but {request.tool_name} asks what became of it"
-                    await self.decide(request, "respond", outcome=outcome)
+                    if request.kind == "outcome":
+                        assert outcome is not None, f"nobody was lost, but {request.tool_name} asks what became of it"
+                        await self.decide(request, "respond", outcome=outcome)
                 return None
             assert run.status == "completed", f"{run.task}: {run.status}, {run.reason}"
             return run

@@ -149,16 +149,33 @@ async def test_a_run_that_ends_cancels_only_what_waits_in_it(database: Database,
     assert statuses == ["approved", "cancelled", "pending"]
 
 
-async def test_one_request_of_a_kind_per_call(database: Database, run: runs.Run) -> None:
-    """A call may have an approval and later an outcome request, and each once: a retried plan cannot ask twice."""
+async def test_a_retried_plan_cannot_ask_twice(database: Database, run: runs.Run) -> None:
+    """A request's id is made from its call, so a second row for it is refused; another question about the call is not."""
+    same_call = {"tool_call_id": "c1"}
     async with database.write() as conn:
-        same_call = {"tool_call_id": "c1"}
-        await requests.insert_all(
-            conn, [asked(run, "rq_1", **same_call), asked(run, "rq_2", kind="outcome", **same_call)]
-        )
+        opened = [asked(run, "rq_1", **same_call), asked(run, "rq_2", kind="outcome", **same_call)]
+        await requests.insert_all(conn, [*opened, asked(run, "rq_3", kind="outcome", **same_call)])
     with pytest.raises(IntegrityError):
         async with database.write() as conn:
-            await requests.insert_all(conn, [asked(run, "rq_3", **same_call)])
+            await requests.insert_all(conn, [asked(run, "rq_1", **same_call)])
+
+
+async def test_i4_a_decision_decides_one_request(database: Database, new_run) -> None:
+    """I4: an id that won a request cannot win another, of this run or any; requests nobody decided share no id."""
+    one, two = await new_run(), await new_run()
+    async with database.write() as conn:
+        await requests.insert_all(conn, [asked(one, "rq_1"), asked(one, "rq_2"), asked(two, "rq_3")])
+        await requests.settle(conn, "rq_1", status="approved", at=AT, decision_id="dec_1", verb="approve", by="ann")
+    for request_id in ("rq_2", "rq_3"):
+        with pytest.raises(IntegrityError):
+            async with database.write() as conn:
+                await requests.settle(conn, request_id, status="approved", at=AT, decision_id="dec_1")
+    async with database.write() as conn:
+        won = await requests.by_decision(conn, "dec_1")
+        assert won is not None
+        assert won.id == "rq_1"
+        assert await requests.by_decision(conn, "dec_2") is None
+        assert await requests.count(conn) == 2
 
 
 async def test_i6_a_decisions_content_is_kept_to_the_byte(database: Database, run: runs.Run) -> None:

@@ -125,7 +125,7 @@ def tools_of(ran: Ran) -> tuple[Tool, ...]:
     @tool(
         effect="once",
         ask=True,
-        preview=lambda params, _workspace: Preview(kind="command", text="\n".join(params.argv)),
+        preview=lambda params, _workspace: Preview.command(*params.argv),
     )
     async def shell(params: Command) -> str:
         """Run a command."""

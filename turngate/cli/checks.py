@@ -14,13 +14,14 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from turngate.cli import stores
+from turngate.cli.app_loading import load_builders_app
 from turngate.cli.model_wiring import build_models
 from turngate.cli.serving import listen
 from turngate.domain.errors import ConfigurationError, TurngateError
 from turngate.domain.messages import user_message
 from turngate.models.port import ModelRequest
 from turngate.runtime import temporal_client
-from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.embedded_temporal import temporal_binary
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import Settings
@@ -56,7 +57,7 @@ async def _findings(settings: Settings, target: str, *, probe: bool) -> AsyncIte
     yield await _api_port(settings)
     app = None
     try:
-        app = load_app(target)
+        app = load_builders_app(target)
     except TurngateError as error:
         yield Finding("app", str(error), good=False)
     if app is None:

@@ -16,6 +16,7 @@ from typing import Final, Literal
 from approvals_api.read_models import RequestDetail, RunDetail
 from turngate.cli import stack, stores, terminal
 from turngate.cli.api_link import ApiLink, read_cli_token
+from turngate.cli.app_loading import load_builders_app
 from turngate.cli.client import ApiClient
 from turngate.cli.default_app import AGENT_NAME
 from turngate.cli.demo_project_copy import DemoProject, copy_project
@@ -27,7 +28,6 @@ from turngate.cli.signals import stop_signals
 from turngate.cli.watching import StillOpen, Watch
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.runtime import ports
-from turngate.runtime.app_loader import load_app
 from turngate.runtime.settings import Settings
 from turngate.store import access
 
@@ -80,7 +80,7 @@ def _listener(settings: Settings, *, fixed: bool) -> tuple[socket.socket, Settin
 
 async def _play(settings: Settings, listener: socket.socket, project: DemoProject, decide: Answer | None) -> int:
     with stop_signals() as stop:
-        async with stack.whole_stack(settings, load_app(DEFAULT_APP), listener) as running:
+        async with stack.whole_stack(settings, load_builders_app(DEFAULT_APP), listener) as running:
             link = ApiLink(
                 url=settings.resolved_api_url, token=read_cli_token(settings.data_dir) or "", data_dir=settings.data_dir
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,6 +12,7 @@ from turngate.cli import terminal
 from turngate.cli.plain_text import plain, plain_line
 from turngate.cli.run_lines import AGENT_MARGIN
 from turngate.cli.terminal import Piece
+from turngate.domain.tools import command_words
 
 MARGIN: Final = "    "
 RISK_STYLE: Final = {"low": "green", "medium": "yellow", "high": "bold red"}
@@ -33,7 +35,9 @@ def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
     )  # fmt: skip
     if request.preview:
         terminal.line(("  preview", "dim"))
-        for piece in preview_lines(request.preview, is_diff=request.preview_kind == "diff"):
+        is_command = request.preview_kind == "command"
+        shown = shlex.join(command_words(request.preview)) if is_command else request.preview
+        for piece in preview_lines(shown, is_diff=request.preview_kind == "diff"):
             terminal.line(MARGIN, piece)
     if with_words and request.agent_words.strip():
         terminal.line(("  the agent says", "dim"))

@@ -11,11 +11,12 @@ from contextlib import AsyncExitStack
 
 from approvals_api.settings import is_loopback
 from turngate.cli import stack, stores, terminal
+from turngate.cli.app_loading import load_builders_app
 from turngate.cli.options import DEFAULT_APP
 from turngate.cli.serving import listen
 from turngate.cli.signals import stop_signals
 from turngate.cli.temporal_link import connect_when_there, find_address
-from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import Settings, load_settings
 from worker import publish_agents
@@ -25,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 def serve_stack(settings: Settings, target: str, *, temporal_ui: bool) -> None:
     """Run everything until SIGINT or SIGTERM. What can be wrong with app and port is found before anything starts."""
-    loaded = load_app(target)
+    loaded = load_builders_app(target)
     stack.require_no_other_stack(settings)
     listener = listen(settings.api_host, settings.api_port)
 
@@ -35,7 +36,7 @@ def serve_stack(settings: Settings, target: str, *, temporal_ui: bool) -> None:
                 await _greet(running, loaded, built_in=target == DEFAULT_APP)
                 stop.running()
                 await running.until(stop.told)
-                terminal.note("stopping …")
+                terminal.note("stopping … (tools that run get 5 s)")
             terminal.note("stopped; runs go on when you start again")
 
     asyncio.run(serve())
@@ -43,7 +44,7 @@ def serve_stack(settings: Settings, target: str, *, temporal_ui: bool) -> None:
 
 def serve_worker(settings: Settings, target: str) -> None:
     """Run a worker until SIGINT or SIGTERM."""
-    loaded = load_app(target)
+    loaded = load_builders_app(target)
 
     async def serve() -> None:
         with stop_signals() as stop:
@@ -61,7 +62,7 @@ def serve_worker(settings: Settings, target: str) -> None:
 
 def serve_api(settings: Settings, target: str | None) -> None:
     """Serve the API until SIGINT or SIGTERM. ``target``: an app to publish before any worker has come up."""
-    loaded = None if target is None else load_app(target)
+    loaded = None if target is None else load_builders_app(target)
     listener = listen(settings.api_host, settings.api_port)
 
     async def serve() -> None:

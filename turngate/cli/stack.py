@@ -25,6 +25,7 @@ from turngate.cli.serving import ApiServer
 from turngate.cli.temporal_link import connect_when_there
 from turngate.cli.worker_logging import shorten_failures
 from turngate.domain.errors import ConfigurationError, UnavailableError
+from turngate.models.registry import Models
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.locations import RunningStack
@@ -120,6 +121,7 @@ async def serving_worker(
     """Run the app's worker, its agents published; gives the task that ends when it fails."""
     shorten_failures(details=settings.log_format == "json")
     models = build_models(settings, script_base=app.base)
+    _warn_of_models(app, models)
     worker = build_worker(client, build_engine(app, database, models), task_queue=settings.task_queue)
     await publish_agents(app, database, task_queue=settings.task_queue)
     task = asyncio.create_task(worker.run(), name="worker")
@@ -129,6 +131,15 @@ async def serving_worker(
         if not task.done():
             await _bounded(worker.shutdown(), WORKER_STOP_SECONDS, "the worker did not stop")
         await models.aclose()
+
+
+def _warn_of_models(app: LoadedApp, models: Models) -> None:
+    """Say at the start which agent's model cannot be used: its runs would fail one by one. Others may still run."""
+    for agent in app.agents.values():
+        try:
+            models.resolve(agent.model)
+        except ConfigurationError as error:
+            logger.warning("runs of agent %r will fail: %s", agent.name, error.message)
 
 
 @asynccontextmanager

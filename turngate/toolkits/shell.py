@@ -81,7 +81,7 @@ def scrubbed_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _preview_command(params: BashParams, _workspace: Path | None) -> Preview:
-    return Preview(kind="command", text=params.command)
+    return Preview.command("bash", "-c", params.command)
 
 
 @tool(

@@ -83,6 +83,16 @@ def test_i4_the_first_decision_wins_and_the_next_is_told_its_id() -> None:
     assert "rejected" in refusal.message
 
 
+def test_i4_the_same_decision_gets_its_first_answer_and_an_id_used_elsewhere_none() -> None:
+    """I4: a repeat is known by its id and its request together."""
+    state = waiting()
+    answer = state.settle("rq_1", recorded())
+    assert state.answer_to(decision()) == answer
+    assert state.answer_to(decision(verb="reject")) == answer
+    assert state.answer_to(decision(request_id="rq_2")) is None
+    assert state.answer_to(decision(decision_id="dec_2")) is None
+
+
 def test_i4_what_the_store_recorded_wins_over_what_was_asked() -> None:
     """I4: a decision recorded just before a crash is the one that is settled and remembered."""
     state = waiting()
@@ -144,10 +154,10 @@ def test_i8_remembered_answers_are_bounded_and_the_newest_stay() -> None:
     state = TurnState()
     for number in range(MAX_REMEMBERED_ANSWERS + 5):
         state.gates["rq_1"] = Gate(call="c", kind="approval", digest="d")
-        state.settle("rq_1", recorded(decision_id=f"dec_{number}"))
+        state.settle("rq_1", recorded(decision_id=f"{number:0255}"))  # as long as the API takes
     assert len(state.answers) == MAX_REMEMBERED_ANSWERS
-    assert list(state.answers)[0] == "dec_5"
-    assert list(state.answers)[-1] == f"dec_{MAX_REMEMBERED_ANSWERS + 4}"
+    remembered = [decision_id.lstrip("0") for decision_id in state.answers]
+    assert (remembered[0], remembered[-1]) == ("5", str(MAX_REMEMBERED_ANSWERS + 4))
     assert len(state.model_dump_json()) < 256 * 1024
 
 

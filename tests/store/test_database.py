@@ -1,0 +1,253 @@
+"""Transactions: all or nothing, one view per reader, and an honest word when the database is away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+from sqlalchemy import func, insert, select, text, update
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from turngate.domain.errors import UnavailableError
+from turngate.store import messages, runs
+from turngate.store.database import Database
+from turngate.store.tables import conversations
+
+DEADLINE_SECONDS = 20
+
+
+async def add(database: Database, name: str) -> None:
+    async with database.write() as conn:
+        await messages.create_conversation(conn, name)
+
+
+async def names(database: Database) -> list[str]:
+    async with database.read() as conn:
+        return list((await conn.execute(select(conversations.c.id).order_by(conversations.c.id))).scalars())
+
+
+class Oops(Exception):  # noqa: N818 - not an error of anybody's
+    pass
+
+
+async def test_an_exception_takes_back_the_whole_block(database: Database) -> None:
+    """What was written before the exception is gone, and the next writer is not hindered."""
+    with contextlib.suppress(Oops):
+        async with database.write() as conn:
+            await messages.create_conversation(conn, "a")
+            await messages.create_conversation(conn, "b")
+            raise Oops
+    await add(database, "c")
+    assert await names(database) == ["c"]
+
+
+async def test_a_refused_statement_takes_back_the_whole_block(database: Database) -> None:
+    """A broken rule of the database passes as the integrity error it is, not as an outage."""
+    await add(database, "a")
+    both = insert(conversations).values([{"id": name, "created_at": ""} for name in "ba"])
+    with pytest.raises(IntegrityError):
+        async with database.write() as conn:
+            await conn.execute(both)
+    assert await names(database) == ["a"]
+
+
+async def test_a_cancelled_writer_takes_back_the_whole_block(database: Database) -> None:
+    """A task cancelled in the middle of its transaction leaves nothing, neither rows nor a lock."""
+    wrote = asyncio.Event()
+
+    async def write() -> None:
+        async with database.write() as conn:
+            await messages.create_conversation(conn, "a")
+            wrote.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(write())
+    await asyncio.wait_for(wrote.wait(), DEADLINE_SECONDS)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await add(database, "b")
+    assert await names(database) == ["b"]
+
+
+@pytest.mark.parametrize("cancellations", [1, 3])
+async def test_a_writer_cancelled_while_it_commits_writes_all_or_nothing(
+    database: Database, cancellations: int
+) -> None:
+    """Cancelled at any point of its commit, also more than once, a writer leaves the connection free for the next."""
+    for number in range(12):
+        committing = asyncio.Event()
+
+        async def write(one: str, other: str, committing: asyncio.Event) -> None:
+            async with database.write() as conn:
+                await messages.create_conversation(conn, one)
+                await messages.create_conversation(conn, other)
+                committing.set()
+
+        task = asyncio.create_task(write(f"{number}a", f"{number}b", committing))
+        await asyncio.wait_for(committing.wait(), DEADLINE_SECONDS)
+        for _ in range(cancellations):
+            task.cancel()
+            for _ in range(number % 4):
+                await asyncio.sleep(0)
+        await asyncio.wait([task], timeout=DEADLINE_SECONDS)
+        assert task.done()
+        await add(database, f"{number}c")
+    found = await names(database)
+    for number in range(12):
+        assert (f"{number}a" in found) is (f"{number}b" in found)
+        assert f"{number}c" in found
+
+
+async def test_a_reader_sees_one_state(database: Database) -> None:
+    """Within one ``read`` every statement sees the same rows, whatever is committed meanwhile."""
+    await add(database, "a")
+    async with database.read() as conn:
+        count = select(func.count()).select_from(conversations)
+        assert (await conn.execute(count)).scalar_one() == 1
+        await add(database, "b")
+        assert (await conn.execute(count)).scalar_one() == 1
+    assert await names(database) == ["a", "b"]
+
+
+async def test_readers_may_nest_and_run_beside_each_other(database: Database) -> None:
+    """A read inside a read, beside others and inside a write neither waits for anyone nor sees what is not committed."""
+    await add(database, "a")
+    async with database.read() as outer, database.read() as inner:
+        query = select(conversations.c.id)
+        assert (await outer.execute(query)).scalars().all() == (await inner.execute(query)).scalars().all() == ["a"]
+    async with database.write() as conn:
+        await messages.create_conversation(conn, "b")
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            assert await asyncio.gather(*(names(database) for _ in range(8))) == [["a"]] * 8
+    async with database.read() as conn:
+        held = (await conn.execute(select(conversations.c.id))).scalars().all()
+        await asyncio.wait_for(add(database, "c"), DEADLINE_SECONDS)
+    assert sorted(held) == ["a", "b"]
+
+
+async def test_a_read_leaves_nothing_behind(database: Database) -> None:
+    """What a reader writes by mistake is never kept."""
+    async with database.read() as conn:
+        await messages.create_conversation(conn, "a")
+    assert await names(database) == []
+
+
+async def test_writers_of_one_process_take_turns(database: Database, run: runs.Run) -> None:
+    """Forty that read a value and write it back one higher, all at once on SQLite's one lock, lose no count."""
+
+    async def count_up() -> None:
+        async with database.write() as conn:
+            row = select(runs.runs.c.event_count).where(runs.runs.c.id == run.id).with_for_update()
+            count = (await conn.execute(row)).scalar_one()
+            await asyncio.sleep(0)
+            await conn.execute(update(runs.runs).values(event_count=count + 1))
+
+    await asyncio.gather(*(count_up() for _ in range(40)))
+    async with database.read() as conn:
+        after = await runs.get(conn, run.id)
+    assert after is not None
+    assert after.event_count == 40
+
+
+async def test_a_wrong_statement_is_a_bug_and_not_an_outage(database: Database) -> None:
+    """What can never work must not look like "try again": the driver's own error passes on both databases."""
+    for statement in ("SELECT * FROM nothing", "SELEKT 1"):
+        with pytest.raises(DBAPIError):
+            async with database.read() as conn:
+                await conn.execute(text(statement))
+    await add(database, "a")
+
+
+async def test_a_schema_that_is_not_there_is_not_an_outage(tmp_path: Path) -> None:
+    """A database that nobody migrated says which table is missing."""
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/empty.db")
+    try:
+        with pytest.raises(DBAPIError, match="no such table"):
+            await names(database)
+    finally:
+        await database.close()
+
+
+@pytest.fixture
+async def unreachable(tmp_path: Path) -> AsyncIterator[dict[str, Database]]:
+    """Databases that cannot be opened: a directory that does not exist, a port where nobody listens."""
+    made = {
+        "sqlite": Database(f"sqlite+aiosqlite:///{tmp_path}/missing/turngate.db"),
+        "postgresql": Database("postgresql+psycopg://turngate@127.0.0.1:1/turngate"),
+    }
+    yield made
+    for each in made.values():
+        await each.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_a_database_that_is_away_is_said_to_be(unreachable: dict[str, Database], kind: str) -> None:
+    """Reading, writing and migrating all raise the one error that means: nothing was changed, try again."""
+    database = unreachable[kind]
+    with pytest.raises(UnavailableError):
+        await names(database)
+    with pytest.raises(UnavailableError):
+        await add(database, "a")
+    with pytest.raises(UnavailableError):
+        await database.migrate()
+
+
+@pytest.fixture
+async def postgresql(postgres, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
+    database = Database(postgres.fresh_url())
+    await database.migrate()
+    yield database
+    await database.close()
+
+
+KILL_OTHERS = text(
+    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+
+
+async def test_a_connection_that_is_lost_in_a_transaction_is_an_outage(postgresql: Database) -> None:
+    """PostgreSQL going away under an open transaction raises UnavailableError; nothing is kept, and the next call works."""
+    other = Database(postgresql.url)
+
+    async def write_while_it_goes_away() -> None:
+        async with postgresql.write() as conn:
+            await messages.create_conversation(conn, "a")
+            async with other.write() as killer:
+                assert (await killer.execute(KILL_OTHERS)).scalar_one() >= 1
+            await messages.create_conversation(conn, "b")
+
+    with pytest.raises(UnavailableError):
+        await write_while_it_goes_away()
+    await other.close()
+    await add(postgresql, "c")
+    assert await names(postgresql) == ["c"]
+
+
+async def test_no_free_connection_is_an_outage(postgresql: Database) -> None:
+    """When every connection is in use and none becomes free in time, the caller is told to try again."""
+    pool = postgresql._backend._engine.pool
+    pool._timeout = 0.05
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        held = [postgresql.read() for _ in range(20)]
+        for each in held:
+            conn = await each.__aenter__()
+            await conn.execute(text("SELECT 1"))
+        try:
+            with pytest.raises(UnavailableError, match="no connection"):
+                await names(postgresql)
+        finally:
+            for each in held:
+                await each.__aexit__(None, None, None)
+    assert await names(postgresql) == []
+
+
+def test_the_two_urls_choose_the_two_databases(tmp_path: Path) -> None:
+    """One class serves both; which one is the URL's word."""
+    for url in (f"sqlite+aiosqlite:///{tmp_path}/x.db", "postgresql+psycopg://u@h/d"):
+        assert sqlalchemy.make_url(Database(url).url).get_backend_name() == url.split("+")[0]
