@@ -37,6 +37,7 @@ class Scene:
         self.processes = processes
         self._ledger = ledger
         self._client: ApiClient | None = None
+        self._decided: set[str] = set()
 
     async def ask(self, question: Callable[[ApiClient], Answer]) -> Answer:
         """Ask the API, once."""
@@ -94,6 +95,7 @@ class Scene:
     ) -> DecisionResult:
         """Decide, again and again under one key until the API takes it. ``status`` None in the answer: recorded."""
         key = key or f"decide-{request.id}"
+        self._decided.add(request.id)
         return await self.insist(
             lambda client: client.decide(
                 request.id, verb=verb, digest=request.digest, outcome=outcome, args=args, decision_id=key
@@ -139,7 +141,8 @@ class Scene:
             run = await self.run(run_id)
             if run.status == "running":
                 for request in await self.requests(run_id):
-                    if request.kind == "outcome":
+                    # One that is decided already waits for a worker (202).
+                    if request.kind == "outcome" and request.id not in self._decided:
                         assert outcome is not None, f"nobody was lost, but {request.tool_name} asks what became of it"
                         await self.decide(request, "respond", outcome=outcome)
                 return None

@@ -166,3 +166,12 @@ async def test_an_empty_chain_holds(database: Database, run: runs.Run) -> None:
     async with database.read() as conn:
         assert await events.first_break(conn, run.id) is None
         assert await events.first_break(conn, "nobody") is None
+
+
+async def test_i9_any_words_can_be_told(database: Database, run: runs.Run) -> None:
+    """I9: a provider's or tool's words that cannot be encoded are mended before they are hashed, so the chain holds."""
+    async with database.write() as conn:
+        await events.append(conn, run.id, [("model.retrying", {"message": "a\x00b\ud800c"})])
+    async with database.read() as conn:
+        assert [event.payload for event in await events.after(conn, 0)] == [{"message": "a\x00b\ufffdc"}]
+        assert await events.first_break(conn, run.id) is None

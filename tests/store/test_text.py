@@ -5,34 +5,38 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select
 
-from turngate.domain.results import Failure
+from turngate.domain.results import Failure, Ok
 from turngate.store import calls, executions, requests, runs
 from turngate.store.database import Database
 from turngate.store.tables import calls as calls_table
-from turngate.store.tables import metadata, requests as requests_table
+from turngate.store.tables import messages as messages_table
+from turngate.store.tables import requests as requests_table
 
 BAD = "a\x00b\ud800c\udce9d"
 MENDED = "a\ufffdb\ufffdc\ufffdd"
 
 
-async def test_i9_what_a_model_sends_can_be_stored(database: Database, run: runs.Run) -> None:
-    """I9: NUL (which PostgreSQL refuses) and half a surrogate pair in a call or beside it are stored as U+FFFD."""
-    call = calls.Call(
+def planned(run: runs.Run, said: str) -> calls.Call:
+    return calls.Call(
         run_id=run.id,
         tool_call_id="c1",
         step=1,
         position=0,
-        tool_name=BAD,
-        input=BAD,
+        tool_name=said,
+        input=said,
         repeat_key="k",
-        disposition="closed",
+        disposition="run",
         verdict="",
         digest="d",
         policy_version="p",
-        effect="",
+        effect="once",
     )
+
+
+async def test_i9_what_a_model_sends_can_be_stored(database: Database, run: runs.Run) -> None:
+    """I9: NUL (which PostgreSQL refuses) and half a surrogate pair in a call or beside it are stored as U+FFFD."""
     async with database.write() as conn:
-        await calls.insert_planned(conn, [call])
+        await calls.insert_planned(conn, [planned(run, BAD)])
         await calls.settle(conn, run.id, "c1", Failure(kind="unknown_tool", reason="no"), edited_input=BAD)
     async with database.read() as conn:
         stored = await calls.get(conn, run.id, "c1")
@@ -79,7 +83,9 @@ async def test_i9_what_a_tool_says_can_be_stored(database: Database, run: runs.R
     assert (execution.partial_output, ended.reason) == (MENDED, MENDED)
 
 
-@pytest.mark.parametrize("text", ["", "plain", "é😀\u2028\ufffd", "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")])
+@pytest.mark.parametrize(
+    "text", ["", "plain", "é😀\u2028\ufffd", "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")]
+)
 async def test_what_can_be_stored_is_not_touched(database: Database, run: runs.Run, text: str) -> None:
     """Every other text comes back as it went in."""
     async with database.write() as conn:
@@ -92,5 +98,22 @@ async def test_what_can_be_stored_is_not_touched(database: Database, run: runs.R
 async def test_such_text_can_be_searched_for(database: Database, run: runs.Run) -> None:
     """A comparison with text that cannot be stored finds nothing; it does not fail."""
     async with database.read() as conn:
-        for column in (calls_table.c.tool_name, requests_table.c.preview, metadata.tables["messages"].c.id):
+        for column in (calls_table.c.tool_name, requests_table.c.preview, messages_table.c.id):
             assert (await conn.execute(select(column).where(column == BAD))).all() == []
+
+
+@pytest.mark.parametrize(
+    "result", [Ok(value={"name": BAD, "n": [1.0]}), Failure(kind="x", reason=BAD, fields={"p": BAD})]
+)
+async def test_i3_a_finished_tools_result_is_kept(database: Database, run: runs.Run, result: Ok | Failure) -> None:
+    """I3: a ``once`` tool that ran is not taken for lost because a file name in its result is not UTF-8."""
+    async with database.write() as conn:
+        await calls.insert_planned(conn, [planned(run, "ls")])
+        assert await calls.settle(conn, run.id, "c1", result)
+        stored = await calls.get(conn, run.id, "c1")
+    assert stored is not None
+    mended = "a\x00b\ufffdc\ufffdd"  # NUL is an escape in JSON, and stays
+    if isinstance(result, Ok):
+        assert stored.settled_result == Ok(value={"name": mended, "n": [1.0]})
+    else:
+        assert stored.settled_result == Failure(kind="x", reason=mended, fields={"p": mended})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic_core import PydanticSerializationError
 from sqlalchemy import insert, select, update
 
 from turngate.domain.results import TOOL_RESULT, Failure, Ok
@@ -78,11 +80,19 @@ async def settle(
     query = (
         update(calls)
         .where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id, calls.c.result.is_(None))
-        .values(result=result.model_dump_json(), settled_at=as_text(now()))
+        .values(result=_written(result), settled_at=as_text(now()))
     )
     if edited_input is not None:
         query = query.values(edited_input=edited_input)
     return (await conn.execute(query)).rowcount == 1
+
+
+def _written(result: Ok | Failure) -> str:
+    """Return the result as JSON; the column mends what cannot be encoded. The tool has run: its result must be kept."""
+    try:
+        return result.model_dump_json()
+    except PydanticSerializationError:  # half a surrogate pair, from a file name that is not UTF-8
+        return json.dumps(result.model_dump(mode="json"), ensure_ascii=False, separators=(",", ":"))
 
 
 async def set_edited_input(conn: Connection, run_id: str, tool_call_id: str, edited_input: str) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import insert, select, update
 from turngate.domain.digest import framed_sha256
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.storable import storable
 from turngate.store.tables import event_counter, events, runs
 
 NewEvent = tuple[str, Mapping[str, Any]]
@@ -50,7 +51,8 @@ async def append(conn: Connection, run_id: str, new: Sequence[NewEvent]) -> None
     rows = []
     for kind, payload in new:
         seq, run_seq = seq + 1, run_seq + 1
-        text = json.dumps(payload, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        # Mended here, not by the column: the hash is over what is stored.
+        text = storable(json.dumps(payload, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
         digest = chain_hash(previous, run_id, run_seq, kind, text, created_at)
         rows.append(
             {

@@ -22,7 +22,7 @@ from typing import Any
 MAX_FILE_BYTES = 20_000_000
 MAX_LINE_CHARS = 400
 _SNIFFED_BYTES = 8192
-_SKIPPED_NAMES = {".git"}
+_SKIPPED_NAMES = {".git", ".turngate"}
 
 
 def matches_glob(path: str, pattern: str) -> bool:

@@ -23,6 +23,10 @@ _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO nobody writes to would hang for ever; regular files ignore the flag.
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
+PRIVATE_NAMES = frozenset({".turngate"})
+"""The default data directory lies where `turngate up` was started, which may well be the workspace. It holds an operator's
+token: an agent that could read it could decide its own requests (I10)."""
+
 
 class OutsideWorkspace(ToolFailure):
     """The path leads out of the workspace. ``path`` as it was given."""
@@ -58,6 +62,8 @@ def resolve_inside(workspace: Path, given: str) -> Path:
     real = Path(os.path.realpath(root / given))
     if not real.is_relative_to(root):
         raise OutsideWorkspace(path=given, reason="the path leads outside the workspace; use one inside it")
+    if PRIVATE_NAMES.intersection(real.relative_to(root).parts):
+        raise OutsideWorkspace(path=given, reason="that directory is Turngate's own; it is not part of the workspace")
     return real
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from turngate.toolkits.files import edit_file, list_directory, read_file, write_file
+from turngate.toolkits.search import glob, grep
 from turngate.toolkits.text_files import read_text, write_text
 from turngate.toolkits.workspace import FileUnavailable, OutsideWorkspace, Place, resolve_inside
 
@@ -146,3 +147,19 @@ def test_no_descriptor_is_leaked(workspace, descriptors):
             with pytest.raises(Exception):  # noqa: B017, PT011 - which failure is another test's business
                 read_text(Place.inside(workspace, bad))
     assert descriptors() == before
+
+
+@pytest.mark.parametrize("given", [".turngate/token", "sub/../.turngate/token", "link/token", "sub/.turngate/token"])
+async def test_i10_turngates_own_directory_is_not_part_of_the_workspace(call, workspace, given):
+    """I10: no file tool opens a data directory inside the workspace, or finds anything in it: it holds a token."""
+    for directory in (workspace / ".turngate", workspace / "sub" / ".turngate"):
+        directory.mkdir(parents=True)
+        (directory / "token").write_text("tg_secret\n")
+    (workspace / "link").symlink_to(".turngate")
+    for tool, more in ((read_file, {}), (write_file, {"text": "x"}), (edit_file, {"old_text": "tg", "new_text": "x"})):
+        with pytest.raises(OutsideWorkspace, match=r"Turngate's own"):
+            await call(tool, path=given, **more)
+    with pytest.raises(OutsideWorkspace):
+        await call(list_directory, path=".turngate")
+    assert "tg_secret" not in str(await call(grep, pattern="tg_"))
+    assert "token" not in str(await call(glob, pattern="**/*"))

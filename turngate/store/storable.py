@@ -1,0 +1,43 @@
+"""Column types for text from outside: whatever arrives can be stored, alike on both databases.
+
+PostgreSQL refuses NUL, and neither driver encodes half a surrogate pair. Models and tools send both (file names that
+are not UTF-8, escapes in JSON), and a run must not fail, or a finished tool's result be lost, for a character (I9). Each
+becomes U+FFFD. Digests are made before, from the text as it came: a call whose arguments had to be changed here can
+never match its digest, so what runs is still what was shown (I6).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Dialect, String, Text
+from sqlalchemy.types import TypeDecorator
+
+
+def storable(text: str) -> str:
+    """Return the text with NUL and unpaired surrogates replaced by U+FFFD; any other text as it is."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\x00", "\ufffd")
+
+
+class StorableText(TypeDecorator[str]):
+    """``TEXT``."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Return what the driver gets."""
+        del dialect
+        return None if value is None else storable(value)
+
+
+class StorableString(TypeDecorator[str]):
+    """``VARCHAR(length)``."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Return what the driver gets."""
+        del dialect
+        return None if value is None else storable(value)
