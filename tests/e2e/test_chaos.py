@@ -17,7 +17,7 @@ from approvals_api.read_models import RequestItem
 from turngate.domain.results import Failure, Ok
 
 SEED = "CHAOS_SEED"
-CHAOS_SECONDS = 22.0
+CHAOS_SECONDS = 18.0
 RUNS = 6
 STEPS = (2, 1, 2)
 """Calls in each step of each run: 30 calls in all."""

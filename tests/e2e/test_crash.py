@@ -42,9 +42,10 @@ async def killed(directory: Path, targets: tuple[str, ...]) -> None:
         await on.processes.kill(*targets)
         on.processes.start(*targets)
 
-        await on.decide(waiting, "approve")
-        if "worker" in targets:
-            await answer_for_the_lost(on, runs)
+        await asyncio.gather(
+            on.decide(waiting, "approve"),
+            *((answer_for_the_lost(on, runs),) if "worker" in targets else ()),
+        )
         on.go(*HELD)
         for run in runs.values():
             # A Temporal that was away longer than the heartbeat timeout takes a living worker for a lost one.
@@ -62,9 +63,11 @@ async def answer_for_the_lost(on: Scene, runs: dict[str, str]) -> None:
     lost = {name: await on.request(runs[name], "outcome") for name in ONCE}
     assert [len(on.starts(name)) for name in ONCE] == [1, 1, 1]
     assert [(await on.detail(request.id)).execution for request in lost.values()] == ["unknown"] * 3
-    await on.decide(lost["paid"], "respond", outcome="happened", args='{"done": "by the lost worker"}')
-    await on.decide(lost["posted"], "respond", outcome="tell_model")
-    await on.decide(lost["unpaid"], "respond", outcome="did_not_happen")
+    await asyncio.gather(
+        on.decide(lost["paid"], "respond", outcome="happened", args='{"done": "by the lost worker"}'),
+        on.decide(lost["posted"], "respond", outcome="tell_model"),
+        on.decide(lost["unpaid"], "respond", outcome="did_not_happen"),
+    )
     await on.started("unpaid", 2)
     await on.processes.kill("worker")
     on.processes.start("worker")
@@ -127,8 +130,8 @@ async def decided_without_a_worker(on: Scene) -> None:
     run = await on.start("absent", [order("pay", "absent")])
     request = await on.request(run)
     await on.processes.kill("worker")
-    for _ in range(3):
-        assert (await on.decide(request, "approve", key="thrice")).status is None, "decided, and no worker runs"
+    answers = await asyncio.gather(*(on.decide(request, "approve", key="thrice") for _ in range(3)))
+    assert [answer.status for answer in answers] == [None] * 3, "decided, and no worker runs"
     assert on.starts("absent") == []
     on.processes.start("worker")
     await on.completed(run)

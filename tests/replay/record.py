@@ -1,0 +1,273 @@
+"""Record the histories that ``test_recorded_histories.py`` replays.
+
+``PYTHONPATH=tests .venv/bin/python tests/replay/record.py [STORY …]``; without names, every story.
+
+Each story is one run on a real Temporal server with a real worker and store; only the model is a script. Run it for a
+release, and add what it writes beside what is there: a history of an older release stays as long as its runs may live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from harness import ListModel, Stack, call, says, stack, until
+from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.common import WorkflowIDReusePolicy
+from tools_under_test import Amount, Bench
+
+from turngate import Limits, Policy, Rule, interaction_tool, tool
+from turngate.domain.contract import AgentTurnInput, DecideInput, RunLimits
+from turngate.domain.errors import ModelError
+from turngate.runtime.embedded_temporal import EmbeddedTemporal
+from turngate.runtime.temporal_client import data_converter
+from turngate.store import requests, runs
+from turngate.store.database import Database
+
+HISTORIES = Path(__file__).with_name("histories")
+IDENTITY = "recorder"
+BLANKED = {"stackTrace", "binaryChecksum", "buildId", "workerInstanceKey", "workerControlTaskQueue"}
+"""What says where the recording was made. Replay reads none of it."""
+
+Recording = dict[str, tuple[str, str | None]]
+"""Name of the history → workflow id and execution run id (None: the newest)."""
+Story = Callable[[Client, Database], Awaitable[Recording]]
+
+
+def paying(*more: Any) -> ListModel:
+    return ListModel(says("I will pay.", call("pay", '{"cents": 5}')), *more, says("Done."))
+
+
+async def approve(client: Client, database: Database) -> Recording:
+    """Two gates and an ungated call in one step; a repeated decision; the answer."""
+    bench = Bench()
+    step = says(call("pay", '{"cents": 1}'), call("look", '{"name": "x"}'), call("pay", '{"cents": 2}'))
+    async with stack(client, database, bench.pay, bench.look, model=ListModel(step, says("Done."))) as engine:
+        run = await engine.start()
+        for number in range(2):
+            request = await engine.request(run)
+            await engine.decide(request, "approve", decision_id=f"d-{number}")
+        return await completed(engine, run, "approve")
+
+
+async def edit(client: Client, database: Database) -> Recording:
+    """An edit that does not fit, then one that does."""
+    async with stack(client, database, Bench().pay, model=paying()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        for cents in ('"many"', "50"):
+            decision = DecideInput(
+                decision_id=f"d-{cents}", request_id=request.id, verb="edit", digest=request.digest, by="operator"
+            )
+            await store_offer(engine, decision, f'{{"cents": {cents}}}')
+            try:
+                await engine.workflow(run).execute_update("decide", decision, id=decision.decision_id)
+            except WorkflowUpdateFailedError as refused:
+                print(f"edit: refused, which is part of the story: {refused.cause}")
+        return await completed(engine, run, "edit")
+
+
+async def reject(client: Client, database: Database) -> Recording:
+    """A rejection, the same call again (closed without asking), the answer."""
+    again = says(call("pay", '{"cents":5}'))
+    async with stack(client, database, Bench().pay, model=paying(again)) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "reject", message="Too much.")
+        return await completed(engine, run, "reject")
+
+
+async def expire(client: Client, database: Database) -> Recording:
+    """Nobody answers in time."""
+    policy = Policy(rule=[Rule(name="soon", verdict="ask", tools=["pay"], expires_after_seconds=1)])
+    async with stack(client, database, Bench().pay, model=paying(), policy=policy) as engine:
+        return await completed(engine, await engine.start(), "expire")
+
+
+async def interrupt(client: Client, database: Database) -> Recording:
+    """An interrupt while one call runs and another waits."""
+    bench = Bench()
+    step = says(call("slow", "{}"), call("pay", '{"cents": 1}'))
+    async with stack(client, database, bench.slow, bench.pay, model=ListModel(step)) as engine:
+        run = await engine.start()
+        await engine.request(run)
+        await asyncio.wait_for(bench.started.wait(), 10)
+        await engine.interrupt(run, "wrong branch")
+        return await completed(engine, run, "interrupt")
+
+
+async def unknown_outcome(client: Client, database: Database) -> Recording:
+    """A ``once`` call whose worker is lost; a person says that it did not happen; it runs."""
+    attempts: list[int] = []
+
+    @tool(effect="once", ask=True)
+    async def pay(params: Amount) -> int:
+        """Pay, and lose the worker the first time."""
+        attempts.append(params.cents)
+        if len(attempts) == 1:
+            await asyncio.Event().wait()  # until the worker below is stopped
+        return params.cents
+
+    async def started() -> bool:
+        return bool(attempts)
+
+    async with stack(client, database, pay, model=paying(), working=False) as engine:
+        async with engine.worker(graceful_shutdown_seconds=0):
+            run = await engine.start()
+            await engine.decide(await engine.request(run), "approve")
+            await until(started, "start of the handler")
+        async with engine.worker():
+            request = await engine.request(run, kind="outcome")
+            await engine.decide(request, "respond", outcome="did_not_happen")
+            return await completed(engine, run, "unknown-outcome")
+
+
+async def continue_as_new(client: Client, database: Database) -> Recording:
+    """A new execution after every step: the first one, one in the middle, the last one."""
+    steps = [says(call("nope", "{}")), *(says(call("pay", f'{{"cents": {cents}}}')) for cents in (1, 2))]
+    async with stack(client, database, Bench().pay, model=ListModel(*steps, says("Done.")), working=False) as engine:
+        run = await engine.start()
+        await engine.workflow(run).terminate()
+        start = AgentTurnInput(run_id=run.id, agent="agent", limits=RunLimits(continue_as_new_after_steps=1))
+        first = await client.start_workflow(
+            "AgentTurn",
+            start,
+            id=run.id,
+            task_queue=engine.task_queue,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        )
+        async with engine.worker():
+            before = await engine.request(run)
+            middle = (await engine.workflow(run).describe()).run_id
+            await engine.decide(before, "approve")
+            await engine.decide(await engine.request(run), "approve")
+            found = await completed(engine, run, "continue-as-new-last")
+    return {
+        "continue-as-new-first": (run.id, first.first_execution_run_id),
+        "continue-as-new-middle": (run.id, middle),
+        **found,
+    }
+
+
+async def question(client: Client, database: Database) -> Recording:
+    """A question answered in its own shape, and an approval answered in place of the tool."""
+    ask = interaction_tool(name="ask", description="Ask.", params=Amount, answer=Amount)
+    step = says(call("ask", '{"cents": 1}'), call("pay", '{"cents": 2}'))
+    async with stack(client, database, ask, Bench().pay, model=ListModel(step, says("Thanks."))) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run, kind="question"), "respond", args='{"cents": 3}')
+        await engine.decide(await engine.request(run), "respond", message="I paid it by hand.")
+        return await completed(engine, run, "question")
+
+
+async def signalled(client: Client, database: Database) -> Recording:
+    """A decision that came as a Signal while no worker ran, twice, and a refused one beside it."""
+    async with stack(client, database, Bench().pay, model=paying(), working=False) as engine:
+        async with engine.worker():
+            run = await engine.start()
+            request = await engine.request(run)
+        good = DecideInput(decision_id="d", request_id=request.id, verb="approve", digest=request.digest, by="operator")
+        for decision in (good.model_copy(update={"decision_id": "x", "digest": "other"}), good, good):
+            await engine.workflow(run).signal("decide", decision)
+        async with engine.worker():
+            return await completed(engine, run, "signalled")
+
+
+async def failed(client: Client, database: Database) -> Recording:
+    """A model that is away once, then sends nothing that could run until the run ends."""
+    away = ModelError("overloaded", error_class="rate_limited", retryable=True, retry_after_seconds=0.05)
+    model = ListModel(away, says(call("nope", "{}")))
+    async with stack(client, database, model=model, limits=Limits(malformed_in_a_row=2)) as engine:
+        return await completed(engine, await engine.start(), "failed")
+
+
+async def cancelled(client: Client, database: Database) -> Recording:
+    """Somebody cancels the workflow itself, past our API, while a gate waits."""
+    async with stack(client, database, Bench().pay, model=paying()) as engine:
+        run = await engine.start()
+        await engine.request(run)
+        await engine.workflow(run).cancel()
+        return await completed(engine, run, "cancelled")
+
+
+STORIES: list[Story] = [
+    approve,
+    edit,
+    reject,
+    expire,
+    interrupt,
+    unknown_outcome,
+    continue_as_new,
+    question,
+    signalled,
+    failed,
+    cancelled,
+]
+
+
+async def store_offer(engine: Stack, decision: DecideInput, args: str) -> None:
+    offer = requests.new_decision(
+        decision_id=decision.decision_id,
+        request_id=decision.request_id,
+        verb=decision.verb,
+        digest=decision.digest,
+        args=args,
+        message="",
+        outcome=None,
+        by=decision.by,
+    )
+    async with engine.database.write() as conn:
+        await requests.offer(conn, offer)
+
+
+async def completed(engine: Stack, run: runs.Run, name: str) -> Recording:
+    """Wait until the run and its workflow have ended, whichever way."""
+    await engine.ended(run)
+
+    async def closed() -> bool:
+        return (await engine.workflow(run).describe()).close_time is not None
+
+    await until(closed, f"end of the workflow of {name}")
+    return {name: (run.id, None)}
+
+
+def scrubbed(value: Any) -> Any:
+    """Return the history without what says where it was made."""
+    if isinstance(value, list):
+        return [scrubbed(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: scrubbed(each) for key, each in value.items() if key not in BLANKED}
+
+
+async def record(client: Client, story: Story) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        database = Database(f"sqlite+aiosqlite:///{directory}/turngate.db")
+        await database.migrate()
+        found = await story(client, database)
+        await database.close()
+    for name, (workflow_id, execution_run_id) in found.items():
+        handle = client.get_workflow_handle(workflow_id, run_id=execution_run_id)
+        history = scrubbed((await handle.fetch_history()).to_json_dict())
+        path = HISTORIES / f"{name}.json"
+        path.write_text(json.dumps({"workflow_id": workflow_id, "history": history}, indent=1) + "\n", encoding="utf-8")
+        print(f"{path.name}: {len(history['events'])} events")
+
+
+async def main(names: list[str]) -> None:
+    """Record the named stories; all when none is named."""
+    HISTORIES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory:
+        async with EmbeddedTemporal(Path(directory)) as server:
+            client = await Client.connect(server.address, data_converter=data_converter(), identity=IDENTITY)
+            for story in STORIES:
+                if not names or story.__name__ in names:
+                    await record(client, story)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))

@@ -1,0 +1,127 @@
+"""I11: workflow code replays the recorded histories of every release whose runs may still live."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio import workflow
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer
+
+from turngate.runtime.temporal_client import data_converter
+from worker import SANDBOX
+from workflows.agent_turn import AgentTurn
+from workflows.endings import Ending
+
+HISTORIES = sorted(Path(__file__).with_name("histories").glob("*.json"))
+STORIES = {
+    "approve",
+    "cancelled",
+    "continue-as-new-first",
+    "continue-as-new-last",
+    "continue-as-new-middle",
+    "edit",
+    "expire",
+    "failed",
+    "interrupt",
+    "question",
+    "reject",
+    "signalled",
+    "unknown-outcome",
+}
+
+
+def history_of(path: Path) -> WorkflowHistory:
+    recorded = json.loads(path.read_text(encoding="utf-8"))
+    return WorkflowHistory.from_json(recorded["workflow_id"], recorded["history"])
+
+
+def replayer() -> Replayer:
+    """As the worker runs it: the same sandbox, the same converter."""
+    return Replayer(
+        workflows=[AgentTurn], workflow_runner=SANDBOX, data_converter=data_converter(), namespace="default"
+    )
+
+
+def named(path: Path) -> str:
+    return path.stem
+
+
+def test_every_story_is_recorded() -> None:
+    """Each way a run may go is among the histories; a glob that finds nothing would prove nothing."""
+    assert STORIES <= {path.stem for path in HISTORIES}
+
+
+@pytest.mark.parametrize("path", HISTORIES, ids=named)
+async def test_i11_recorded_histories_replay(path: Path) -> None:
+    """I11: today's workflow gives, event for event, the commands that were recorded."""
+    replayed = await replayer().replay_workflow(history_of(path), raise_on_replay_failure=False)
+    assert replayed.replay_failure is None
+
+
+class ExtraTimer:
+    """A change that no history knows: a pause before each step."""
+
+    @staticmethod
+    async def step(turn: AgentTurn) -> Ending | None:
+        await workflow.sleep(1)
+        return await STEP(turn)
+
+
+STEP = AgentTurn._step
+
+
+@pytest.mark.parametrize("path", HISTORIES, ids=named)
+async def test_i11_a_changed_workflow_does_not_replay(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I11: with a timer more, every history is refused: the test above can fail."""
+    monkeypatch.setattr(AgentTurn, "_step", ExtraTimer.step)
+    with pytest.raises(workflow.NondeterminismError):
+        await replayer().replay_workflow(history_of(path))
+
+
+@pytest.mark.parametrize("story", ["interrupt", "cancelled", "failed"])
+async def test_i11_an_activity_left_out_is_noticed(story: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I11: a run that ends without closing its step, as it once did, is refused."""
+
+    async def end_at_once(turn: AgentTurn, ending: Ending) -> Any:
+        return await END(turn, Ending.completed())
+
+    monkeypatch.setattr(AgentTurn, "_end", end_at_once)
+    (path,) = (path for path in HISTORIES if path.stem == story)
+    with pytest.raises(workflow.NondeterminismError):
+        await replayer().replay_workflow(history_of(path))
+
+
+END = AgentTurn._end
+
+
+def texts_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every text of a history with its key; payloads decoded."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from texts_in(each, name)
+    elif isinstance(value, list):
+        for each in value:
+            yield from texts_in(each, key)
+    elif isinstance(value, str):
+        yield key, base64.b64decode(value).decode() if key in {"data", "encoding"} else value
+
+
+@pytest.mark.parametrize("path", HISTORIES, ids=named)
+def test_histories_do_not_say_where_they_were_made(path: Path) -> None:
+    """No path, host, process or stack trace of the recording machine is kept."""
+    texts = list(texts_in(json.loads(path.read_text(encoding="utf-8"))))
+    assert {text for key, text in texts if key == "identity"} <= {"recorder"}
+    assert [key for key, _ in texts if key in {"stackTrace", "buildId", "binaryChecksum"}] == []
+    words = "\n".join(text for key, text in texts if key != "encoding")
+    assert not re.search(r"(?m)(^|[^\w])/\w", words), "a path"
+    assert not re.search(r"\d+@\w", words), "a process of a host"
+    host = socket.gethostname()
+    assert not re.search(rf"\b{re.escape(host)}\b", words)

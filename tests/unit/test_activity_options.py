@@ -1,0 +1,110 @@
+"""Retries and timeouts: one row for each activity the worker registers, each bounded, each with a retry policy."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import svcs
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.common import RetryPolicy
+
+import worker as composition
+from activities.engine import Engine
+from turngate.domain import contract
+from turngate.domain.agents import Limits
+from turngate.domain.contract import PlannedCall, RunLimits
+from turngate.domain.policy import Policy
+from turngate.models.registry import Models, ModelSettings
+from turngate.store.database import Database
+from workflows import activity_options, agent_turn
+from workflows.activity_options import GRACE, OUTAGE, TABLE
+
+WEEK = timedelta(days=7)
+LIMITS = RunLimits(model_retry_seconds=600, heartbeat_timeout_seconds=10)
+LONGEST_TOOL = PlannedCall(call="c1", timeout_seconds=int(WEEK.total_seconds()))
+SHORTEST_TOOL = PlannedCall(call="c1", timeout_seconds=1)
+
+ROWS: dict[str, list[Any]] = {
+    contract.CALL_MODEL: [activity_options.call_model(LIMITS), activity_options.call_model(RunLimits())],
+    contract.RUN_TOOL: [activity_options.run_tool(call, LIMITS) for call in (LONGEST_TOOL, SHORTEST_TOOL)],
+    contract.RECORD_DECISION: [activity_options.RECORD_DECISION],
+    contract.RECORD_EXPIRY: [activity_options.RECORD_EXPIRY],
+    contract.CLOSE_STEP: [activity_options.CLOSE_STEP],
+}
+EACH_ROW = [pytest.param(row, id=f"{name} {place}") for name, rows in ROWS.items() for place, row in enumerate(rows)]
+
+
+async def test_the_table_has_a_row_for_each_registered_activity(client: Client, sqlite: Database) -> None:
+    """No activity is registered without a row, no row is for an activity that is not registered."""
+    models = Models(ModelSettings())
+    engine = Engine(database=sqlite, agents={}, policy=Policy(), services=svcs.Registry(), models=models)
+    made = composition.build_worker(client, engine, task_queue="none")
+    registered = {
+        activity._Definition.must_from_callable(each).name for each in made.config(active_config=True)["activities"]
+    }
+    assert registered == set(TABLE) == set(ROWS)
+
+
+def test_the_workflow_starts_activities_with_their_own_row_only() -> None:
+    """Every place in the workflow that starts an activity names one of the table, and unpacks that one's row."""
+    started: dict[str, str] = {}
+    for node in ast.walk(ast.parse(inspect.getsource(agent_turn))):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        if node.func.attr in {"start_activity", "execute_activity", "execute_local_activity", "start_local_activity"}:
+            name = getattr(contract, ast.unparse(node.args[0]).removeprefix("contract."))
+            (options,) = (ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg is None)
+            started[name] = options.removeprefix("activity_options.").partition("(")[0]
+    assert {name: getattr(activity_options, row) for name, row in started.items()} == TABLE
+
+
+@pytest.mark.parametrize("row", EACH_ROW)
+def test_every_activity_is_bounded_and_says_how_it_is_retried(row: Any) -> None:
+    """Temporal's default is to retry without end: each row bounds one attempt, all attempts together, and the pauses."""
+    policy = row["retry_policy"]
+    assert isinstance(policy, RetryPolicy)
+    attempt, together = row["start_to_close_timeout"], row["schedule_to_close_timeout"]
+    assert timedelta(0) < attempt <= together <= 2 * WEEK + GRACE
+    assert policy.initial_interval > timedelta(0)
+    assert policy.maximum_interval is not None or policy.maximum_attempts > 0
+    if policy.maximum_interval is not None:
+        assert policy.initial_interval < policy.maximum_interval < together
+
+
+@pytest.mark.parametrize("name", [contract.CALL_MODEL, contract.RUN_TOOL])
+def test_long_activities_heartbeat(name: str) -> None:
+    """What may run for minutes is noticed when its worker dies, well before its own timeout."""
+    for row in ROWS[name]:
+        assert row["heartbeat_timeout"] < row["start_to_close_timeout"]
+
+
+def test_a_tools_own_timeout_comes_first() -> None:
+    """The activity's timeout leaves the executor time to stop the tool and store what it had written."""
+    row = activity_options.run_tool(SHORTEST_TOOL, LIMITS)
+    assert row["start_to_close_timeout"] == timedelta(seconds=1) + GRACE
+    assert row["schedule_to_close_timeout"] >= OUTAGE
+    assert row["task_queue"] is None
+    elsewhere = SHORTEST_TOOL.model_copy(update={"queue": "gpu"})
+    assert activity_options.run_tool(elsewhere, LIMITS)["task_queue"] == "gpu"
+
+
+def test_an_agents_patience_with_its_model_is_what_it_said() -> None:
+    """``model_retry`` comes on top of one full attempt, so a slow last attempt is not cut off."""
+    patient = activity_options.call_model(RunLimits(model_retry_seconds=3600))
+    assert patient["schedule_to_close_timeout"] == patient["start_to_close_timeout"] + timedelta(hours=1)
+
+
+def test_run_limits_are_the_agents_limits_where_nothing_is_said() -> None:
+    """The wire's defaults are the same as the builder's."""
+    limits, wire = Limits(), RunLimits()
+    assert (wire.steps, wire.concurrency, wire.malformed_in_a_row) == (
+        limits.steps,
+        limits.concurrency,
+        limits.malformed_in_a_row,
+    )
+    assert timedelta(seconds=wire.model_retry_seconds) == limits.model_retry
