@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import structlog
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from activities.engine import Engine
 from activities.executor import execute
@@ -25,6 +28,8 @@ from turngate.store.clock import now
 log = structlog.get_logger(__name__)
 
 RECORD_PAUSE_SECONDS = 0.5
+MAX_SURPRISES = 8
+"""Attempts that may end in an error nobody foresaw, about half a minute in all."""
 
 
 class RunTool:
@@ -40,11 +45,13 @@ class RunTool:
         Safe to repeat: the execution row decides what a repeat may do.
 
         Raises:
-            ApplicationError: ``tool_raised`` (not retryable); anything else raised here is retried.
+            ApplicationError: not retryable: ``tool_raised``, or ``configuration`` for a bug of ours that kept coming back.
+                Anything else raised here is retried.
         """
         async with heartbeating():
-            async with self._engine.database.write() as conn:
-                redemption = await redeem(self._engine, conn, order)
+            with _bugs_end_the_run():
+                async with self._engine.database.write() as conn:
+                    redemption = await redeem(self._engine, conn, order)
             match redemption:
                 case AlreadySettled():
                     return RunToolResult(state="settled")
@@ -109,3 +116,19 @@ class RunTool:
                 return
             await calls.settle(conn, order.run_id, order.call, result)
             await events.append(conn, order.run_id, [("execution.finished", told)])
+
+
+@contextmanager
+def _bugs_end_the_run() -> Iterator[None]:
+    """Retry what redemption did not foresee a few times, then fail the run with its words.
+
+    A store that is away is waited for as long as it takes; a bug would be retried for a week in silence.
+    """
+    try:
+        yield
+    except (UnavailableError, ApplicationError):
+        raise
+    except Exception as error:
+        last = activity.info().attempt >= MAX_SURPRISES
+        why = f"{type(error).__name__}: {error}"
+        raise ApplicationError(why, "bug", type=contract.ERROR_CONFIGURATION, non_retryable=last) from error

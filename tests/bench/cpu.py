@@ -8,6 +8,11 @@ from collections import Counter
 from pathlib import Path
 
 
+def readable() -> bool:
+    """Tell whether this system shows it."""
+    return Path("/proc/self/schedstat").exists()
+
+
 def by_thread() -> Counter[str]:
     """Return CPU seconds so far by the role of this process's threads (schedstat's first field is nanoseconds)."""
     python = {thread.native_id: thread.name for thread in threading.enumerate()}

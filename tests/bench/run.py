@@ -104,7 +104,9 @@ async def _measure(directory: Path, scale: Scale, only: Sequence[str], postgres:
                 baseline = Baseline(client)
                 await stack.enter_async_context(baseline.worker(like=sqlite.worker))
                 if "throughput" in only:
-                    figures += await _told(throughput.measure([sqlite, *others], baseline, scale))
+                    figures += await _told(
+                        throughput.measure([sqlite, *others], baseline, scale, server_pid=server.pid)
+                    )
                 if "latency" in only:
                     figures += await _told(latency.measure([sqlite, *others], baseline, scale))
                 if "history" in only:

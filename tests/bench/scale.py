@@ -12,8 +12,8 @@ class Scale:
     ``concurrency``: turns at work at a time. ``think_seconds``: between a request's appearance and its decision.
     """
 
-    rounds: int = 5
-    turns: int = 80
+    rounds: int = 7
+    turns: int = 60
     warm_up_turns: int = 32
     concurrency: int = 16
     think_seconds: float = 0.1

@@ -107,10 +107,14 @@ class Processes:
             assert await self._gone(name) == -signal.SIGKILL, f"{name} had ended by itself:\n{self.tail(name)}"
 
     async def kill_temporal_server(self) -> None:
-        """SIGKILL the server under ``turngate temporal``, which starts it again; nothing when it has none now."""
-        self.kills += 1
-        for pid in self.children("temporal"):
-            os.kill(pid, signal.SIGKILL)
+        """SIGKILL the server under ``turngate temporal``, which starts it again.
+
+        Not before it has served: a server that dies while it is first started is a failed start, and said to be one.
+        """
+        if await self._is_ready("temporal"):
+            for pid in self.children("temporal"):
+                self.kills += 1
+                os.kill(pid, signal.SIGKILL)
 
     async def terminate(self, name: str) -> int:
         """SIGTERM, wait until it is gone, return its exit code."""

@@ -202,8 +202,7 @@ class Scene:
 
 @asynccontextmanager
 async def scene(directory: Path) -> AsyncIterator[Scene]:
-    """Three processes over a new data directory in ``directory``; at the end each must have lived until then."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Three processes over a new data directory in ``directory``, which exists; at the end each must have lived until then."""
     ledger = directory / "ledger.jsonl"
     async with running(directory, {crash_app.LEDGER: str(ledger)}) as processes:
         made = Scene(processes, ledger)

@@ -31,12 +31,12 @@ async def test_i3_i5_random_kills(tmp_path: Path) -> None:
     """
     seed = int(os.environ.get(SEED) or secrets.randbelow(1_000_000))
     print(f"{SEED}={seed}")
-    fate = random.Random(seed)
+    fate = [random.Random(f"{seed}-{whose}") for whose in ("killer", "operator")]  # noqa: S311 - chance, not secrecy
     async with scene(tmp_path) as on:
         starting = [on.start(f"run{number}", *_script(number)) for number in range(RUNS)]
-        killing = asyncio.create_task(_kill_at_random(on, random.Random(fate.random())))
+        killing = asyncio.create_task(_kill_at_random(on, fate[0]))
         runs = await asyncio.gather(*starting)
-        deciding = asyncio.create_task(_decide_all(on, random.Random(fate.random())))
+        deciding = asyncio.create_task(_decide_all(on, fate[1]))
         try:
             await killing
             await asyncio.gather(*(on.completed(run, outcome="tell_model") for run in runs))

@@ -155,9 +155,8 @@ async def told(
 ) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
     """Name → story that is being told; those that no selected test waits for are left out."""
     selected = [item.name for item in request.session.items if item.path == request.path]
-    directory = tmp_path_factory.mktemp("crash")
     tasks = {
-        name: asyncio.create_task(story(directory / name))
+        name: asyncio.create_task(story(tmp_path_factory.mktemp(name)))
         for name, story in STORIES.items()
         if any(name in test for test in selected)
     }

@@ -60,13 +60,13 @@ async def edit(client: Client, database: Database) -> Recording:
     async with stack(client, database, Bench().pay, model=paying()) as engine:
         run = await engine.start()
         request = await engine.request(run)
-        for cents in ('"many"', "50"):
+        for decision_id, cents in (("d-1", '"many"'), ("d-2", "50")):
             decision = DecideInput(
-                decision_id=f"d-{cents}", request_id=request.id, verb="edit", digest=request.digest, by="operator"
+                decision_id=decision_id, request_id=request.id, verb="edit", digest=request.digest, by="operator"
             )
             await store_offer(engine, decision, f'{{"cents": {cents}}}')
             try:
-                await engine.workflow(run).execute_update("decide", decision, id=decision.decision_id)
+                await engine.workflow(run).execute_update("decide", decision, id=decision_id)
             except WorkflowUpdateFailedError as refused:
                 print(f"edit: refused, which is part of the story: {refused.cause}")
         return await completed(engine, run, "edit")

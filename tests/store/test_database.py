@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -251,3 +252,32 @@ def test_the_two_urls_choose_the_two_databases(tmp_path: Path) -> None:
     """One class serves both; which one is the URL's word."""
     for url in (f"sqlite+aiosqlite:///{tmp_path}/x.db", "postgresql+psycopg://u@h/d"):
         assert sqlalchemy.make_url(Database(url).url).get_backend_name() == url.split("+")[0]
+
+
+async def test_a_commit_under_way_is_waited_for_however_often_its_writer_is_cancelled(sqlite: Database) -> None:
+    """SQLite commits in a thread: until that is done nobody else gets the connection, and then the rows are there."""
+    backend = sqlite._backend
+    disk, committing = threading.Event(), asyncio.Event()
+    backend._committer.submit(disk.wait)  # a disk that takes its time: the COMMIT queues behind it
+
+    async def write() -> None:
+        async with sqlite.write() as conn:
+            await messages.create_conversation(conn, "a")
+            committing.set()
+
+    writing, following = asyncio.create_task(write()), asyncio.create_task(add(sqlite, "b"))
+    try:
+        await asyncio.wait_for(committing.wait(), DEADLINE_SECONDS)
+        for _ in range(5):
+            writing.cancel()
+            for _ in range(5):
+                await asyncio.sleep(0)
+        assert not writing.done()
+        assert not following.done()
+        assert await names(sqlite) == []
+    finally:
+        disk.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(writing, DEADLINE_SECONDS)
+    await asyncio.wait_for(following, DEADLINE_SECONDS)
+    assert await names(sqlite) == ["a", "b"]

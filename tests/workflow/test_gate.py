@@ -415,6 +415,20 @@ async def test_i1_an_interrupt_stops_the_tool_closes_every_call_and_the_conversa
         assert bench.paid == []
 
 
+async def test_cancelling_the_workflow_is_an_interrupt(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A workflow cancelled past our API (Temporal's page, its CLI) closes its calls and ends the run as interrupted."""
+    model = ListModel(says(call("slow", "{}", "s"), call("pay", '{"cents": 1}', "p")), says("never"))
+    async with stack(client, sqlite, bench.slow, bench.pay, model=model) as engine:
+        run = await engine.start()
+        await engine.request(run)
+        await engine.event(run, "execution.started")
+        await engine.workflow(run).cancel()
+        assert (await engine.ended(run)).status == "interrupted"
+        assert bench.cancelled.is_set()
+        assert all(isinstance(result, Failure) for result in (await engine.results(run)).values())
+        assert (await engine.history(run))[-1].role == "tool"
+
+
 async def test_one_live_run_per_conversation(client: Client, sqlite: Database, bench: Bench) -> None:
     """A second run in a conversation that has a live one is refused, naming it."""
     async with stack(client, sqlite, bench.pay, model=paying()) as engine:

@@ -1,0 +1,118 @@
+"""Calls whose worker is lost more than once, or comes back changed: nobody claims to know what nobody knows."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from harness import ListModel, OneModel, Stack, call, says, stack, until
+from temporalio.client import Client
+from tools_under_test import Bench
+
+import worker as composition
+from approvals_api import run_views
+from turngate import Agent, App, Toolkit, tool
+from turngate.domain.results import Failure
+from turngate.domain.tools import Effect, Tool
+from turngate.runtime.app_loader import check_app
+from turngate.store import requests
+from turngate.store.database import Database
+
+
+def lost_tool(bench: Bench, effect: Effect, *, ask: bool, description: str = "Pay.") -> Tool:
+    """A tool that counts its starts and never ends by itself."""
+
+    @tool(effect=effect, ask=ask, description=description)
+    async def pay() -> int:
+        bench.paid.append(1)
+        await asyncio.sleep(3600)
+        return 1
+
+    return pay
+
+
+def model() -> ListModel:
+    return ListModel(says(call("pay", "{}", "c1")), says("Done."))
+
+
+async def started(bench: Bench, times: int) -> None:
+    async def look() -> bool:
+        return len(bench.paid) >= times
+
+    await until(look, f"start {times} of the handler")
+
+
+def deploy_another(engine: Stack, database: Database, *tools: Tool) -> None:
+    agent = Agent(name="agent", instructions="", toolkit=Toolkit.of(*tools), model="scripted:test")
+    app = check_app(App(agents=[agent]), base=Path.cwd())
+    engine.engine = composition.build_engine(app, database, OneModel(ListModel(says("Done."))))
+
+
+async def test_i3_a_call_that_is_lost_again_asks_again(client: Client, database: Database, bench: Bench) -> None:
+    """I3: each lost start of a ``once`` call opens an ``outcome`` request of its own, and each repeat is a person's word."""
+    pay = lost_tool(bench, "once", ask=True)
+    async with stack(client, database, pay, model=model(), working=False) as engine:
+        async with engine.worker(graceful_shutdown_seconds=0):
+            run = await engine.start()
+            await engine.decide(await engine.request(run), "approve")
+            await started(bench, 1)
+        async with engine.worker(graceful_shutdown_seconds=0):
+            first = await engine.request(run, kind="outcome")
+            await engine.decide(first, "respond", outcome="did_not_happen")
+            await started(bench, 2)
+        async with engine.worker():
+            second = await engine.request(run, kind="outcome")
+            assert second.id != first.id
+            await engine.decide(second, "respond", outcome="tell_model")
+            assert (await engine.ended(run)).status == "completed"
+        assert len(bench.paid) == 2
+        assert (await engine.executions(run))["c1"].attempts == 2
+
+
+@pytest.mark.parametrize("after", ["changed", "gone"])
+async def test_i3_a_lost_once_call_asks_although_its_tool_changed(
+    client: Client, sqlite: Database, bench: Bench, after: str
+) -> None:
+    """I3, I6: a deploy between the loss and the restart does not turn "nobody knows" into "it did not run".
+
+    The request can be shown, though nobody was asked for an approval; sent again, the changed call does not run.
+    """
+    pay = lost_tool(bench, "once", ask=False)
+    async with stack(client, sqlite, pay, model=model(), working=False) as engine:
+        async with engine.worker(graceful_shutdown_seconds=0):
+            run = await engine.start()
+            await started(bench, 1)
+        changed = lost_tool(bench, "once", ask=False, description="Pay twice.")
+        deploy_another(engine, sqlite, *([changed] if after == "changed" else []))
+        async with engine.worker():
+            request = await engine.request(run, kind="outcome")
+            async with sqlite.read() as conn:
+                shown = await run_views.request_detail(conn, request.id)
+            assert (shown.manifest.name, shown.execution) == ("pay", "unknown")
+            await engine.decide(request, "respond", outcome="did_not_happen")
+            assert (await engine.ended(run)).status == "completed"
+        assert len(bench.paid) == 1
+        result = (await engine.results(run))["c1"]
+        assert isinstance(result, Failure)
+        assert (result.kind, "did not run" in result.reason) == ("execution_error", True)
+        async with sqlite.read() as conn:
+            assert len(await requests.of_run(conn, run.id)) == 1
+
+
+async def test_a_lost_read_whose_tool_changed_is_said_to_be_unknown(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I6: what was started and cannot be started again as it was shown is not said to have not run."""
+    async with stack(client, sqlite, lost_tool(bench, "read", ask=False), model=model(), working=False) as engine:
+        async with engine.worker(graceful_shutdown_seconds=0):
+            run = await engine.start()
+            await started(bench, 1)
+        deploy_another(engine, sqlite, lost_tool(bench, "read", ask=False, description="Pay twice."))
+        async with engine.worker():
+            assert (await engine.ended(run)).status == "completed"
+        assert len(bench.paid) == 1
+        result = (await engine.results(run))["c1"]
+        assert isinstance(result, Failure)
+        assert result.kind == "unknown"
+        assert (await engine.executions(run))["c1"].state == "failed"
