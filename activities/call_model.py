@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 from sqlalchemy.exc import IntegrityError
@@ -70,8 +71,9 @@ class CallModel:
             )
         if previous is not None and previous.closed_at is None:
             async with self._engine.database.write() as conn:
-                await steps.close(conn, run, start.step - 1, CLOSED_BY_REPAIR)
-                run = await runs.get(conn, start.run_id) or run
+                head = await steps.close(conn, run, start.step - 1, CLOSED_BY_REPAIR)
+                closed = await runs.get(conn, run.id) if head is None else replace(run, head_message_id=head)
+            run = closed or run
         return run, stored, response
 
     async def _ask(self, run: runs.Run, agent: Agent, step: int) -> ModelResponse:

@@ -18,8 +18,8 @@ async def heartbeating() -> AsyncIterator[None]:
 
     async def beat() -> None:
         while True:
+            await asyncio.sleep(INTERVAL_SECONDS)  # most activities end before their first heartbeat, and need none
             activity.heartbeat()
-            await asyncio.sleep(INTERVAL_SECONDS)
 
     task = asyncio.create_task(beat())
     try:

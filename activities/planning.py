@@ -65,7 +65,7 @@ class Planner:
     ) -> PlannedStep:
         """Return everything to store for this response's calls. Reads the store, writes nothing."""
         keys = [repeat_key(call.tool_name, call.input) for call in message.calls]
-        refused = await calls.refusals_by_key(conn, run.id, keys)
+        refused = await calls.refusals_by_key(conn, run.id, keys) if step > 1 else {}
         planned = PlannedStep(plan=StepPlan(final=False))
         to_settle: list[PlannedCall] = []
         kinds: list[str | None] = []

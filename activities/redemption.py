@@ -55,13 +55,13 @@ Redemption = Redeemed | AlreadySettled | OutcomeUnknown
 async def redeem(engine: Engine, conn: Connection, order: RunToolInput) -> Redemption:
     """Let the call through, or settle it without running. The caller's write transaction holds all of it."""
     run = await runs.get(conn, order.run_id)
-    call = await calls.get(conn, order.run_id, order.call)
-    if run is None or call is None:
+    found = await executions.standing(conn, order.run_id, order.call)
+    if run is None or found is None:
         raise LookupError(f"no planned call {order.call!r} in run {order.run_id!r}")
+    call, execution = found
     if call.result is not None:
         return AlreadySettled()
     tool = engine.agent(run.agent).toolkit.find(call.tool_name)
-    execution = await executions.get(conn, run.id, call.tool_call_id)
     if execution is not None:
         return await _again(engine, conn, run, call, tool, execution, order)
     expected, problem = await _authority(conn, call, order)

@@ -14,6 +14,7 @@ from approvals_api.feed import EventFeed
 from approvals_api.gateway import Gateway
 from approvals_api.guards import Guards
 from approvals_api.problems import RenderPage, install_problems
+from approvals_api.redelivery import keep_redelivering
 from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from approvals_api.starting import start_recorded
@@ -37,12 +38,16 @@ def create_api_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        sweep = asyncio.create_task(_finish_starting(services), name="start-recorded-runs")
+        sweeps = [
+            asyncio.create_task(_finish_starting(services), name="start-recorded-runs"),
+            asyncio.create_task(keep_redelivering(services), name="redeliver-decisions"),
+        ]
         try:
             yield
         finally:
-            sweep.cancel()
-            await asyncio.gather(sweep, return_exceptions=True)
+            for sweep in sweeps:
+                sweep.cancel()
+            await asyncio.gather(*sweeps, return_exceptions=True)
             await feed.close()
 
     # FastAPI's own documentation pages load scripts from a CDN, which our policy forbids.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -34,14 +35,20 @@ class Gateway:
     def __init__(self, client: Client, *, update_wait: timedelta = timedelta(seconds=3)) -> None:
         self._client = client
         self._update_wait = update_wait
+        self._answered_at = float("-inf")
 
     async def ready(self) -> bool:
-        """Tell whether Temporal answers within one second."""
+        """Tell whether Temporal answers within one second, or has answered within the last one."""
+        if time.monotonic() - self._answered_at < READY_WAIT.total_seconds():
+            return True
         try:
             async with asyncio.timeout(READY_WAIT.total_seconds()):
-                return await self._client.service_client.check_health(timeout=READY_WAIT)
+                healthy = await self._client.service_client.check_health(timeout=READY_WAIT)
         except (RPCError, RuntimeError, TimeoutError):
             return False
+        if healthy:
+            self._answered_at = time.monotonic()
+        return healthy
 
     async def start_run(self, start: AgentTurnInput, task_queue: str) -> None:
         """Start the run's workflow; safe to repeat: a workflow of this id that runs or ran is left as it is.
@@ -95,9 +102,18 @@ class Gateway:
             # No answer means no worker or no server; the second is told at once, not after another wait.
             if not await self.ready():
                 raise UnavailableError(AWAY)
+        await self.tell_decision(run_id, decision)
+        return None
+
+    async def tell_decision(self, run_id: str, decision: DecideInput) -> None:
+        """Send a decision as a Signal, durable from then on; one that the run knows already changes nothing.
+
+        Raises GoneError when the run has ended, UnavailableError when Temporal is away.
+        """
+        with _reported():
             async with asyncio.timeout(RPC_WAIT.total_seconds()):
+                handle = self._client.get_workflow_handle(run_id)
                 await handle.signal(contract.DECIDE, decision, rpc_timeout=RPC_WAIT)
-            return None
 
     async def interrupt(self, run_id: str, interrupt: InterruptInput) -> None:
         """Tell the run to stop. Raises ConflictError (code ``run_ended``) when it has ended, UnavailableError when away."""

@@ -33,19 +33,13 @@ async def test_i3_i5_random_kills(tmp_path: Path) -> None:
     print(f"{SEED}={seed}")
     fate = [random.Random(f"{seed}-{whose}") for whose in ("killer", "operator")]  # noqa: S311 - chance, not secrecy
     async with scene(tmp_path) as on:
-        starting = [on.start(f"run{number}", *_script(number)) for number in range(RUNS)]
-        killing = asyncio.create_task(_kill_at_random(on, fate[0]))
-        runs = await asyncio.gather(*starting)
-        deciding = asyncio.create_task(_decide_all(on, fate[1]))
-        try:
+        async with asyncio.TaskGroup() as everybody:
+            killing = everybody.create_task(_kill_at_random(on, fate[0]))
+            deciding = everybody.create_task(_decide_all(on, fate[1]))
+            runs = await asyncio.gather(*(on.start(f"run{number}", *_script(number)) for number in range(RUNS)))
             await killing
             await asyncio.gather(*(on.completed(run, outcome="tell_model") for run in runs))
-        finally:
-            killing.cancel()
             deciding.cancel()
-            await asyncio.gather(deciding, return_exceptions=True)
-        if not deciding.cancelled():
-            await deciding
         await _check(on, runs)
 
 

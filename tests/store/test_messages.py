@@ -137,7 +137,7 @@ async def test_moving_the_head_moves_run_and_conversation(database: Database, ru
     """A closed step's message becomes the head of the run and of its conversation in one go."""
     async with database.write() as conn:
         await grow(conn, run.conversation_id, run.head_message_id, "a")
-        await runs.move_head(conn, run.id, "a")
+        await runs.move_head(conn, run, "a")
     async with database.read() as conn:
         after = await runs.get(conn, run.id)
         assert after is not None

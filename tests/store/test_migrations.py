@@ -57,7 +57,8 @@ async def test_two_processes_may_migrate_at_once(request: pytest.FixtureRequest,
         url = request.getfixturevalue("postgres").fresh_url()
     databases = [Database(url) for _ in range(3)]
     try:
-        await asyncio.gather(*(each.migrate() for each in databases))
+        async with asyncio.timeout(60):
+            assert await asyncio.gather(*(each.migrate() for each in databases), return_exceptions=True) == [None] * 3
         async with databases[0].read() as conn:
             assert await conn.run_sync(differences) == []
             assert await events.last_seq(conn) == 0

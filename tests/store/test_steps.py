@@ -172,12 +172,13 @@ async def test_i1_of_two_that_close_at_once_one_writes(database: Database, run: 
     """I1: two activities closing the same step leave one results message."""
     await respond(database, run, response("c1", "c2"))
 
-    async def close(closure: Failure) -> bool:
+    async def close(closure: Failure) -> str | None:
         async with database.write() as conn:
             return await steps.close(conn, run, 1, closure)
 
     closed = await asyncio.gather(close(OPEN), close(CLOSED_BY_REPAIR), return_exceptions=True)
-    assert closed.count(True) == 1
+        assert closed.count(None) == 1
+        assert sum(isinstance(head, str) for head in closed) == 1
     assert all(each is False or each is True or isinstance(each, IntegrityError) for each in closed)
     async with database.read() as conn:
         said = await history(conn, run.id)

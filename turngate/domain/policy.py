@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -50,7 +51,7 @@ class Policy(BaseModel):
 
     rule: list[Rule] = []
 
-    @property
+    @cached_property
     def version(self) -> str:
         """Twelve hex digits over the rules; the same rules have the same version everywhere."""
         return framed_sha256(self.model_dump_json())[:12]

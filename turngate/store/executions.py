@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import LABEL_STYLE_TABLENAME_PLUS_COL, insert, select, update
 
 from turngate.domain.requests import ExecutionState
+from turngate.store.calls import Call
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.tables import executions
+from turngate.store.tables import calls, executions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,26 @@ async def get(conn: Connection, run_id: str, tool_call_id: str) -> Execution | N
     query = select(executions).where(executions.c.run_id == run_id, executions.c.tool_call_id == tool_call_id)
     row = (await conn.execute(query)).mappings().one_or_none()
     return Execution(**row) if row else None
+
+
+async def standing(conn: Connection, run_id: str, tool_call_id: str) -> tuple[Call, Execution | None] | None:
+    """Return a call with its execution, if there is one, in one look; None when the call was never planned."""
+    joined = calls.outerjoin(
+        executions, (calls.c.run_id == executions.c.run_id) & (calls.c.tool_call_id == executions.c.tool_call_id)
+    )
+    query = (
+        select(calls, executions)
+        .select_from(joined)
+        .where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id)
+        .set_label_style(LABEL_STYLE_TABLENAME_PLUS_COL)
+    )
+    row = (await conn.execute(query)).mappings().one_or_none()
+    if row is None:
+        return None
+    call = Call(**{column.name: row[f"calls_{column.name}"] for column in calls.c})
+    if row["executions_run_id"] is None:
+        return call, None
+    return call, Execution(**{column.name: row[f"executions_{column.name}"] for column in executions.c})
 
 
 async def of_run(conn: Connection, run_id: str) -> list[Execution]:

@@ -12,7 +12,7 @@ from turngate.domain.requests import Outcome, RequestKind, RequestStatus, Verb
 from turngate.domain.tools import ToolManifest
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.tables import decisions, requests
+from turngate.store.tables import decisions, requests, runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +106,17 @@ async def page(
     if after is not None:
         query = query.where(tuple_(requests.c.created_at, requests.c.id) > tuple_(*after))
     return [Request(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def decided_in_live_runs(conn: Connection) -> list[str]:
+    """Return the ids of the requests that a person decided and whose run has not ended, in order of decision."""
+    query = (
+        select(requests.c.id)
+        .join(runs, runs.c.id == requests.c.run_id)
+        .where(runs.c.status == "running", requests.c.decision_id.is_not(None))
+        .order_by(requests.c.decided_at, requests.c.id)
+    )
+    return list((await conn.execute(query)).scalars())
 
 
 async def count(conn: Connection, *, status: RequestStatus = "pending") -> int:

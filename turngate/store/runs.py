@@ -117,12 +117,11 @@ async def advance(conn: Connection, run_id: str, *, step: int) -> bool:
     return (await conn.execute(query)).rowcount == 1
 
 
-async def move_head(conn: Connection, run_id: str, message_id: str) -> None:
+async def move_head(conn: Connection, run: Run, message_id: str) -> None:
     """Move the run's head, and its conversation's, to a message after which every call is answered."""
-    moved = update(runs).where(runs.c.id == run_id).values(head_message_id=message_id)
-    conversation_id = (await conn.execute(moved.returning(runs.c.conversation_id))).scalar_one()
-    head = update(conversations).where(conversations.c.id == conversation_id).values(head_message_id=message_id)
-    await conn.execute(head)
+    await conn.execute(update(runs).where(runs.c.id == run.id).values(head_message_id=message_id))
+    conversation = update(conversations).where(conversations.c.id == run.conversation_id)
+    await conn.execute(conversation.values(head_message_id=message_id))
 
 
 async def complete(conn: Connection, run: Run, *, step: int, head_message_id: str) -> bool:

@@ -111,24 +111,39 @@ async def record_plan(conn: Connection, run_id: str, step: int, plan: StepPlan) 
     return (await conn.execute(unplanned.values(plan=plan.model_dump_json()))).rowcount == 1
 
 
-async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure) -> bool:
-    """Write the one results message of a step and move the head to it; calls without a result get ``open_calls``.
+async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure) -> str | None:
+    """Write the one message that closes a step and move the head to it; calls without a result get ``open_calls``.
 
-    Safe to repeat: a closed step stays as it is. Returns False when there was nothing to close.
+    Returns the message's id; None when there was nothing to close. Safe to repeat: a closed step stays as it is.
     """
-    stored = await get(conn, run.id, step)
-    if stored is None or stored.closed_at is not None:
-        return False
-    closed_at = as_text(now())
-    closed = update(steps).where(steps.c.run_id == run.id, steps.c.step == step).values(closed_at=closed_at)
-    assistant = await messages.get(conn, stored.assistant_message_id)
+    message_id = derived_id("msg", run.id, str(step), "results")
+    claim = (
+        update(steps)
+        .where(steps.c.run_id == run.id, steps.c.step == step, steps.c.closed_at.is_(None))
+        .values(closed_at=as_text(now()), results_message_id=message_id)
+    )
+    assistant_id = (await conn.execute(claim.returning(steps.c.assistant_message_id))).scalar_one_or_none()
+    if assistant_id is None:
+        return None
+    assistant = await messages.get(conn, assistant_id)
+    await messages.append(
+        conn,
+        message_id=message_id,
+        parent_id=assistant_id,
+        conversation_id=run.conversation_id,
+        run_id=run.id,
+        step=step,
+        message=await _closing(conn, run, step, assistant, open_calls),
+    )
+    await runs.move_head(conn, run, message_id)
+    return message_id
+
+
+async def _closing(conn: Connection, run: runs.Run, step: int, assistant: Message, open_calls: Failure) -> Message:
+    """Return the results of the step's calls, in the model's order; settle those that were left open."""
     if not assistant.calls:
-        head = stored.assistant_message_id
-        if stored.stored_plan is None or not stored.stored_plan.final:
-            head = await _append_correction(conn, run, step, head)
-        await conn.execute(closed)
-        await runs.move_head(conn, run.id, head)
-        return True
+        # Without a word about it the model would be asked the same thing again (I9).
+        return user_message(EMPTY_RESPONSE)
     settled = {call.tool_call_id: call for call in await calls.of_step(conn, run.id, step)}
     parts: list[ToolResultPart] = []
     for part in close_pending(assistant.calls, {}, open_calls):
@@ -139,31 +154,4 @@ async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure)
             edited = {"result": call.settled_result, "edited_input": call.edited_input}
             part = part.model_copy(update=edited)  # noqa: PLW2901 - the closure gives way to the real result
         parts.append(part)
-    message_id = derived_id("msg", run.id, str(step), "results")
-    await messages.append(
-        conn,
-        message_id=message_id,
-        parent_id=stored.assistant_message_id,
-        conversation_id=run.conversation_id,
-        run_id=run.id,
-        step=step,
-        message=Message(role="tool", parts=tuple(parts)),
-    )
-    await conn.execute(closed.values(results_message_id=message_id))
-    await runs.move_head(conn, run.id, message_id)
-    return True
-
-
-async def _append_correction(conn: Connection, run: runs.Run, step: int, parent_id: str) -> str:
-    """Tell the model that its response was empty; without this it would be asked the same thing again (I9)."""
-    message_id = derived_id("msg", run.id, str(step), "correction")
-    await messages.append(
-        conn,
-        message_id=message_id,
-        parent_id=parent_id,
-        conversation_id=run.conversation_id,
-        run_id=run.id,
-        step=step,
-        message=user_message(EMPTY_RESPONSE),
-    )
-    return message_id
+    return Message(role="tool", parts=tuple(parts))
