@@ -115,7 +115,6 @@ class CallModel:
     async def _store(self, run: runs.Run, step: int, answer: ModelResponse) -> None:
         async with _first_attempt_counts(), self._engine.database.write() as conn:
             await steps.record_response(conn, run, step, answer)
-            await events.append(conn, run.id, [("step.responded", _told(step, answer))])
 
     async def _finish(self, run: runs.Run, step: int, answer: ModelResponse) -> StepPlan:
         """Store the final answer and end the run, in one transaction."""
@@ -123,7 +122,8 @@ class CallModel:
         ended = {"status": "completed", "reason": "", "error_class": ""}
         async with _first_attempt_counts(), self._engine.database.write() as conn:
             await steps.record_response(conn, run, step, answer, final=plan)
-            await events.append(conn, run.id, [("step.responded", _told(step, answer)), ("run.ended", ended)])
+            responded = _responded(step, answer.message, answer.finish_reason)
+            await events.append(conn, run.id, [responded, ("run.ended", ended)])
         return plan
 
     async def _plan(self, run: runs.Run, agent: Agent, step: int, message: Message, finish_reason: str) -> StepPlan:
@@ -133,7 +133,7 @@ class CallModel:
             if await steps.record_plan(conn, run.id, step, planned.plan):
                 await calls.insert_planned(conn, planned.calls)
                 await requests.insert_all(conn, planned.requests)
-                await events.append(conn, run.id, planned.events)
+                await events.append(conn, run.id, [_responded(step, message, finish_reason), *planned.events])
                 return planned.plan
             stored = await steps.get(conn, run.id, step)
         if stored is None or stored.stored_plan is None:
@@ -141,8 +141,8 @@ class CallModel:
         return stored.stored_plan
 
 
-def _told(step: int, answer: ModelResponse) -> dict[str, object]:
-    return {"step": step, "finish_reason": answer.finish_reason, "calls": len(answer.message.calls)}
+def _responded(step: int, message: Message, finish_reason: str) -> events.NewEvent:
+    return "step.responded", {"step": step, "finish_reason": finish_reason, "calls": len(message.calls)}
 
 
 @asynccontextmanager

@@ -37,7 +37,8 @@ async def test_i9_what_a_model_sends_can_be_stored(database: Database, run: runs
     """I9: NUL (which PostgreSQL refuses) and half a surrogate pair in a call or beside it are stored as U+FFFD."""
     async with database.write() as conn:
         await calls.insert_planned(conn, [planned(run, BAD)])
-        await calls.settle(conn, run.id, "c1", Failure(kind="unknown_tool", reason="no"), edited_input=BAD)
+        await calls.set_edited_input(conn, run.id, "c1", BAD)
+        await calls.settle(conn, run.id, "c1", Failure(kind="unknown_tool", reason="no"))
     async with database.read() as conn:
         stored = await calls.get(conn, run.id, "c1")
     assert stored is not None

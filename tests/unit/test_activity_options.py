@@ -44,9 +44,9 @@ async def test_the_table_has_a_row_for_each_registered_activity(client: Client, 
     models = Models(ModelSettings())
     engine = Engine(database=sqlite, agents={}, policy=Policy(), services=svcs.Registry(), models=models)
     made = composition.build_worker(client, engine, task_queue="none")
-    registered = {
-        activity._Definition.must_from_callable(each).name for each in made.config(active_config=True)["activities"]
-    }
+    async with made:  # a worker that is made and never run would hold up the server's end
+        activities = made.config(active_config=True)["activities"]
+    registered = {activity._Definition.must_from_callable(each).name for each in activities}
     assert registered == set(TABLE) == set(ROWS)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from turngate.domain.digest import framed_sha256
 from turngate.store.clock import as_text, now
@@ -17,6 +17,22 @@ from turngate.store.tables import event_counter, events, runs
 
 NewEvent = tuple[str, Mapping[str, Any]]
 """Type (``noun.past_participle``) and JSON payload: ids and short words, never conversation content."""
+
+# Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
+_TAKE_SEQ = (
+    update(event_counter)
+    .where(event_counter.c.id == 1)
+    .values(last_seq=event_counter.c.last_seq + bindparam("more"))
+    .returning(event_counter.c.last_seq)
+)
+_TAKE_RUN_SEQ = (
+    update(runs)
+    .where(runs.c.id == bindparam("run"))
+    .values(event_count=runs.c.event_count + bindparam("more"))
+    .returning(runs.c.event_count, runs.c.event_hash)
+)
+_INSERT = insert(events)
+_SET_HASH = update(runs).where(runs.c.id == bindparam("run")).values(event_hash=bindparam("last_hash"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +57,9 @@ async def append(conn: Connection, run_id: str, new: Sequence[NewEvent]) -> None
     """
     if not new:
         return
-    counter = update(event_counter).where(event_counter.c.id == 1).values(last_seq=event_counter.c.last_seq + len(new))
-    seq = (await conn.execute(counter.returning(event_counter.c.last_seq))).scalar_one() - len(new)
-    chain = update(runs).where(runs.c.id == run_id).values(event_count=runs.c.event_count + len(new))
-    row = (await conn.execute(chain.returning(runs.c.event_count, runs.c.event_hash))).one()
-    count, previous = int(row.event_count), str(row.event_hash)
-    run_seq = count - len(new)
+    seq = int((await conn.execute(_TAKE_SEQ, {"more": len(new)})).scalar_one()) - len(new)
+    row = (await conn.execute(_TAKE_RUN_SEQ, {"run": run_id, "more": len(new)})).one()
+    run_seq, previous = int(row.event_count) - len(new), str(row.event_hash)
     created_at = as_text(now())
     rows = []
     for kind, payload in new:
@@ -67,8 +80,8 @@ async def append(conn: Connection, run_id: str, new: Sequence[NewEvent]) -> None
             }
         )
         previous = digest
-    await conn.execute(insert(events), rows)
-    await conn.execute(update(runs).where(runs.c.id == run_id).values(event_hash=previous))
+    await conn.execute(_INSERT, rows)
+    await conn.execute(_SET_HASH, {"run": run_id, "last_hash": previous})
 
 
 def chain_hash(previous: str, run_id: str, run_seq: int, kind: str, payload: str, created_at: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import insert, literal, select, update
+from sqlalchemy import Select, bindparam, insert, literal, select, update
 from sqlalchemy.engine import RowMapping
 
 from turngate.domain.messages import Message, Part
@@ -15,6 +16,25 @@ from turngate.store.database import Connection
 from turngate.store.tables import conversations, messages
 
 _PARTS: TypeAdapter[tuple[Part, ...]] = TypeAdapter(tuple[Part, ...])
+
+
+def _path_query() -> Select[Any]:
+    """Build the walk from a head up to the root, by parent."""
+    start = messages.c.id == bindparam("head")
+    path = (
+        select(messages.c.id, messages.c.parent_id, literal(0).label("depth")).where(start).cte("path", recursive=True)
+    )
+    parent = messages.alias("parent")
+    path = path.union_all(
+        select(parent.c.id, parent.c.parent_id, path.c.depth + 1).join(path, parent.c.id == path.c.parent_id)
+    )
+    return select(messages).join(path, messages.c.id == path.c.id).order_by(path.c.depth.desc())
+
+
+# Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
+_INSERT = insert(messages)
+_BY_ID = select(messages).where(messages.c.id == bindparam("message"))
+_PATH = _path_query()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,33 +83,25 @@ async def append(
     message: Message,
 ) -> None:
     """Insert one immutable message. The id is the caller's, so that a retry collides instead of doubling."""
-    await conn.execute(
-        insert(messages).values(
-            id=message_id,
-            parent_id=parent_id,
-            conversation_id=conversation_id,
-            run_id=run_id,
-            step=step,
-            role=message.role,
-            parts=_PARTS.dump_json(message.parts).decode(),
-            provider_options=json.dumps(message.provider_options, ensure_ascii=False, separators=(",", ":")),
-            created_at=as_text(now()),
-        )
-    )
+    appended = {
+        "id": message_id,
+        "parent_id": parent_id,
+        "conversation_id": conversation_id,
+        "run_id": run_id,
+        "step": step,
+        "role": message.role,
+        "parts": _PARTS.dump_json(message.parts).decode(),
+        "provider_options": json.dumps(message.provider_options, ensure_ascii=False, separators=(",", ":")),
+        "created_at": as_text(now()),
+    }
+    await conn.execute(_INSERT, appended)
 
 
 async def path_to(conn: Connection, head_id: str | None) -> list[StoredMessage]:
     """Return the messages from the root to ``head_id``, oldest first; empty when it is None."""
     if head_id is None:
         return []
-    walk = select(messages.c.id, messages.c.parent_id, literal(0).label("depth")).where(messages.c.id == head_id)
-    path = walk.cte("path", recursive=True)
-    parent = messages.alias("parent")
-    path = path.union_all(
-        select(parent.c.id, parent.c.parent_id, path.c.depth + 1).join(path, parent.c.id == path.c.parent_id)
-    )
-    query = select(messages).join(path, messages.c.id == path.c.id).order_by(path.c.depth.desc())
-    rows = (await conn.execute(query)).mappings()
+    rows = (await conn.execute(_PATH, {"head": head_id})).mappings()
     return [
         StoredMessage(
             id=row["id"],
@@ -105,7 +117,7 @@ async def path_to(conn: Connection, head_id: str | None) -> list[StoredMessage]:
 
 async def get(conn: Connection, message_id: str) -> Message:
     """Return one message; raises sqlalchemy's NoResultFound when there is none (a bug, never a user's mistake)."""
-    row = (await conn.execute(select(messages).where(messages.c.id == message_id))).mappings().one()
+    row = (await conn.execute(_BY_ID, {"message": message_id})).mappings().one()
     return _from_row(row)
 
 

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import insert, select, tuple_, update
+from sqlalchemy import bindparam, insert, select, tuple_, update
 
 from turngate.domain.requests import RunStatus
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import conversations, messages, runs
+
+# Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
+_BY_ID = select(runs).where(runs.c.id == bindparam("run"))
+_LIVE = update(runs).where(runs.c.id == bindparam("run"), runs.c.status == "running")
+_ADVANCE = _LIVE.values(step=bindparam("at_step"))
+_COMPLETE = _LIVE.values(
+    step=bindparam("at_step"), head_message_id=bindparam("head"), status="completed", ended_at=bindparam("at")
+)
+_MOVE_HEAD = update(runs).where(runs.c.id == bindparam("run")).values(head_message_id=bindparam("head"))
+_MOVE_CONVERSATION = (
+    update(conversations)
+    .where(conversations.c.id == bindparam("conversation"))
+    .values(head_message_id=bindparam("head"))
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +96,7 @@ async def create(
 
 async def get(conn: Connection, run_id: str) -> Run | None:
     """Return one run, or None."""
-    row = (await conn.execute(select(runs).where(runs.c.id == run_id))).mappings().one_or_none()
+    row = (await conn.execute(_BY_ID, {"run": run_id})).mappings().one_or_none()
     return Run(**row) if row else None
 
 
@@ -113,25 +127,21 @@ async def page(
 
 async def advance(conn: Connection, run_id: str, *, step: int) -> bool:
     """Note that the live run works on this step; False when it has ended."""
-    query = update(runs).where(runs.c.id == run_id, runs.c.status == "running").values(step=step)
-    return (await conn.execute(query)).rowcount == 1
+    return (await conn.execute(_ADVANCE, {"run": run_id, "at_step": step})).rowcount == 1
 
 
 async def move_head(conn: Connection, run: Run, message_id: str) -> None:
     """Move the run's head, and its conversation's, to a message after which every call is answered."""
-    await conn.execute(update(runs).where(runs.c.id == run.id).values(head_message_id=message_id))
-    conversation = update(conversations).where(conversations.c.id == run.conversation_id)
-    await conn.execute(conversation.values(head_message_id=message_id))
+    await conn.execute(_MOVE_HEAD, {"run": run.id, "head": message_id})
+    await conn.execute(_MOVE_CONVERSATION, {"conversation": run.conversation_id, "head": message_id})
 
 
 async def complete(conn: Connection, run: Run, *, step: int, head_message_id: str) -> bool:
     """End a live run with the model's answer as its head, and its conversation's; False when it had ended already."""
-    ended = {"step": step, "head_message_id": head_message_id, "status": "completed", "ended_at": as_text(now())}
-    query = update(runs).where(runs.c.id == run.id, runs.c.status == "running").values(**ended)
-    if (await conn.execute(query)).rowcount != 1:
+    ended = {"run": run.id, "at_step": step, "head": head_message_id, "at": as_text(now())}
+    if (await conn.execute(_COMPLETE, ended)).rowcount != 1:
         return False
-    conversation = update(conversations).where(conversations.c.id == run.conversation_id)
-    await conn.execute(conversation.values(head_message_id=head_message_id))
+    await conn.execute(_MOVE_CONVERSATION, {"conversation": run.conversation_id, "head": head_message_id})
     return True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from turngate.domain.contract import StepPlan
 from turngate.domain.digest import derived_id
@@ -18,6 +18,20 @@ from turngate.store.database import Connection
 from turngate.store.tables import steps
 
 EMPTY_RESPONSE = "Your last response was empty. Call one of the tools, or give your final answer as text."
+
+# Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
+_THIS = (steps.c.run_id == bindparam("run")) & (steps.c.step == bindparam("at_step"))
+_INSERT = insert(steps)
+_AROUND = select(steps).where(
+    steps.c.run_id == bindparam("run"), steps.c.step.between(bindparam("before"), bindparam("at_step"))
+)
+_PLAN = update(steps).where(_THIS, steps.c.plan.is_(None)).values(plan=bindparam("planned"))
+_CLOSE = (
+    update(steps)
+    .where(_THIS, steps.c.closed_at.is_(None))
+    .values(closed_at=bindparam("at"), results_message_id=bindparam("closing"))
+    .returning(steps.c.assistant_message_id)
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +65,8 @@ async def get(conn: Connection, run_id: str, step: int) -> Step | None:
 
 async def around(conn: Connection, run_id: str, step: int) -> tuple[Step | None, Step | None]:
     """Return the step before this one and this one, each None when its response is not stored."""
-    query = select(steps).where(steps.c.run_id == run_id, steps.c.step.in_([step - 1, step]))
-    found = {row["step"]: Step(**row) for row in (await conn.execute(query)).mappings()}
+    rows = (await conn.execute(_AROUND, {"run": run_id, "before": step - 1, "at_step": step})).mappings()
+    found = {row["step"]: Step(**row) for row in rows}
     return found.get(step - 1), found.get(step)
 
 
@@ -83,20 +97,20 @@ async def record_response(
         step=step,
         message=response.message,
     )
-    await conn.execute(
-        insert(steps).values(
-            run_id=run.id,
-            step=step,
-            assistant_message_id=message_id,
-            model=response.model,
-            finish_reason=response.finish_reason,
-            input_tokens=response.usage.input_tokens,
-            output_tokens=response.usage.output_tokens,
-            plan=None if final is None else final.model_dump_json(),
-            created_at=as_text(now()),
-            closed_at=None if final is None else as_text(now()),
-        )
-    )
+    at = as_text(now())
+    recorded = {
+        "run_id": run.id,
+        "step": step,
+        "assistant_message_id": message_id,
+        "model": response.model,
+        "finish_reason": response.finish_reason,
+        "input_tokens": response.usage.input_tokens,
+        "output_tokens": response.usage.output_tokens,
+        "plan": None if final is None else final.model_dump_json(),
+        "created_at": at,
+        "closed_at": None if final is None else at,
+    }
+    await conn.execute(_INSERT, recorded)
     if final is None:
         live = await runs.advance(conn, run.id, step=step)
     else:
@@ -107,8 +121,8 @@ async def record_response(
 
 async def record_plan(conn: Connection, run_id: str, step: int, plan: StepPlan) -> bool:
     """Store the plan, so that a retry returns the same one; False when another attempt stored one before."""
-    unplanned = update(steps).where(steps.c.run_id == run_id, steps.c.step == step, steps.c.plan.is_(None))
-    return (await conn.execute(unplanned.values(plan=plan.model_dump_json()))).rowcount == 1
+    planned = {"run": run_id, "at_step": step, "planned": plan.model_dump_json()}
+    return (await conn.execute(_PLAN, planned)).rowcount == 1
 
 
 async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure) -> str | None:
@@ -117,12 +131,8 @@ async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure)
     Returns the message's id; None when there was nothing to close. Safe to repeat: a closed step stays as it is.
     """
     message_id = derived_id("msg", run.id, str(step), "results")
-    claim = (
-        update(steps)
-        .where(steps.c.run_id == run.id, steps.c.step == step, steps.c.closed_at.is_(None))
-        .values(closed_at=as_text(now()), results_message_id=message_id)
-    )
-    assistant_id = (await conn.execute(claim.returning(steps.c.assistant_message_id))).scalar_one_or_none()
+    claim = {"run": run.id, "at_step": step, "at": as_text(now()), "closing": message_id}
+    assistant_id = (await conn.execute(_CLOSE, claim)).scalar_one_or_none()
     if assistant_id is None:
         return None
     assistant = await messages.get(conn, assistant_id)

@@ -171,11 +171,10 @@ requests = Table(
     Column("decided_by", StorableText),
     Column("decided_at", StorableText),
     # Not unique by call and kind: a ``once`` call that is lost, sent again and lost again asks what became of it each time.
-    Index("ix_requests_run_id_tool_call_id", "run_id", "tool_call_id"),
+    Index("ix_requests_run_id", "run_id"),
     Index("ix_requests_status_created_at_id", "status", "created_at", "id"),
     # A decision decides one request: an id that is used again elsewhere is refused here at the latest.
     Index("uq_requests_decision_id", "decision_id", unique=True),
-    Index("ix_requests_run_id", "run_id"),
 )
 
 # A decision's content (edited arguments, message), kept out of Temporal (I8). A row is an offer until the request names it.

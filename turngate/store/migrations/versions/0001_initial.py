@@ -199,7 +199,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_requests")),
     )
     with op.batch_alter_table("requests", schema=None) as batch_op:
-        batch_op.create_index("ix_requests_run_id_tool_call_id", ["run_id", "tool_call_id"], unique=False)
         batch_op.create_index("ix_requests_status_created_at_id", ["status", "created_at", "id"], unique=False)
         batch_op.create_index("uq_requests_decision_id", ["decision_id"], unique=True)
         batch_op.create_index("ix_requests_run_id", ["run_id"], unique=False)

@@ -1,0 +1,90 @@
+"""I5: what the store holds as decided reaches its run, though the update that brought it there was lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from harness import ListModel, Stack, call, says, stack, until
+from sqlalchemy import update
+from temporalio.client import Client
+from tools_under_test import Bench
+
+from approvals_api import redelivery
+from turngate.domain.requests import STATUS_OF_VERB, Verb
+from turngate.store import events, requests, runs
+from turngate.store.clock import as_text, now
+from turngate.store.database import Database
+from turngate.store.tables import requests as requests_table
+
+
+def paying() -> ListModel:
+    return ListModel(says(call("pay", '{"cents": 5}', "c1")), says("Done."))
+
+
+async def lose_the_update(engine: Stack, run: runs.Run, verb: Verb) -> requests.Request:
+    """Leave what a server leaves that dies before the workflow task is complete: the store knows, the run does not."""
+    request = await engine.request(run)
+    decided = {"status": STATUS_OF_VERB[verb], "decision_id": "lost", "verb": verb, "decided_by": "ann"}
+    async with engine.database.write() as conn:
+        query = update(requests_table).where(requests_table.c.id == request.id)
+        await conn.execute(query.values(**decided, decided_at=as_text(now())))
+        told = {"request_id": request.id, "decision_id": "lost", "verb": verb}
+        await events.append(conn, run.id, [("request.decided", told)])
+    return request
+
+
+async def signals(engine: Stack, run: runs.Run) -> int:
+    history = await engine.workflow(run).fetch_history()
+    return sum(event.HasField("workflow_execution_signaled_event_attributes") for event in history.events)
+
+
+async def test_i5_a_decision_whose_update_was_lost_is_told_again(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I5: a run that waits for a decision the store already holds gets it when the API starts; told twice, it runs once."""
+    async with stack(client, database, bench.pay, model=paying()) as engine:
+        run = await engine.start()
+        await lose_the_update(engine, run, "approve")
+        await redelivery.redeliver_earlier(engine.services)
+        await redelivery.redeliver_earlier(engine.services)
+        assert (await engine.ended(run)).status == "completed"
+        assert bench.paid == [5]
+        assert (await engine.executions(run))["c1"].decision_id == "lost"
+
+
+async def test_i5_decisions_are_looked_at_once_a_few_seconds_after_they_were_made(
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I5: a running API follows the decisions: none before its time, none twice."""
+    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
+        seq = await redelivery.redeliver_earlier(engine.services)
+        run = await engine.start()
+        request = await lose_the_update(engine, run, "approve")
+        assert await redelivery.redeliver_after(engine.services, seq) < await engine.services.feed.last_seq()
+        assert await signals(engine, run) == 0
+        monkeypatch.setattr(redelivery, "GRACE", -redelivery.GRACE)  # time passes
+        seq = await redelivery.redeliver_after(engine.services, seq)
+        assert (await engine.ended(run)).status == "completed"
+        await redelivery.redeliver_after(engine.services, seq)
+        assert await signals(engine, run) == 1
+        assert not await redelivery.redeliver(engine.services, request.id)
+
+
+async def test_a_decision_that_is_acted_on_is_not_told_again(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A run whose call has started has heard; only a refusal in a step that stays open is told once more, in vain."""
+    asking = [call("pay", f'{{"cents": {cents}}}', f"c{cents}") for cents in (5, 6)]
+    model = ListModel(says(call("slow", "{}", "c1"), *asking), says("Done."))
+    async with stack(client, sqlite, bench.slow, bench.pay, model=model) as engine:
+        run = await engine.start()
+        approved = await engine.request(run)
+        await engine.decide(approved, "approve")
+        rejected = await engine.request(run)
+        await engine.decide(rejected, "reject")
+        await until(lambda: asyncio.sleep(0, bench.paid), "start of the approved call")
+        assert not await redelivery.redeliver(engine.services, approved.id)
+        assert await redelivery.redeliver(engine.services, rejected.id)
+        bench.release.set()
+        assert (await engine.ended(run)).status == "completed"
+        assert not await redelivery.redeliver(engine.services, rejected.id)
+        assert len(bench.paid) == 1
