@@ -130,6 +130,9 @@ class CallModel:
         async with self._engine.database.read() as conn:
             planned = await self._planner.plan(conn, run, agent, step, message, finish_reason)
         async with self._engine.database.write() as conn:
+            if not await runs.advance(conn, run.id, step=step):
+                # An attempt that was thought lost: its requests would wait in the inbox for ever.
+                raise ApplicationError(f"run {run.id} has ended; step {step} is not planned any more", "conflict")
             if await steps.record_plan(conn, run.id, step, planned.plan):
                 await calls.insert_planned(conn, planned.calls)
                 await requests.insert_all(conn, planned.requests)

@@ -74,7 +74,7 @@ app = App(
             name="clerk",
             instructions="Work through the orders.",
             toolkit=Toolkit.of(pay, post, reserve, look),
-            model="scripted:each-run-names-its-own.json",
+            model="scripted:clerk.yaml",
         )
     ]
 )

@@ -57,8 +57,8 @@ def _is_rejected(name: str) -> bool:
 
 async def _kill_at_random(on: Scene, fate: random.Random) -> None:
     """Kill one process after the other, and start it again at once, ready or not."""
-    until = time.monotonic() + CHAOS_SECONDS
-    while time.monotonic() < until:
+    end = time.monotonic() + CHAOS_SECONDS
+    while time.monotonic() < end:
         await asyncio.sleep(fate.uniform(0.5, 2.0))
         target = fate.choice((*NAMES, SERVER))
         if target == SERVER:

@@ -10,13 +10,14 @@ from harness import ListModel, Stack, call, says, stack
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 from tools_under_test import Bench
 
 from activities.call_model import CallModel
 from turngate.domain.contract import AgentTurnInput, CallModelInput, RunLimits
 from turngate.domain.messages import Message, TextPart, user_message
-from turngate.store import messages, runs
+from turngate.store import messages, requests, runs
 from turngate.store.database import Database
 
 KIB = 1024
@@ -175,4 +176,26 @@ async def test_i5_a_retried_call_model_pays_once(client: Client, database: Datab
             stored = await runs.get(conn, run.id)
         assert stored is not None
         assert stored.step == 1
+        await engine.workflow(run).terminate()
+
+
+async def test_a_late_attempt_plans_nothing_for_a_run_that_ended(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """call_model that wakes up after its run has ended opens no request: nobody could ever answer it."""
+    model = ListModel(says("Pay.", call("pay", '{"cents": 5}', "c1")))
+    async with stack(client, database, bench.pay, model=model, working=False) as engine:
+        run = await engine.start()
+        activity = CallModel(engine.engine)
+        order = CallModelInput(run_id=run.id, step=1)
+        planner, activity._planner = activity._planner, None
+        with pytest.raises(AttributeError):
+            await ActivityEnvironment().run(activity.call_model, order)
+        activity._planner = planner
+        async with database.write() as conn:
+            assert await runs.end(conn, run.id, status="interrupted")
+        with pytest.raises(ApplicationError, match="has ended"):
+            await ActivityEnvironment().run(activity.call_model, order)
+        async with database.read() as conn:
+            assert await requests.of_run(conn, run.id) == []
         await engine.workflow(run).terminate()

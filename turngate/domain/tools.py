@@ -52,7 +52,7 @@ class ToolFailure(Exception):  # noqa: N818 - tool authors name failures after w
         """Build the pydantic model of the annotated fields, so that a wrong field fails where it is raised."""
         super().__init_subclass__()
         if "kind" not in cls.__dict__:
-            cls.kind = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+            cls.kind = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
         own = {
             name: (annotation, getattr(cls, name, ...))
             for name, annotation in get_type_hints(cls).items()
