@@ -131,10 +131,11 @@ class Scene:
 
     # Endings
 
-    async def completed(self, run_id: str, outcome: Outcome | None = None) -> RunDetail:
-        """The run, once it is completed. ``outcome``: what to answer when the engine asks what became of a call.
+    async def completed(self, run_id: str, outcome: Outcome = "happened") -> RunDetail:
+        """The run, once it is completed; any other ending is a failure.
 
-        None: such a request is a failure. So is any other ending of the run.
+        ``outcome``: what to answer when the engine asks what became of a call. It may ask although nobody was killed: a
+        worker without processor time, or a Temporal that is away, for longer than the heartbeat timeout looks the same.
         """
 
         async def look() -> RunDetail | None:
@@ -143,7 +144,6 @@ class Scene:
                 for request in await self.requests(run_id):
                     # One that is decided already waits for a worker (202).
                     if request.kind == "outcome" and request.id not in self._decided:
-                        assert outcome is not None, f"nobody was lost, but {request.tool_name} asks what became of it"
                         await self.decide(request, "respond", outcome=outcome)
                 return None
             assert run.status == "completed", f"{run.task}: {run.status}, {run.reason}"

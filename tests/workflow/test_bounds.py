@@ -94,7 +94,8 @@ async def test_i8_history_bytes_do_not_grow_with_the_conversation(
         short = await gated_turn_bytes(engine, await conversation_of(sqlite, 10))
         long = await gated_turn_bytes(engine, await conversation_of(sqlite, 400))
         assert len(engine.engine.models.resolve("").seen[-1].messages) > 400
-        assert short.kinds == long.kinds
+        # In any order: a decision may overtake the news that its request is open.
+        assert sorted(short.kinds) == sorted(long.kinds)
         # Timestamps and task ids are varints: a few bytes of difference are the clock's, not the conversation's.
         assert abs(long.carried - short.carried) <= 40, (short, long)
         assert max(short.total, long.total) <= 8 * KIB
