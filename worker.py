@@ -61,6 +61,9 @@ def build_worker(
         max_concurrent_activities=activity_slots,
         # An interrupt reaches a running activity with its heartbeat's answer; the SDK's default makes that 6.5 s.
         max_heartbeat_throttle_interval=timedelta(milliseconds=500),
+        # After a worker is killed, its tasks wait this long for it. The default (10 s) is longer than an operator's
+        # decision waits for an answer (3 s).
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
         graceful_shutdown_timeout=timedelta(seconds=graceful_shutdown_seconds),
     )
 

@@ -81,6 +81,7 @@ def configure_logging(level: LogLevel = "info", log_format: LogFormat = "console
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Blank out secrets by the name they are logged under and by what they look like (structlog processor)."""
     event.pop("color_message", None)  # uvicorn's second copy of its message, with terminal codes
+    event.pop("temporal_log", None)  # the SDK core's own object behind the line, which prints as an address
     return {name: _clean(name, value) for name, value in event.items()}
 
 

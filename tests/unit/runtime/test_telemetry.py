@@ -62,8 +62,11 @@ def test_level_holds_for_both(capsys: pytest.CaptureFixture[str]):
 
 def test_uvicorn_and_temporal_go_the_same_way(capsys: pytest.CaptureFixture[str]):
     """Their own handlers are taken away and their lines pass ours, a login link's token blanked."""
-    logging.getLogger("uvicorn.access").addHandler(logging.StreamHandler(sys.stderr))
-    logging.getLogger("uvicorn.access").propagate = False
+    access_log = logging.getLogger("uvicorn.access")
+    access_log.setLevel(logging.NOTSET)  # a server that another test ran in this process may have raised it
+    access_log.disabled = False
+    access_log.addHandler(logging.StreamHandler(sys.stderr))
+    access_log.propagate = False
     configure_logging("info", "json")
     logging.getLogger("uvicorn.access").info(
         '%s - "GET %s HTTP/1.1" %d', "127.0.0.1", "/login?token=hunter2&next=/", 200
