@@ -29,7 +29,7 @@ def postgres() -> Iterator[PostgresServer]:
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     """A migrated database; every test that asks runs on both kinds."""
     if request.param == "sqlite":
-        url = f"sqlite+aiosqlite:///{tmp_path}/turngate.db"
+        url = f"sqlite:///{tmp_path}/turngate.db"
     else:
         url = request.getfixturevalue("postgres").fresh_url()
     database = Database(url)
@@ -41,7 +41,7 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 @pytest.fixture
 async def sqlite(tmp_path: Path) -> AsyncIterator[Database]:
     """A migrated SQLite database, for tests that are not about the database."""
-    database = Database(f"sqlite+aiosqlite:///{tmp_path}/turngate.db")
+    database = Database(f"sqlite:///{tmp_path}/turngate.db")
     await database.migrate()
     yield database
     await database.close()

@@ -25,7 +25,7 @@ PATIENT = timedelta(seconds=10)
 
 @pytest.fixture(scope="session")
 async def api_database(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Database]:
-    database = Database(f"sqlite+aiosqlite:///{tmp_path_factory.mktemp('api')}/turngate.db")
+    database = Database(f"sqlite:///{tmp_path_factory.mktemp('api')}/turngate.db")
     await database.migrate()
     yield database
     await database.close()

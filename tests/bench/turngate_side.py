@@ -115,6 +115,6 @@ def _pay(sides: list[Turngate]) -> Tool:
 
 async def fresh_sqlite(directory: Path, name: str) -> Database:
     """Return a new migrated SQLite database."""
-    database = Database(f"sqlite+aiosqlite:///{directory}/{name}.db")
+    database = Database(f"sqlite:///{directory}/{name}.db")
     await database.migrate()
     return database

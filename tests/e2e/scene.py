@@ -153,7 +153,7 @@ class Scene:
 
     async def audit(self, run_ids: Iterable[str]) -> None:
         """Hold every run against the ledger: reconciled, its hash chain whole, and no start without a person's word."""
-        database = Database(f"sqlite+aiosqlite:///{self.processes.data_dir}/turngate.db")
+        database = Database(f"sqlite:///{self.processes.data_dir}/turngate.db")
         try:
             for run_id in run_ids:
                 await self._reconciled(run_id)

@@ -246,7 +246,7 @@ def scrubbed(value: Any) -> Any:
 
 async def record(client: Client, story: Story) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        database = Database(f"sqlite+aiosqlite:///{directory}/turngate.db")
+        database = Database(f"sqlite:///{directory}/turngate.db")
         await database.migrate()
         found = await story(client, database)
         await database.close()

@@ -22,7 +22,7 @@ async def write(path: str, names: list[str]) -> None:
     from turngate.store import messages  # noqa: PLC0415 - `hold` must not depend on what it tests
     from turngate.store.database import Database  # noqa: PLC0415
 
-    database = Database(f"sqlite+aiosqlite:///{path}")
+    database = Database(f"sqlite:///{path}")
     await database.migrate()
     print("ready", flush=True)
     for name in names:

@@ -166,7 +166,7 @@ async def test_a_wrong_statement_is_a_bug_and_not_an_outage(database: Database) 
 
 async def test_a_schema_that_is_not_there_is_not_an_outage(tmp_path: Path) -> None:
     """A database that nobody migrated says which table is missing."""
-    database = Database(f"sqlite+aiosqlite:///{tmp_path}/empty.db")
+    database = Database(f"sqlite:///{tmp_path}/empty.db")
     try:
         with pytest.raises(DBAPIError, match="no such table"):
             await names(database)
@@ -178,7 +178,7 @@ async def test_a_schema_that_is_not_there_is_not_an_outage(tmp_path: Path) -> No
 async def unreachable(tmp_path: Path) -> AsyncIterator[dict[str, Database]]:
     """Databases that cannot be opened: a directory that does not exist, a port where nobody listens."""
     made = {
-        "sqlite": Database(f"sqlite+aiosqlite:///{tmp_path}/missing/turngate.db"),
+        "sqlite": Database(f"sqlite:///{tmp_path}/missing/turngate.db"),
         "postgresql": Database("postgresql+psycopg://turngate@127.0.0.1:1/turngate"),
     }
     yield made
@@ -250,7 +250,7 @@ async def test_no_free_connection_is_an_outage(postgresql: Database) -> None:
 
 def test_the_two_urls_choose_the_two_databases(tmp_path: Path) -> None:
     """One class serves both; which one is the URL's word."""
-    for url in (f"sqlite+aiosqlite:///{tmp_path}/x.db", "postgresql+psycopg://u@h/d"):
+    for url in (f"sqlite:///{tmp_path}/x.db", "postgresql+psycopg://u@h/d"):
         assert sqlalchemy.make_url(Database(url).url).get_backend_name() == url.split("+")[0]
 
 

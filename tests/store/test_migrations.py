@@ -52,7 +52,7 @@ async def test_migrating_again_changes_nothing(database: Database) -> None:
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 async def test_two_processes_may_migrate_at_once(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
     """Worker and API start together on an empty database; each has its own connections, and both succeed."""
-    url = f"sqlite+aiosqlite:///{tmp_path}/new.db"
+    url = f"sqlite:///{tmp_path}/new.db"
     if kind == "postgresql":
         url = request.getfixturevalue("postgres").fresh_url()
     databases = [Database(url) for _ in range(3)]

@@ -255,7 +255,7 @@ async def site_on(engine: Stack, ran: Ran, gateway: Gateway) -> AsyncIterator[Si
 
 @pytest.fixture(scope="session")
 async def site(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    database = Database(f"sqlite+aiosqlite:///{tmp_path_factory.mktemp('web')}/turngate.db")
+    database = Database(f"sqlite:///{tmp_path_factory.mktemp('web')}/turngate.db")
     await database.migrate()
     ran = Ran([])
     async with (

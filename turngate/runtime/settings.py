@@ -22,7 +22,7 @@ from turngate.runtime.locations import ensure_data_dir
 ENV_PREFIX: Final = "TURNGATE_"
 HOST_AND_PORT: Final = re.compile(r"[^\s/]+:\d{1,5}")
 
-SQLITE_SCHEMES: Final = ("sqlite", "sqlite+aiosqlite")
+SQLITE_SCHEMES: Final = ("sqlite",)
 POSTGRESQL_SCHEMES: Final = ("postgres", "postgresql", "postgresql+psycopg")
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -114,11 +114,11 @@ class Settings(BaseSettings):
 
     @property
     def resolved_database_url(self) -> str:
-        """Return the SQLAlchemy URL (``sqlite+aiosqlite`` or ``postgresql+psycopg``). May hold a password."""
+        """Return the SQLAlchemy URL (``sqlite`` or ``postgresql+psycopg``). May hold a password."""
         if self.database_url is None:
-            return f"sqlite+aiosqlite:///{self.data_dir / 'turngate.db'}"
+            return f"sqlite:///{self.data_dir / 'turngate.db'}"
         scheme, _separator, rest = self.database_url.get_secret_value().partition("://")
-        return f"{'sqlite+aiosqlite' if scheme in SQLITE_SCHEMES else 'postgresql+psycopg'}://{rest}"
+        return f"{'sqlite' if scheme in SQLITE_SCHEMES else 'postgresql+psycopg'}://{rest}"
 
     @property
     def resolved_api_url(self) -> str:

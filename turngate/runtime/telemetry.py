@@ -29,7 +29,7 @@ SECRET_TEXT: Final = (
 )
 """An Authorization header, a URL's password, a query's token (login links, in access logs), an OpenAI-style key."""
 
-QUIET: Final = ("httpx", "httpcore", "urllib3", "asyncio", "aiosqlite", "sqlalchemy", "alembic", "mcp")
+QUIET: Final = ("httpx", "httpcore", "urllib3", "asyncio", "sqlalchemy", "alembic", "mcp")
 """Libraries whose INFO lines repeat what our own events say (and hold URLs)."""
 OWN_HANDLERS: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "temporalio")
 

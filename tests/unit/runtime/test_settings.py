@@ -15,7 +15,7 @@ def test_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     settings = load_settings()
     assert settings.data_dir == tmp_path / ".turngate"
-    assert settings.resolved_database_url == f"sqlite+aiosqlite:///{tmp_path}/.turngate/turngate.db"
+    assert settings.resolved_database_url == f"sqlite:///{tmp_path}/.turngate/turngate.db"
     assert (settings.api_host, settings.api_port, settings.resolved_api_url) == (
         "127.0.0.1",
         8321,
@@ -58,8 +58,8 @@ def test_our_own_name_before_the_common_one(monkeypatch: pytest.MonkeyPatch):
         ("postgresql://u:p@db:5432/x?sslmode=require", "postgresql+psycopg://u:p@db:5432/x?sslmode=require"),
         ("postgres://u@db/x", "postgresql+psycopg://u@db/x"),
         ("postgresql+psycopg://u@db/x", "postgresql+psycopg://u@db/x"),
-        ("sqlite:////var/lib/x.db", "sqlite+aiosqlite:////var/lib/x.db"),
-        ("sqlite+aiosqlite:///x.db", "sqlite+aiosqlite:///x.db"),
+        ("sqlite:////var/lib/x.db", "sqlite:////var/lib/x.db"),
+        ("sqlite:///x.db", "sqlite:///x.db"),
     ],
 )
 def test_database_url_gets_the_driver(given: str, resolved: str):
