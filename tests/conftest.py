@@ -28,10 +28,8 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     """A migrated database; every test that asks runs on both kinds."""
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/turngate.db"
-    else:
-        url = request.getfixturevalue("postgres").fresh_url()
+    on_sqlite = request.param == "sqlite"
+    url = f"sqlite:///{tmp_path}/turngate.db" if on_sqlite else request.getfixturevalue("postgres").fresh_url()
     database = Database(url)
     await database.migrate()
     yield database
