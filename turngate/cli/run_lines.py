@@ -80,7 +80,9 @@ class RunLines:
         self._tool_of_request[request_id] = name
         if call is not None:
             self._shown_input[call_id] = call.input
-        terminal.line(("  ⏸ ", "yellow"), (name, "bold"), f" {WAITING_FOR[kind]}: {_input_of(call)}")
+        # What was asked about; an edit that came later, and is known when an old run is watched, has a line of its own.
+        asked = _input_of(call, edited=kind == "outcome")
+        terminal.line(("  ⏸ ", "yellow"), (name, "bold"), f" {WAITING_FOR[kind]}: {asked}")
         terminal.line("    ", (f"{self._client.url}/requests/{request_id}", "underline"))
 
     def _decided(self, said: dict[str, Any]) -> None:
@@ -158,11 +160,11 @@ class RunLines:
                 self._calls[call.tool_call_id] = call
 
 
-def _input_of(call: CallView | None) -> str:
-    """Return on one line what would run, or runs: the edited arguments once there are any."""
+def _input_of(call: CallView | None, *, edited: bool = True) -> str:
+    """Return on one line what runs: the edited arguments once there are any, if ``edited``."""
     if call is None:
         return ""
-    raw = call.edited_input or call.input
+    raw = (call.edited_input if edited else None) or call.input
     parsed = json_text.parse(raw)
     text = raw if parsed is None or parsed.doubled else json_text.dump(parsed.tree)
     return plain_line(text, terminal.width() - len(call.tool_name) - 25)
