@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 import warnings
+from contextlib import suppress
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -69,7 +72,7 @@ def root(
     """Turngate runs AI agents whose tool calls wait for a person's consent."""
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run one command; the exit codes stand in :mod:`turngate.cli.failing`."""
     terminal.prepare_streams()
     if not sys.warnoptions:  # Libraries warn their developers at import; ask for it with `python -W default`.
@@ -77,4 +80,21 @@ def main() -> None:
     try:
         app(prog_name="turngate")
     except KeyboardInterrupt:  # between two commands' own handling
-        sys.exit(EXIT_CTRL_C)
+        _leave(EXIT_CTRL_C)
+    except SystemExit as done:
+        _leave(done.code if isinstance(done.code, int) else int(done.code is not None))
+    _leave(0)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process now, its work done and its streams flushed.
+
+    Not by the interpreter's own end: the Temporal SDK's threads hand log lines to Python, and one that does so while
+    the interpreter is being taken down aborts the process (``PyGILState_Release: thread state must be current``), after
+    an orderly stop and once in some dozens of times.
+    """
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # whoever read it may be gone
+            stream.flush()
+    os._exit(code)
