@@ -26,6 +26,7 @@ from turngate.domain.history import CLOSED_BY_REPAIR, mint_call_ids, reconcile
 from turngate.domain.messages import Message, ModelResponse, TextPart
 from turngate.models.port import ModelRequest
 from turngate.store import calls, events, messages, requests, runs, steps
+from turngate.store.clock import now
 
 
 class CallModel:
@@ -92,14 +93,17 @@ class CallModel:
                 error.message, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True
             ) from error
         except ModelError as error:
-            raise await self._reported(run, step, error) from error
+            raise await self._reported(run, agent, step, error) from error
         taken = {call.tool_call_id for message in history for call in message.calls}
         return answer.model_copy(update={"message": mint_call_ids(answer.message, step=step, taken=taken)})
 
-    async def _reported(self, run: runs.Run, step: int, error: ModelError) -> ApplicationError:
+    async def _reported(self, run: runs.Run, agent: Agent, step: int, error: ModelError) -> ApplicationError:
         """Tell the watchers that the model failed, and Temporal whether and when to try again."""
+        # Temporal's own bounds hold waiting and working together; only we know that all of it was waiting.
+        tried_for = now() - activity.info().scheduled_time
+        again = error.retryable and tried_for < agent.limits.model_retry
         wait = error.retry_after_seconds
-        if error.retryable:
+        if again:
             attempt = {"step": step, "attempt": activity.info().attempt, "error_class": error.error_class}
             async with self._engine.database.write() as conn:
                 told = {**attempt, "message": error.message, "retry_in_seconds": wait}
@@ -108,7 +112,7 @@ class CallModel:
             error.message,
             error.error_class,
             type=contract.ERROR_MODEL,
-            non_retryable=not error.retryable,
+            non_retryable=not again,
             next_retry_delay=None if wait is None else timedelta(seconds=wait),
         )
 
