@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from harness import OPERATOR, STARTER, ListModel, call, says, stack
+from harness import OPERATOR, STARTER, ListModel, call, says, stack, until
 from pydantic import ValidationError, field_validator
 from temporalio.client import Client
 from tools_under_test import Amount, Bench
@@ -186,6 +187,22 @@ async def test_i6_an_edit_passes_the_tools_own_types_and_policy_again(
         await engine.decide(request, "edit", args='{"cents": 6}')
         await engine.ended(run)
         assert bench.paid == [6]
+
+
+async def test_i6_an_edit_passes_the_policy_of_the_day(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I6: an edit is judged as the edited call by the policy as it is now; a deny rule made since refuses it."""
+    async with stack(client, sqlite, bench.pay, model=paying(), working=False) as engine:
+        async with engine.worker():
+            run = await engine.start()
+            request = await engine.request(run)
+        deny = Policy(rule=[Rule(name="closed", verdict="deny", tools=["pay"], reason="Closed today.")])
+        engine.engine = replace(engine.engine, policy=deny)
+        async with engine.worker():
+            with pytest.raises(InvalidInputError, match="closed"):
+                await engine.decide(request, "edit", args='{"cents": 1}')
+            await engine.decide(request, "reject")
+            await engine.ended(run)
+        assert bench.paid == []
 
 
 async def test_i12_a_rejection_is_an_answer_and_a_repeat_is_not_asked_again(
@@ -375,14 +392,20 @@ async def test_a_gate_holds_up_nobody_else(client: Client, sqlite: Database, ben
 
 
 async def test_concurrency_is_bounded(client: Client, sqlite: Database, bench: Bench) -> None:
-    """At most ``limits.concurrency`` calls of a step run at a time."""
+    """At most ``limits.concurrency`` calls of a step are under way at a time; the others have not even been scheduled."""
     model = ListModel(says(*(call("slow", "{}", f"s{n}") for n in range(6))), says("Done."))
     async with stack(client, sqlite, bench.slow, model=model, limits=Limits(concurrency=2)) as engine:
         run = await engine.start()
-        await asyncio.wait_for(bench.started.wait(), 10)
+
+        async def two_run() -> bool:
+            return bench.running == 2
+
+        await until(two_run, "two running tools")
+        pending = (await engine.workflow(run).describe()).raw_description.pending_activities
+        assert len(pending) == 2
         bench.release.set()
         await engine.ended(run)
-        assert bench.most_running <= 2
+        assert bench.most_running == 2
         assert len(await engine.executions(run)) == 6
 
 
