@@ -42,14 +42,16 @@ class LocalOptions(TypedDict, total=False):
 def call_model(limits: RunLimits) -> Options:
     """Long, heartbeating, retried while the agent's ``model_retry`` lasts; permanent provider errors are not retried.
 
-    The activity raises those as non-retryable and passes on the provider's Retry-After as the next delay.
+    The activity itself says when to stop (a permanent error, or ``model_retry`` used up by waiting) and passes on the
+    provider's Retry-After as the next delay. The bound here is the outer one: waiting and one long answer together.
     """
     return {
         "start_to_close_timeout": timedelta(minutes=15),
         "schedule_to_close_timeout": timedelta(minutes=15) + timedelta(seconds=limits.model_retry_seconds),
         "heartbeat_timeout": timedelta(seconds=limits.heartbeat_timeout_seconds),
         "retry_policy": RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=60)),
-        # An interrupt need not wait for the provider: the response is stored or it is not, and closing sees which.
+        # An interrupt cancels the request to the provider and waits for the activity to let go, so that closing the
+        # step sees a response that was stored, or none, and never one that is being stored.
         "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
     }
 
