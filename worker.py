@@ -11,8 +11,10 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from activities.call_model import CallModel
 from activities.close_step import CloseStep
 from activities.engine import Engine, ModelResolver
+from activities.read_result import built_in_toolkit
 from activities.record_decision import RecordDecision
 from activities.run_tool import RunTool
+from activities.settle_call import SettleCall
 from turngate.runtime.app_loader import LoadedApp
 from turngate.store import agents
 from turngate.store.database import Database
@@ -28,7 +30,14 @@ SANDBOX = SandboxedWorkflowRunner(
 
 def build_engine(app: LoadedApp, database: Database, models: ModelResolver) -> Engine:
     """Return what the activities of this app stand on."""
-    return Engine(database=database, agents=app.agents, policy=app.policy, services=app.services, models=models)
+    return Engine(
+        database=database,
+        agents=app.agents,
+        policy=app.policy,
+        services=app.services,
+        models=models,
+        built_in=built_in_toolkit(database),
+    )
 
 
 def build_worker(
@@ -55,6 +64,7 @@ def build_worker(
             decision.record_decision,
             decision.record_expiry,
             closing.close_step,
+            SettleCall(engine).settle_call,
         ],
         workflow_runner=SANDBOX,
         max_cached_workflows=max_cached_workflows,

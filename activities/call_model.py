@@ -15,15 +15,22 @@ from sqlalchemy.exc import IntegrityError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.after_steps import after_step
 from activities.engine import Engine
 from activities.heartbeats import heartbeating
 from activities.planning import Planner
+from activities.signals import carry_out
+from activities.transforms import transformed
 from turngate.domain import contract
 from turngate.domain.agents import Agent
+from turngate.domain.clipping import READ_RESULT
 from turngate.domain.contract import CallModelInput, StepPlan
 from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.domain.history import CLOSED_BY_REPAIR, mint_call_ids, reconcile
+from turngate.domain.malformed import corrective
 from turngate.domain.messages import Message, ModelResponse, TextPart
+from turngate.domain.policy import evaluate
+from turngate.domain.tools import ToolManifest
 from turngate.models.port import ModelRequest
 from turngate.store import calls, events, messages, requests, runs, steps
 from turngate.store.clock import now
@@ -52,9 +59,11 @@ class CallModel:
             if stored is not None and response is not None:
                 return await self._plan(run, agent, start.step, response, stored.finish_reason)
             answer = await self._ask(run, agent, start.step)
-            if not answer.message.calls and answer.message.text.strip():
-                return await self._finish(run, start.step, answer)
-            await self._store(run, start.step, answer)
+            if answer.is_final:
+                plan = await self._finish(run, start.step, answer)
+                await after_step(self._engine, run.id, start.step)
+                return plan
+            await self._store(run, start.step, answer, corrective(answer, agent.toolkit.names))
             return await self._plan(run, agent, start.step, answer.message, answer.finish_reason)
 
     async def _load(self, start: CallModelInput) -> tuple[runs.Run, steps.Step | None, Message | None]:
@@ -73,21 +82,24 @@ class CallModel:
         if previous is not None and previous.closed_at is None:
             async with self._engine.database.write() as conn:
                 head = await steps.close(conn, run, start.step - 1, CLOSED_BY_REPAIR)
-                closed = await runs.get(conn, run.id) if head is None else replace(run, head_message_id=head)
-            run = closed or run
+                signalled = head is not None and previous.stored_plan is not None and previous.stored_plan.signals
+                if head is not None:
+                    run = replace(run, head_message_id=head)
+                if head is None or (signalled and await carry_out(self._engine, conn, run, start.step - 1)):
+                    run = await runs.get(conn, run.id) or run
+            await after_step(self._engine, run.id, start.step - 1)
         return run, stored, response
 
     async def _ask(self, run: runs.Run, agent: Agent, step: int) -> ModelResponse:
         async with self._engine.database.read() as conn:
             history = [stored.message for stored in await messages.path_to(conn, run.head_message_id)]
-        # I1: what cannot be sent is repaired, never sent. The stored messages are immutable; the repair is a pure
-        # function of them, so every retry sends the same.
-        sendable = reconcile(history)
         system = Message(role="system", parts=(TextPart(text=agent.instructions),))
-        request = ModelRequest(messages=[system, *sendable], tools=[tool.manifest for tool in agent.toolkit])
         try:
             model = self._engine.models.resolve(run.model)
-            answer = await model.generate(request)
+            shown = await transformed(agent, run, step, [system, *history], model)
+            # I1: what cannot be sent is repaired, never sent. The stored messages are immutable; the repair is a pure
+            # function of them, so every retry sends the same.
+            answer = await model.generate(ModelRequest(messages=reconcile(shown), tools=self._offered(agent, history)))
         except ConfigurationError as error:
             raise ApplicationError(
                 error.message, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True
@@ -96,6 +108,23 @@ class CallModel:
             raise await self._reported(run, agent, step, error) from error
         taken = {call.tool_call_id for message in history for call in message.calls}
         return answer.model_copy(update={"message": mint_call_ids(answer.message, step=step, taken=taken)})
+
+    def _offered(self, agent: Agent, history: list[Message]) -> list[ToolManifest]:
+        """Return the descriptors the model sees, always in the same order, for its prompt cache.
+
+        A provider runs its own tools before anybody could be asked, so it is only told of those that policy allows. The
+        tool that reads the rest of a result comes last, and only where there is such a rest.
+        """
+        offered = [
+            tool.manifest
+            for tool in agent.toolkit
+            if tool.kind != "provider" or evaluate(self._engine.policy, tool, None, agent=agent.name).answer == "allow"
+        ]
+        reader = self._engine.built_in.find(READ_RESULT)
+        clipped = any(part.whole_result is not None for message in history for part in message.results)
+        if clipped and reader is not None and agent.toolkit.find(READ_RESULT) is None:
+            offered.append(reader.manifest)
+        return offered
 
     async def _reported(self, run: runs.Run, agent: Agent, step: int, error: ModelError) -> ApplicationError:
         """Tell the watchers that the model failed, and Temporal whether and when to try again."""
@@ -116,9 +145,9 @@ class CallModel:
             next_retry_delay=None if wait is None else timedelta(seconds=wait),
         )
 
-    async def _store(self, run: runs.Run, step: int, answer: ModelResponse) -> None:
+    async def _store(self, run: runs.Run, step: int, answer: ModelResponse, corrective: str | None) -> None:
         async with _first_attempt_counts(), self._engine.database.write() as conn:
-            await steps.record_response(conn, run, step, answer)
+            await steps.record_response(conn, run, step, answer, corrective=corrective)
 
     async def _finish(self, run: runs.Run, step: int, answer: ModelResponse) -> StepPlan:
         """Store the final answer and end the run, in one transaction."""

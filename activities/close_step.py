@@ -1,14 +1,19 @@
-"""Activity ``close_step``: the end of a run that did not complete. Every open call gets a closure, in one transaction (I1)."""
+"""Activity ``close_step``: the end of a run that no answer of its model ended. Every open call gets a closure (I1)."""
 
 from __future__ import annotations
 
 from temporalio import activity
 
+from activities.after_steps import after_step
 from activities.engine import Engine
+from activities.signals import SIGNAL
 from turngate.domain import contract, results
 from turngate.domain.contract import CloseStepInput
+from turngate.domain.digest import derived_id
+from turngate.domain.messages import Message, TextPart
 from turngate.domain.results import Failure
-from turngate.store import calls, events, executions, requests, runs, steps
+from turngate.domain.signals import Finish
+from turngate.store import calls, events, executions, messages, requests, runs, steps
 from turngate.store.database import Connection
 
 FAILED = Failure(kind="cancelled", reason="The run failed before this call could run.")
@@ -24,18 +29,53 @@ class CloseStep:
     async def close_step(self, order: CloseStepInput) -> None:
         """Cancel open requests, close open calls, write the results message and end the run. Safe to repeat."""
         async with self._engine.database.write() as conn:
-            run = await runs.get(conn, order.run_id)
-            if run is None or run.status != "running":
-                return
-            new: list[events.NewEvent] = [
-                ("request.cancelled", {"request_id": request_id})
-                for request_id in await requests.cancel_pending(conn, run.id, at=order.at)
-            ]
-            await _close_calls(conn, run, order)
-            await steps.close(conn, run, run.step, _closure(order, started=False))
-            await runs.end(conn, run.id, status=order.status, reason=order.reason, error_class=order.error_class)
-            ended = {"status": order.status, "reason": order.reason, "error_class": order.error_class, "by": order.by}
-            await events.append(conn, run.id, [*new, ("run.ended", ended)])
+            await end_run(conn, order)
+        if order.status == "completed":
+            await after_step(self._engine, order.run_id)
+
+
+async def end_run(conn: Connection, order: CloseStepInput) -> None:
+    """End a live run in the caller's transaction; one that has ended stays as it is."""
+    run = await runs.get(conn, order.run_id)
+    if run is None or run.status != "running":
+        return
+    new: list[events.NewEvent] = [
+        ("request.cancelled", {"request_id": request_id})
+        for request_id in await requests.cancel_pending(conn, run.id, at=order.at)
+    ]
+    answer = await _answer(conn, run) if order.status == "completed" else None
+    await _close_calls(conn, run, order)
+    head = await steps.close(conn, run, run.step, _closure(order, started=False))
+    if answer is None:
+        await runs.end(conn, run.id, status=order.status, reason=order.reason, error_class=order.error_class)
+    else:
+        await _complete(conn, run, head or run.head_message_id, answer)
+    ended = {"status": order.status, "reason": order.reason, "error_class": order.error_class, "by": order.by}
+    await events.append(conn, run.id, [*new, ("run.ended", ended)])
+
+
+async def _answer(conn: Connection, run: runs.Run) -> str:
+    """Return the answer that a ``finish`` signal of the step at hand gave."""
+    for call in await calls.of_step(conn, run.id, run.step):
+        signal = None if call.signal is None else SIGNAL.validate_json(call.signal)
+        if isinstance(signal, Finish):
+            return signal.answer
+    raise LookupError(f"no call of step {run.step} of run {run.id!r} finishes it")
+
+
+async def _complete(conn: Connection, run: runs.Run, head: str, answer: str) -> None:
+    """Complete the run with the signal's answer as the model's last message, as if it had said it without a call."""
+    message_id = derived_id("msg", run.id, str(run.step), "answer")
+    await messages.append(
+        conn,
+        message_id=message_id,
+        parent_id=head,
+        conversation_id=run.conversation_id,
+        run_id=run.id,
+        step=run.step,
+        message=Message(role="assistant", parts=(TextPart(text=answer),)),
+    )
+    await runs.complete(conn, run, step=run.step, head_message_id=message_id)
 
 
 async def _close_calls(conn: Connection, run: runs.Run, order: CloseStepInput) -> None:
@@ -45,7 +85,11 @@ async def _close_calls(conn: Connection, run: runs.Run, order: CloseStepInput) -
         if call.result is not None:
             continue
         execution = started.get(call.tool_call_id)
-        if execution is not None and execution.state == "executing":
+        if execution is not None and execution.state == "executing" and (call.signal or call.child_run_id):
+            # No handler of ours is at it: a timer that is given up, or a run that was told to stop and says itself how far
+            # it came.
+            await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
+        elif execution is not None and execution.state == "executing":
             # Its worker never reported back: neither finished nor stopped is known.
             await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="unknown")
         partial = execution.partial_output if execution else ""

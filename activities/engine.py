@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import svcs
@@ -12,6 +12,8 @@ from temporalio.exceptions import ApplicationError
 from turngate.domain import contract
 from turngate.domain.agents import Agent
 from turngate.domain.policy import Policy
+from turngate.domain.toolkit import Toolkit
+from turngate.domain.tools import Tool
 from turngate.models.port import LanguageModel
 from turngate.store.database import Database
 
@@ -32,6 +34,12 @@ class Engine:
     policy: Policy
     services: svcs.Registry
     models: ModelResolver
+    built_in: Toolkit = field(default_factory=Toolkit.of)
+    """The engine's own tools, found by every agent under their names unless it declares one of the same name."""
+
+    def tool(self, agent: Agent, name: str) -> Tool | None:
+        """Return the tool of this name: the agent's, or the engine's own; None when there is none."""
+        return agent.toolkit.find(name) or self.built_in.find(name)
 
     def agent(self, name: str) -> Agent:
         """Return an agent; raises a non-retryable ApplicationError when this worker's app has none of that name."""

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
+from collections import Counter
 from dataclasses import dataclass, field
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
+import structlog
+
+from activities.asking import new_request, planned_call, previewed, request_id_of
 from activities.engine import Engine
+from activities.preflight import precondition
+from activities.signals import read_signal
 from turngate.domain import results
 from turngate.domain.agents import Agent
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
-from turngate.domain.digest import call_digest, derived_id, repeat_key
+from turngate.domain.digest import call_digest, repeat_key
 from turngate.domain.messages import Message, ToolCallPart
 from turngate.domain.policy import Verdict, evaluate
 from turngate.domain.requests import RequestKind
 from turngate.domain.results import Failure
-from turngate.domain.tools import InvalidToolInput, Preview, Tool
+from turngate.domain.tool_failures import InvalidToolInput
+from turngate.domain.tools import Tool
 from turngate.store import calls, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import NewEvent
 from turngate.store.requests import Request
 
-PREVIEW_SECONDS = 10.0
+log = structlog.get_logger(__name__)
+
 UNFINISHED = {"length", "content_filter", "refusal"}
 """Finish reasons of a response that is not complete; truncated arguments can be valid JSON (DESIGN §13)."""
 MALFORMED_KINDS = {"unknown_tool", "input_validation_error"}
-
-
-def request_id_of(run_id: str, tool_call_id: str, kind: RequestKind) -> str:
-    """Return the id of the request for this call; a retry derives the same one."""
-    return derived_id("rq", run_id, tool_call_id, kind)
 
 
 @dataclass
@@ -69,8 +70,10 @@ class Planner:
         planned = PlannedStep(plan=StepPlan(final=False))
         to_settle: list[PlannedCall] = []
         kinds: list[str | None] = []
+        admissions: list[_Admitted | Failure] = []
         for position, (call, key) in enumerate(zip(message.calls, keys, strict=True)):
             admitted = self._admit(agent, call, position, finish_reason, refused.get(key))
+            admissions.append(admitted)
             row = self._row(run, step, position, call, key, admitted)
             planned.calls.append(row)
             if isinstance(admitted, Failure):
@@ -85,9 +88,16 @@ class Planner:
                 planned.requests.append(request)
                 opened = {"request_id": request.id, "tool_call_id": call.tool_call_id}
                 planned.events.append(("request.opened", {**opened, "tool": call.tool_name, "kind": request.kind}))
-            to_settle.append(self._wire(agent, run, row, admitted, request))
+            to_settle.append(planned_call(agent, row, admitted.tool, admitted.verdict, request))
         malformed = all(kind in MALFORMED_KINDS for kind in kinds)  # an empty response has no calls: malformed too
-        planned.plan = StepPlan(final=False, calls=tuple(to_settle), malformed=malformed)
+        wrong = Counter(kind for kind in kinds if kind is not None)
+        planned.plan = StepPlan(
+            final=False,
+            calls=tuple(to_settle),
+            malformed=malformed,
+            problem=_problem(wrong) if malformed else "",
+            signals=any(isinstance(each, _Admitted) and each.tool.kind == "signal" for each in admissions),
+        )
         return planned
 
     def _admit(
@@ -103,15 +113,17 @@ class Planner:
             return Failure(
                 kind="cancelled", reason=f"A response may make {MAX_CALLS_PER_STEP} calls; this one came after."
             )
-        tool = agent.toolkit.find(call.tool_name)
+        tool = self._engine.tool(agent, call.tool_name)
         if tool is None:
             return results.unknown_tool(call.tool_name, agent.toolkit.names)
-        if tool.kind == "local" and tool.handler is None:
-            return Failure(kind="non_local_tool", reason=f"{tool.name!r} is declared, but nothing here can run it.")
+        if tool.kind == "provider" or (tool.kind == "local" and tool.handler is None):
+            return results.non_local(tool.name, tool.kind)
         try:
             params = tool.decode(call.input)
-        except InvalidToolInput as problem:
-            return results.invalid_input(str(problem))
+            if tool.kind == "signal":
+                read_signal(self._engine, tool, params)
+        except InvalidToolInput as invalid:
+            return results.invalid_input(str(invalid), invalid.problem)
         verdict = evaluate(self._engine.policy, tool, params, agent=agent.name)
         if verdict.answer == "deny":
             return results.denied(verdict.rule, verdict.reason)
@@ -157,64 +169,31 @@ class Planner:
     ) -> Request:
         verdict, tool = admitted.verdict, admitted.tool
         kind: RequestKind = "question" if tool.kind == "interaction" else "approval"
-        preview = await _previewed(tool, admitted.params, run.workspace)
-        created_at = now()
-        seconds = _expiry_seconds(verdict, agent)
-        return Request(
-            id=request_id_of(run.id, row.tool_call_id, kind),
-            run_id=run.id,
-            tool_call_id=row.tool_call_id,
+        return new_request(
+            run,
+            agent,
+            row,
+            tool,
+            verdict,
+            request_id=request_id_of(run.id, row.tool_call_id, kind),
             kind=kind,
-            status="pending",
-            agent=agent.name,
-            tool_name=tool.name,
-            manifest=tool.manifest.model_dump_json(),
-            input=row.input,
+            raw_input=row.input,
             digest=row.digest,
-            rule=verdict.rule,
             reason=verdict.reason,
-            risk=verdict.risk,
             agent_words=agent_words,
-            preview_kind=preview.kind if preview else None,
-            preview=preview.text if preview else None,
-            not_by=None if verdict.starter_may_decide else run.started_by,
-            expires_at=None if seconds is None else as_text(created_at + timedelta(seconds=seconds)),
-            created_at=as_text(created_at),
+            preview=await previewed(tool, admitted.params, run.workspace),
+            precondition=await self._precondition(tool, admitted.params, run, row.tool_call_id),
         )
 
-    def _wire(
-        self, agent: Agent, run: runs.Run, row: calls.Call, admitted: _Admitted, request: Request | None
-    ) -> PlannedCall:
-        tool = admitted.tool
-        planned = PlannedCall(
-            call=row.tool_call_id, timeout_seconds=int(tool.timeout.total_seconds()), queue=tool.task_queue
-        )
-        if request is None:
-            return planned
-        return planned.model_copy(
-            update={
-                "request_id": request.id,
-                "kind": request.kind,
-                "digest": request.digest,
-                "expires_after_seconds": _expiry_seconds(admitted.verdict, agent),
-                "not_by": None if admitted.verdict.starter_may_decide else run.started_by,
-            }
-        )
+    async def _precondition(self, tool: Tool, params: Any, run: runs.Run, tool_call_id: str) -> str | None:
+        """Return what the call depends on now. One that fails is kept as such: it differs from whatever is seen later."""
+        try:
+            return await precondition(self._engine, tool, params, run, tool_call_id)
+        except Exception as error:
+            log.exception("precondition failed", tool=tool.name, run_id=run.id)
+            return json.dumps({"precondition_failed": type(error).__name__})
 
 
-def _expiry_seconds(verdict: Verdict, agent: Agent) -> int | None:
-    if verdict.expires_after_seconds is not None:
-        return verdict.expires_after_seconds
-    limit = agent.limits.request_expiry
-    return None if limit is None else int(limit.total_seconds())
-
-
-async def _previewed(tool: Tool, params: Any, workspace: str | None) -> Preview | None:
-    """Return what the tool says will change; a preview that fails or hangs says so and never holds up the inbox."""
-    if tool.preview is None:
-        return None
-    try:
-        preview = asyncio.to_thread(tool.preview, params, None if workspace is None else Path(workspace))
-        return await asyncio.wait_for(preview, PREVIEW_SECONDS)
-    except Exception as error:  # noqa: BLE001 - the tool author's code; the operator still sees the exact arguments
-        return Preview(kind="text", text=f"No preview: {type(error).__name__}: {error}")
+def _problem(wrong: Counter[str]) -> str:
+    """Return what was wrong with a response nothing could be run from, in kinds and counts: no content of it."""
+    return ", ".join(f"{kind} ({count})" for kind, count in wrong.items()) or "it was empty or could not be parsed"

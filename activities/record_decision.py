@@ -13,15 +13,16 @@ from sqlalchemy.exc import IntegrityError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.call_checks import digest_of
 from activities.engine import Engine
-from activities.redemption import digest_of
+from activities.preflight import precondition
 from turngate.domain import contract, results
 from turngate.domain.contract import DecideInput, RecordDecisionInput, RecordedDecision, RecordExpiryInput
 from turngate.domain.policy import evaluate
 from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
 from turngate.domain.results import Ok, as_object
-from turngate.domain.tools import InvalidToolInput, describe_validation
-from turngate.store import calls, events, executions, requests
+from turngate.domain.tool_failures import InvalidToolInput, describe_validation
+from turngate.store import calls, events, executions, requests, runs
 from turngate.store.database import Connection
 from turngate.store.tables import decisions
 
@@ -43,6 +44,7 @@ class RecordDecision:
             ApplicationError: ``invalid_edit``, not retryable: the edited call does not fit or is denied; nothing saved.
         """
         decision = order.decision
+        depends_on = await self._precondition_of_edit(decision)
         async with self._engine.database.write() as conn:
             request = await requests.get(conn, decision.request_id)
             if request is None:
@@ -51,6 +53,8 @@ class RecordDecision:
                 return await _holder(conn, request)
             status = STATUS_OF_VERB[decision.verb]
             await self._apply(conn, request, decision)
+            if depends_on is not None:
+                await requests.set_precondition(conn, request.id, depends_on)
             await _win(conn, request, order, status)
             told = {"request_id": request.id, "decision_id": decision.decision_id, "verb": decision.verb}
             decided = {**told, "status": status, "by": decision.by, "outcome": decision.outcome}
@@ -95,12 +99,37 @@ class RecordDecision:
                     self._check_answer(request, args or "")
                 await calls.settle(conn, run_id, call_id, Ok(value=answer))
 
+    async def _precondition_of_edit(self, decision: DecideInput) -> str | None:
+        """Return what the edited call depends on, as it is when a person sends it; None when its tool does not say.
+
+        Taken here, because the first one was that of the model's own arguments, and outside the transaction, because it
+        is author's code. Arguments that do not fit are refused later, in one place.
+        """
+        if decision.verb != "edit":
+            return None
+        async with self._engine.database.read() as conn:
+            request = await requests.get(conn, decision.request_id)
+            content = await requests.decision(conn, decision.decision_id)
+            run = None if request is None else await runs.get(conn, request.run_id)
+        if request is None or run is None or request.precondition is None:
+            return None
+        tool = self._engine.tool(self._engine.agent(request.agent), request.tool_name)
+        if tool is None:
+            return None
+        try:
+            params = tool.decode((content.args if content else None) or "")
+            return await precondition(self._engine, tool, params, run, request.tool_call_id)
+        except InvalidToolInput:
+            return None
+        except Exception as error:  # noqa: BLE001 - author's code: it differs from what is seen later, so it is asked again
+            return json.dumps({"precondition_failed": type(error).__name__})
+
     async def _apply_edit(
         self, conn: Connection, request: requests.Request, decision: DecideInput, edited: str
     ) -> None:
         """Check the edited call as if the model had sent it, and store what will run (I6)."""
         call = await calls.get(conn, request.run_id, request.tool_call_id)
-        tool = self._engine.agent(request.agent).toolkit.find(request.tool_name)
+        tool = self._engine.tool(self._engine.agent(request.agent), request.tool_name)
         if call is None or tool is None:
             raise _invalid_edit(f"the tool {request.tool_name!r} is no longer there")
         try:
@@ -115,7 +144,7 @@ class RecordDecision:
         await conn.execute(update(decisions).where(decisions.c.id == decision.decision_id).values(digest=digest))
 
     def _check_answer(self, request: requests.Request, answer: str) -> None:
-        tool = self._engine.agent(request.agent).toolkit.find(request.tool_name)
+        tool = self._engine.tool(self._engine.agent(request.agent), request.tool_name)
         if tool is None:
             return
         try:

@@ -5,24 +5,41 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import assert_never
 
 import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.after_calls import after_tool, presentation_of
 from activities.engine import Engine
 from activities.executor import execute
 from activities.heartbeats import heartbeating
-from activities.redemption import AlreadySettled, OutcomeUnknown, Redeemed, redeem
+from activities.preflight import look
+from activities.progress import reporting
+from activities.redeemed import (
+    AlreadySettled,
+    AskAgain,
+    Decided,
+    Delegated,
+    LookFirst,
+    OutcomeUnknown,
+    Redeemed,
+    Waits,
+)
+from activities.redemption import redeem
 from turngate.domain import contract
+from turngate.domain.clipping import READ_RESULT, clipped
 from turngate.domain.contract import RunToolInput, RunToolResult
 from turngate.domain.errors import UnavailableError
 from turngate.domain.requests import ExecutionState
 from turngate.domain.results import Failure, Ok
-from turngate.domain.tools import ToolContext
-from turngate.store import calls, events, executions
+from turngate.domain.tool_context import ToolContext
+from turngate.domain.tools import Tool
+from turngate.store import calls, events, executions, whole_results
 from turngate.store.clock import now
 
 log = structlog.get_logger(__name__)
@@ -30,6 +47,16 @@ log = structlog.get_logger(__name__)
 RECORD_PAUSE_SECONDS = 0.5
 MAX_SURPRISES = 8
 """Attempts that may end in an error nobody foresaw, about half a minute in all."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A call that ran. ``whole``: the text of a result that is shown in part. ``presentation``: JSON, None for the default."""
+
+    tool: Tool
+    result: Ok | Failure
+    whole: str | None
+    presentation: str | None
 
 
 class RunTool:
@@ -50,35 +77,65 @@ class RunTool:
         """
         async with heartbeating():
             with _bugs_end_the_run():
-                async with self._engine.database.write() as conn:
-                    redemption = await redeem(self._engine, conn, order)
+                redemption = await self._redeem(order)
             match redemption:
-                case AlreadySettled():
-                    return RunToolResult(state="settled")
+                case AlreadySettled(finishes):
+                    return RunToolResult(state="settled", finishes=finishes)
                 case OutcomeUnknown(request_id, digest):
                     return RunToolResult(state="unknown", outcome_request_id=request_id, digest=digest)
+                case AskAgain(again):
+                    return RunToolResult(state="asked_again", again=again)
+                case Waits(wait):
+                    return RunToolResult(state="waits", wait=wait)
+                case Delegated(child):
+                    return RunToolResult(state="child", child=child)
                 case Redeemed():
                     await self._execute(order, redemption)
                     return RunToolResult(state="settled")
+                case _:
+                    assert_never(redemption)
+
+    async def _redeem(self, order: RunToolInput) -> Decided:
+        """Ask at the door; author's code that has to be heard is heard between two transactions, never inside one."""
+        async with self._engine.database.write() as conn:
+            redemption = await redeem(self._engine, conn, order)
+        if isinstance(redemption, LookFirst):
+            seen = await look(self._engine, redemption)
+            async with self._engine.database.write() as conn:
+                redemption = await redeem(self._engine, conn, order, seen)
+        if isinstance(redemption, LookFirst):
+            moved = "another attempt moved this call on while it was looked at; looking again"
+            raise LookupError(moved)  # noqa: TRY004 - it is about time, not about a type
+        return redemption
 
     async def _execute(self, order: RunToolInput, redeemed: Redeemed) -> None:
         partial: list[str] = []
         workspace = redeemed.run.workspace
-        ctx = ToolContext(
-            run_id=order.run_id,
-            tool_call_id=order.call,
-            idempotency_key=redeemed.idempotency_key,
-            workspace=None if workspace is None else Path(workspace),
-            deadline=now() + timedelta(seconds=redeemed.tool.timeout.total_seconds()),
-            partial=lambda text: partial.__setitem__(slice(None), [text]),
-        )
-        try:
-            result = await execute(redeemed.tool, redeemed.raw_input, ctx, self._engine.services)
-        except asyncio.CancelledError:
-            ctx.cancelled.set()
-            await self._stopped(order, "".join(partial))
-            raise
-        await self._record(order, redeemed, result)
+        async with reporting(self._engine.database, run_id=order.run_id, tool_call_id=order.call) as emit:
+            ctx = ToolContext(
+                run_id=order.run_id,
+                tool_call_id=order.call,
+                idempotency_key=redeemed.idempotency_key,
+                workspace=None if workspace is None else Path(workspace),
+                deadline=now() + timedelta(seconds=redeemed.tool.timeout.total_seconds()),
+                partial=lambda text: partial.__setitem__(slice(None), [text]),
+                emit=emit,
+            )
+            try:
+                result = await execute(redeemed.tool, redeemed.raw_input, ctx, self._engine.services)
+            except asyncio.CancelledError:
+                ctx.cancelled.set()
+                await self._stopped(order, "".join(partial))
+                raise
+        await self._record(order, await self._finished(redeemed, result))
+        await after_tool(self._engine, redeemed, result)
+
+    async def _finished(self, redeemed: Redeemed, result: Ok | Failure) -> Finished:
+        """Return what is to be stored of a result: what the model is shown, the whole where that is a part, and the view."""
+        limit = self._engine.agent(redeemed.run.agent).limits.result_chars
+        # The tool that reads the rest has a bound of its own; clipping what it reads would go round in circles.
+        shown, whole = (result, None) if redeemed.tool.name == READ_RESULT else clipped(result, limit=limit)
+        return Finished(redeemed.tool, shown, whole, await presentation_of(redeemed, result))
 
     async def _stopped(self, order: RunToolInput, partial: str) -> None:
         """Note what an interrupted handler had done. ``close_step`` gives the call its result.
@@ -94,18 +151,19 @@ class RunTool:
                 conn, run_id=order.run_id, tool_call_id=order.call, state="failed", partial_output=partial
             )
 
-    async def _record(self, order: RunToolInput, redeemed: Redeemed, result: Ok | Failure) -> None:
+    async def _record(self, order: RunToolInput, finished: Finished) -> None:
         """Store the result. The handler has run: a store that is away is waited for, never answered by running again."""
         while True:
             try:
-                return await self._record_once(order, redeemed, result)
+                return await self._record_once(order, finished)
             except UnavailableError as away:
                 log.warning("store away; the result waits", run_id=order.run_id, call=order.call, why=away.message)
                 await asyncio.sleep(RECORD_PAUSE_SECONDS)
 
-    async def _record_once(self, order: RunToolInput, redeemed: Redeemed, result: Ok | Failure) -> None:
+    async def _record_once(self, order: RunToolInput, finished: Finished) -> None:
+        result = finished.result
         state: ExecutionState = "succeeded" if isinstance(result, Ok) else "failed"
-        told: dict[str, object] = {"tool_call_id": order.call, "tool": redeemed.tool.name, "ok": isinstance(result, Ok)}
+        told: dict[str, object] = {"tool_call_id": order.call, "tool": finished.tool.name, "ok": isinstance(result, Ok)}
         if isinstance(result, Failure):
             told["kind"] = result.kind
         async with self._engine.database.write() as conn:
@@ -114,7 +172,9 @@ class RunTool:
                 # This worker was thought lost, and a person was asked what became of the call. Their inbox shows this.
                 await events.append(conn, order.run_id, [("execution.late", told)])
                 return
-            await calls.settle(conn, order.run_id, order.call, result)
+            digest = None if finished.whole is None else await whole_results.keep(conn, finished.whole)
+            view = {"presentation": finished.presentation, "whole_result": digest}
+            await calls.settle(conn, order.run_id, order.call, result, **view)
             await events.append(conn, order.run_id, [("execution.finished", told)])
 
 

@@ -4,21 +4,68 @@ Everything here is free of I/O, because importing ``turngate.domain`` (as workfl
 """
 
 from turngate.domain.agents import Agent, App, Limits
+from turngate.domain.declaring import (
+    declare_tool,
+    interaction_tool,
+    provider_tool,
+    signal_tool,
+    sub_agent,
+    tool,
+)
+from turngate.domain.hooks import Deny, HookedCall, Hooks, RunScope
+from turngate.domain.middleware import Invocation, Proceed
+from turngate.domain.parameters import Parameters
 from turngate.domain.policy import Policy, Rule
+from turngate.domain.presentation import CommandBlock, DiffBlock, JsonBlock, Presentation, TableBlock, TextBlock
+from turngate.domain.previews import Preview
+from turngate.domain.probes import DidNotHappen, Happened, ProbeAnswer
+from turngate.domain.results import Failure, Ok
+from turngate.domain.signals import Finish, HandOff, Signal, SwitchModel, WaitUntil
+from turngate.domain.tool_context import ToolContext
+from turngate.domain.tool_failures import InvalidToolInput, ToolFailure
 from turngate.domain.toolkit import Toolkit
-from turngate.domain.tools import Preview, Tool, ToolContext, ToolFailure, interaction_tool, tool
+from turngate.domain.tools import Tool, ToolManifest
 
 __all__ = [
     "Agent",
     "App",
+    "CommandBlock",
+    "Deny",
+    "DidNotHappen",
+    "DiffBlock",
+    "Failure",
+    "Finish",
+    "HandOff",
+    "Happened",
+    "HookedCall",
+    "Hooks",
+    "InvalidToolInput",
+    "Invocation",
+    "JsonBlock",
     "Limits",
+    "Ok",
+    "Parameters",
     "Policy",
+    "Presentation",
     "Preview",
+    "ProbeAnswer",
+    "Proceed",
     "Rule",
+    "RunScope",
+    "Signal",
+    "SwitchModel",
+    "TableBlock",
+    "TextBlock",
     "Tool",
     "ToolContext",
     "ToolFailure",
+    "ToolManifest",
     "Toolkit",
+    "WaitUntil",
+    "declare_tool",
     "interaction_tool",
+    "provider_tool",
+    "signal_tool",
+    "sub_agent",
     "tool",
 ]

@@ -98,11 +98,19 @@ CLOSE_STEP: Options = {
     "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)),
 }
 
+SETTLE_CALL: Options = {
+    # One short transaction that the run stands still without.
+    "start_to_close_timeout": timedelta(seconds=30),
+    "schedule_to_close_timeout": OUTAGE,
+    "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)),
+}
+
 TABLE = {
     contract.CALL_MODEL: call_model,
     contract.RUN_TOOL: run_tool,
     contract.RECORD_DECISION: RECORD_DECISION,
     contract.RECORD_EXPIRY: RECORD_EXPIRY,
     contract.CLOSE_STEP: CLOSE_STEP,
+    contract.SETTLE_CALL: SETTLE_CALL,
 }
 """The table itself; a test holds it against the activities that the worker registers."""

@@ -7,11 +7,18 @@ it and nowhere else. Conversation content never passes through here: ids and dig
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    TemporalError,
+    is_cancelled_exception,
+)
 
 with workflow.unsafe.imports_passed_through():
     from turngate.domain import contract
@@ -19,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
         AgentTurnInput,
         AgentTurnResult,
         CallModelInput,
+        ChildRun,
         CloseStepInput,
         DecideInput,
         DecideResult,
@@ -29,7 +37,9 @@ with workflow.unsafe.imports_passed_through():
         RecordExpiryInput,
         RunToolInput,
         RunToolResult,
+        SettleCallInput,
         StepPlan,
+        Wait,
     )
     from turngate.domain.requests import runs_the_call
     from turngate.domain.turn_state import Gate, Refusal, TurnState
@@ -53,6 +63,8 @@ class AgentTurn:
         self._state = start.state or TurnState()
         self._started_at_step = self._state.step
         self._running: set[workflow.ActivityHandle[Any]] = set()
+        self._children: set[workflow.ChildWorkflowHandle[Any, Any]] = set()
+        self._telling: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(start.limits.concurrency)
         # Two decisions for one request interleave where the first awaits its record: without this lock both would
         # have passed `refusal` and the second would overwrite the winner.
@@ -95,11 +107,14 @@ class AgentTurn:
         failure = await self._settle_all(plan)
         if failure is not None or state.interrupted:
             return failure
+        if state.finishing:
+            return Ending.finished()
         state.close_step(malformed=plan.malformed)
         if state.malformed_in_a_row >= limits.malformed_in_a_row:
             return Ending.failed(
                 "malformed",
-                f"The model sent {state.malformed_in_a_row} responses in a row that nothing could be run from.",
+                f"The model sent {state.malformed_in_a_row} responses in a row that nothing could be run from, which is the "
+                f"agent's limit (malformed_in_a_row). Of the last one: {plan.problem}.",
             )
         return None
 
@@ -115,9 +130,7 @@ class AgentTurn:
     async def _settle_all(self, plan: StepPlan) -> Ending | None:
         """Settle every call of the step on its own task; a slow gate holds up nobody else."""
         for call in plan.calls:
-            if call.request_id is not None:
-                gate = Gate(call=call.call, kind=call.kind, digest=call.digest, not_by=call.not_by)
-                self._open_gate(call.request_id, gate)
+            self._open_gate(call)
         endings = await asyncio.gather(*(self._settle(call) for call in plan.calls))
         return next((ending for ending in endings if ending is not None), None)
 
@@ -134,10 +147,13 @@ class AgentTurn:
             self._stop(InterruptInput(by="engine", reason=failure.reason))
         return failure
 
-    def _open_gate(self, request_id: str, gate: Gate) -> None:
+    def _open_gate(self, call: PlannedCall) -> None:
+        if call.request_id is None:
+            return
+        gate = Gate(call=call.call, kind=call.kind, digest=call.digest, not_by=call.not_by)
         if self._state.interrupted:
             gate.status = "cancelled"
-        self._state.gates[request_id] = gate
+        self._state.gates[call.request_id] = gate
 
     async def _answered(self, request_id: str, expires_after_seconds: int | None) -> Gate:
         """Wait until the request is decided, expired or cancelled. No place is held while a person thinks."""
@@ -169,13 +185,64 @@ class AgentTurn:
                 result = await self._tracked(handle)
             except ActivityError as error:
                 return None if is_cancelled_exception(error) else describe_failure(error)
-        if result.outcome_request_id is None:
-            return None
-        self._open_gate(result.outcome_request_id, Gate(call=call.call, kind="outcome", digest=result.digest))
-        gate = await self._answered(result.outcome_request_id, expires_after_seconds=None)
-        if gate.verb is not None and runs_the_call(gate.kind, gate.verb, gate.outcome):
-            return await self._run_tool(call, decision_id=gate.decision_id)
+        match result.state:
+            case "settled":
+                self._state.finishing = self._state.finishing or result.finishes
+            case "unknown":
+                asked = {"request_id": result.outcome_request_id, "kind": "outcome", "digest": result.digest}
+                return await self._asked(call.model_copy(update={**asked, "expires_after_seconds": None}))
+            case "asked_again":
+                return await self._asked(result.again or call)
+            case "waits":
+                await self._wait(call, result.wait or Wait())
+            case "child":
+                await self._child(call, result.child)
+            case _:
+                assert_never(result.state)
         return None
+
+    async def _asked(self, call: PlannedCall) -> Ending | None:
+        """Go through a gate that running the call has opened."""
+        self._open_gate(call)
+        return await self._settle(call)
+
+    async def _wait(self, call: PlannedCall, wait: Wait) -> None:
+        """Hold the call on a durable timer, then store its result. An interrupt ends the wait, and closes the call."""
+        timeout = timedelta(seconds=wait.seconds or 0) if wait.until is None else wait.until - workflow.now()
+        with suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: self._state.interrupted, timeout=max(timeout, timedelta(0)), timeout_summary="wait_until"
+            )
+        await self._settled_elsewhere(call)
+
+    async def _child(self, call: PlannedCall, child: ChildRun | None) -> None:
+        """Let a sub-agent's run answer the call. It closes by itself, also when its parent is gone."""
+        if child is None or self._state.interrupted:
+            return
+        heartbeat = {"heartbeat_timeout_seconds": self._limits.heartbeat_timeout_seconds}
+        limits = child.limits.model_copy(update=heartbeat)
+        handle = await workflow.start_child_workflow(
+            contract.AGENT_TURN,
+            AgentTurnInput(run_id=child.run_id, agent=child.agent, limits=limits),
+            id=child.run_id,
+            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+        )
+        self._children.add(handle)
+        try:
+            if self._state.interrupted:  # it came while the child was being started
+                await self._interrupt_child(handle)
+            await handle
+        except ChildWorkflowError:
+            pass  # how it ended is in the store, and the call's result says it
+        finally:
+            self._children.discard(handle)
+        await self._settled_elsewhere(call)
+
+    async def _settled_elsewhere(self, call: PlannedCall) -> None:
+        """Store the result of a call that no activity was running for; of an interrupted run ``close_step`` does it."""
+        if not self._state.interrupted:
+            settling = SettleCallInput(run_id=self._run_id, call=call.call)
+            await workflow.execute_activity(contract.SETTLE_CALL, settling, **activity_options.SETTLE_CALL)
 
     async def _tracked(self, handle: workflow.ActivityHandle[Result]) -> Result:
         """Await an activity that an interrupt may cancel."""
@@ -188,9 +255,9 @@ class AgentTurn:
     # The end
 
     async def _end(self, ending: Ending) -> AgentTurnResult:
-        """Close what is open and end the run; the store already knows of a completed one."""
+        """Close what is open and end the run, unless the store has both already."""
         state = self._state
-        if ending.status != "completed":
+        if not ending.stored:
             closing = CloseStepInput(
                 run_id=self._run_id,
                 status=ending.status,
@@ -245,6 +312,14 @@ class AgentTurn:
         if self._state.interrupt(interrupt):
             for handle in list(self._running):
                 handle.cancel()
+            for child in list(self._children):
+                self._telling.add(asyncio.create_task(self._interrupt_child(child)))
+
+    async def _interrupt_child(self, child: workflow.ChildWorkflowHandle[Any, Any]) -> None:
+        """Pass the interrupt on, in the words of whoever gave it. A child that has just ended cannot be told."""
+        told = InterruptInput(by=self._state.interrupted_by or "engine", reason=self._state.interrupt_reason)
+        with suppress(TemporalError):
+            await child.signal(contract.INTERRUPT, told)
 
     async def _request_known(self, request_id: str) -> None:
         """Wait for a request that an activity has written and this workflow has not heard of yet.

@@ -13,15 +13,21 @@ from turngate.domain.turn_state import TurnState
 
 @dataclass(frozen=True)
 class Ending:
-    """The one ending of a run. ``error_class`` is empty unless it failed."""
+    """The one ending of a run. ``error_class`` is empty unless it failed. ``stored``: the store knows of it already."""
 
     status: RunStatus
     reason: str = ""
     error_class: str = ""
+    stored: bool = False
 
     @staticmethod
     def completed() -> Ending:
-        """The model answered without calls."""
+        """The model answered without calls, which ``call_model`` stored as the run's end."""
+        return Ending("completed", stored=True)
+
+    @staticmethod
+    def finished() -> Ending:
+        """A signal ends the run with its step; the store is still to hear of it."""
         return Ending("completed")
 
     @staticmethod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -27,8 +26,8 @@ from approvals_api.read_models import RequestDetail, RequestItem
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurngateError, UnavailableError
+from turngate.domain.previews import command_words
 from turngate.domain.requests import RequestStatus
-from turngate.domain.tools import command_words
 from turngate.store import requests
 from turngate.store.database import Connection
 
@@ -251,7 +250,6 @@ async def _show(
         decision_id=attempt.decision_id or f"dec_{secrets.token_hex(12)}",
         diff=read_diff(preview) if shown.preview_kind == "diff" else None,
         words=words,
-        command=shlex.join(words or []),
         barred=shown.not_by is not None and shown.not_by == principal.name,
         next_pending=following,
         state=f"{shown.status} {shown.execution} {shown.result is not None}",

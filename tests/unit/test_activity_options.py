@@ -35,6 +35,7 @@ ROWS: dict[str, list[Any]] = {
     contract.RECORD_DECISION: [activity_options.RECORD_DECISION],
     contract.RECORD_EXPIRY: [activity_options.RECORD_EXPIRY],
     contract.CLOSE_STEP: [activity_options.CLOSE_STEP],
+    contract.SETTLE_CALL: [activity_options.SETTLE_CALL],
 }
 EACH_ROW = [pytest.param(row, id=f"{name} {place}") for name, rows in ROWS.items() for place, row in enumerate(rows)]
 

@@ -22,9 +22,11 @@ from approvals_api.app import create_app
 from approvals_api.gateway import Gateway
 from approvals_api.principals import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
+from turngate.domain.declaring import interaction_tool, tool
 from turngate.domain.messages import ModelResponse
 from turngate.domain.policy import Policy, Rule
-from turngate.domain.tools import Preview, Tool, interaction_tool, tool
+from turngate.domain.previews import Preview
+from turngate.domain.tools import Tool
 from turngate.models.port import ModelRequest
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import access, calls, executions, requests, runs

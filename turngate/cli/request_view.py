@@ -12,7 +12,7 @@ from turngate.cli import terminal
 from turngate.cli.plain_text import plain, plain_line
 from turngate.cli.run_lines import AGENT_MARGIN
 from turngate.cli.terminal import Piece
-from turngate.domain.tools import command_words
+from turngate.domain.previews import command_words
 
 MARGIN: Final = "    "
 RISK_STYLE: Final = {"low": "green", "medium": "yellow", "high": "bold red"}

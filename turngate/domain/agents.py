@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.hooks import Hooks
 from turngate.domain.policy import Policy
 from turngate.domain.toolkit import Toolkit
 
@@ -37,6 +38,8 @@ class Limits(BaseModel):
     """How long a model that is unreachable or overloaded is tried again before the run fails."""
     request_expiry: timedelta | None = None
     """How long a request waits for an answer before it expires (which refuses); None waits for ever."""
+    result_chars: int = Field(default=50_000, ge=1_000, le=10_000_000)
+    """Characters of one tool result that the model is shown; a longer one is stored whole and shown head and tail."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,7 @@ class Agent:
     model: str
     limits: Limits = field(default_factory=Limits)
     description: str = ""
+    hooks: Sequence[Hooks] = ()
 
     def __post_init__(self) -> None:
         """Refuse a name that could not stand in a URL or a rule."""
@@ -77,14 +81,42 @@ class App:
     policy: Policy | str | Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an app without agents or with two of one name."""
-        names = [agent.name for agent in self.agents]
-        if not names:
+        """Refuse an app without agents, with two of one name, or with a tool that names an agent there is not."""
+        if not self.agents:
             raise ConfigurationError("an App needs at least one agent: App(agents=[Agent(name=…, …)])")
+        every = list({id(agent): agent for agent in self._reachable()}.values())
+        names = [agent.name for agent in every]
         for name in names:
             if names.count(name) > 1:
                 raise ConfigurationError(f"agent {name!r} is declared {names.count(name)} times; rename one")
+        named = {agent.name: agent for agent in every}
+        for agent in named.values():
+            for tool in agent.toolkit:
+                if isinstance(tool.agent, str) and tool.agent not in named:
+                    raise ConfigurationError(
+                        f"tool {tool.name!r} of agent {agent.name!r} is answered by an agent {tool.agent!r}, and there is "
+                        f"none; the agents are: {', '.join(named)}"
+                    )
+
+    @property
+    def all_agents(self) -> list[Agent]:
+        """The app's agents, then the sub-agents their toolkits bring along, each once."""
+        return list({agent.name: agent for agent in self._reachable()}.values())
+
+    def _reachable(self) -> Iterator[Agent]:
+        waiting = list(self.agents)
+        seen: set[int] = set()
+        yield from waiting
+        while waiting:
+            agent = waiting.pop(0)
+            if id(agent) in seen:
+                continue
+            seen.add(id(agent))
+            for tool in agent.toolkit:
+                if isinstance(tool.agent, Agent):
+                    yield tool.agent
+                    waiting.append(tool.agent)
 
     def find(self, name: str) -> Agent | None:
-        """Return the agent of this name, or None."""
-        return next((agent for agent in self.agents if agent.name == name), None)
+        """Return the agent of this name, sub-agents included, or None."""
+        return next((agent for agent in self.all_agents if agent.name == name), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from turngate.domain.requests import Outcome, RequestKind, RequestStatus, RunStatus, Verb
 from turngate.domain.turn_state import TurnState
@@ -22,6 +22,7 @@ RUN_TOOL = "run_tool"
 RECORD_DECISION = "record_decision"
 RECORD_EXPIRY = "record_expiry"
 CLOSE_STEP = "close_step"
+SETTLE_CALL = "settle_call"
 
 DECIDE = "decide"
 """Update and Signal of this name carry the same DecideInput; the Signal is for when no worker answers."""
@@ -103,6 +104,10 @@ class StepPlan(_Wire):
     calls: tuple[PlannedCall, ...] = ()
     malformed: bool = False
     """No call of the response could be run, or it was empty."""
+    problem: str = ""
+    """Of a malformed one, in a few words for whoever reads why the run ended: failure kinds with their count."""
+    signals: bool = False
+    """A call of the response asks something of the run."""
 
 
 class RunToolInput(_Wire):
@@ -113,12 +118,44 @@ class RunToolInput(_Wire):
     decision_id: str | None = None
 
 
-class RunToolResult(_Wire):
-    """``settled``: the result is stored. ``unknown``: an ``outcome`` request was opened in its place."""
+class Wait(_Wire):
+    """A timer the workflow holds for a call: to an instant, or for so long. Neither: it is over already."""
 
-    state: Literal["settled", "unknown"]
+    until: AwareDatetime | None = None
+    seconds: float | None = None
+
+
+class ChildRun(_Wire):
+    """A sub-agent's run, recorded in the store and to be started by the workflow."""
+
+    run_id: str
+    agent: str
+    limits: RunLimits
+
+
+class RunToolResult(_Wire):
+    """What became of one call.
+
+    ``settled``: the result is stored. ``unknown``: an ``outcome`` request was opened in its place. ``asked_again``: what
+    it depends on changed since it was approved, and ``again`` is the call with its new request. ``waits``: it is settled
+    once ``wait`` is over. ``child``: it is settled once the run ``child`` has ended. ``finishes``: settled, and the run
+    is to be completed with this step.
+    """
+
+    state: Literal["settled", "unknown", "asked_again", "waits", "child"]
     outcome_request_id: str | None = None
     digest: str = ""
+    again: PlannedCall | None = None
+    wait: Wait | None = None
+    child: ChildRun | None = None
+    finishes: bool = False
+
+
+class SettleCallInput(_Wire):
+    """Store the result of a call whose wait is over, or whose sub-agent's run has ended."""
+
+    run_id: str
+    call: str
 
 
 class DecideInput(_Wire):
@@ -173,10 +210,13 @@ class InterruptInput(_Wire):
 
 
 class CloseStepInput(_Wire):
-    """End the run: close every open call and request, write the results message, set the run's status."""
+    """End the run: close every open call and request, write the results message, set the run's status.
+
+    ``completed``: by a ``finish`` signal of the step at hand, whose answer becomes the run's.
+    """
 
     run_id: str
-    status: Literal["failed", "interrupted"]
+    status: Literal["completed", "failed", "interrupted"]
     reason: str
     by: str = ""
     at: datetime

@@ -1,15 +1,16 @@
 """Reconciliation: before every model request each tool call has exactly one result, directly after it, in order (I1).
 
-Pure functions over messages, without a clock. A result counts only when it stands after its call and before the next
+Pure functions over messages, without a clock. Assistant messages make calls and tool messages answer them; the same
+parts in a message of another role are neither. A result counts only when it stands after its call and before the next
 message that is not a tool message; position matters because providers refuse a result that precedes its call or floats
 in a later turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from turngate.domain.messages import Message, Part, ToolCallPart, ToolResultPart
+from turngate.domain.messages import Message, Part, ProviderOptions, ToolCallPart, ToolResultPart
 from turngate.domain.results import Failure
 
 MAX_CALL_ID_CHARS = 255
@@ -27,14 +28,10 @@ def unanswered_calls(history: Sequence[Message]) -> list[ToolCallPart]:
     A result before its call does not answer it, nor does one that comes after the conversation has moved on.
     """
     open_calls: list[ToolCallPart] = []
-    seen: set[str] = set()
-    for index, message in enumerate(history):
-        answered = {part.tool_call_id for part in _results_after(history, index)}
-        for call in message.calls:
-            if call.tool_call_id not in answered and call.tool_call_id not in seen:
-                open_calls.append(call)
-                seen.add(call.tool_call_id)
-    return open_calls
+    for message, following in _turns(history):
+        answered = _first_results(following)
+        open_calls.extend(call for call in _calls(message) if call.tool_call_id not in answered)
+    return _each_id_once(open_calls)
 
 
 def is_reconciled(history: Sequence[Message]) -> bool:
@@ -42,17 +39,26 @@ def is_reconciled(history: Sequence[Message]) -> bool:
     return list(history) == reconcile(history)
 
 
-def close_pending(
-    calls: Sequence[ToolCallPart], reasons: Mapping[str, Failure], default: Failure
-) -> list[ToolResultPart]:
-    """Return one closure per call, in call order; ``reasons`` maps tool_call_id → why, ``default`` covers the rest."""
+def close_pending(history: Sequence[Message], reason: str | Failure = "") -> list[ToolResultPart]:
+    """Return one closure for each of :func:`unanswered_calls`, in the same order; ``[]`` when nothing is open.
+
+    They answer the calls of the last message once they are appended as one tool message. A call left open further back
+    needs its result further back: that is :func:`reconcile`'s work, which takes the same closure.
+
+    Args:
+        history: messages from the first on.
+        reason: what the model reads of each call: a text makes it ``cancelled`` ("" says no more than that), a Failure
+            is used as it is.
+    """
+    closure = reason if isinstance(reason, Failure) else Failure(kind="cancelled", reason=reason)
+    return closures(unanswered_calls(history), closure)
+
+
+def closures(calls: Iterable[ToolCallPart], closure: Failure) -> list[ToolResultPart]:
+    """Return ``closure`` as the result of each call, in call order; of calls that share an id the first one counts."""
     return [
-        ToolResultPart(
-            tool_call_id=call.tool_call_id,
-            tool_name=call.tool_name,
-            result=reasons.get(call.tool_call_id, default),
-        )
-        for call in calls
+        ToolResultPart(tool_call_id=call.tool_call_id, tool_name=call.tool_name, result=closure)
+        for call in _each_id_once(calls)
     ]
 
 
@@ -60,36 +66,71 @@ def reconcile(history: Sequence[Message], closure: Failure = CLOSED_BY_REPAIR) -
     """Return the history with every call answered exactly once, directly after it and in the model's order.
 
     Open calls get ``closure``; a second result for a call and results without a call are dropped; the results of one
-    assistant message become one tool message. Idempotent: reconciling twice changes nothing.
+    assistant message become one tool message, which holds nothing else. Messages of other roles stay the very same, and
+    so does a tool message that is in order: rewriting it would break the provider's prompt cache. Idempotent:
+    reconciling twice changes nothing.
     """
     repaired: list[Message] = []
-    for index, message in enumerate(history):
-        if message.role == "tool":
-            continue  # results are re-attached directly behind the message that made the calls
-        repaired.append(message)
-        if not message.calls:
+    for message, following in _turns(history):
+        if message is not None:
+            repaired.append(message)
+        found = _first_results(following)
+        answers = tuple(found.get(made.tool_call_id, made) for made in closures(_calls(message), closure))
+        if not answers:
             continue
-        by_call: dict[str, ToolResultPart] = {}
-        for part in _results_after(history, index):
-            by_call.setdefault(part.tool_call_id, part)
-        unique = {call.tool_call_id: call for call in message.calls}
-        answers = [by_call.get(call_id) or close_pending([call], {}, closure)[0] for call_id, call in unique.items()]
-        following = history[index + 1] if index + 1 < len(history) else None
-        if following is not None and following.role == "tool" and list(following.parts) == answers:
-            repaired.append(following)
+        if following and following[0].parts == answers:
+            repaired.append(following[0])
         else:
-            repaired.append(Message(role="tool", parts=tuple(answers)))
+            options = _options_of(following, answers)
+            repaired.append(Message(role="tool", parts=answers, provider_options=options))
     return repaired
 
 
-def _results_after(history: Sequence[Message], index: int) -> list[ToolResultPart]:
-    """Return the results in the unbroken run of tool messages that follows ``history[index]``."""
-    found: list[ToolResultPart] = []
-    for message in history[index + 1 :]:
-        if message.role != "tool":
-            break
-        found.extend(message.results)
-    return found
+def _turns(history: Iterable[Message]) -> Iterator[tuple[Message | None, list[Message]]]:
+    """Yield each message that is not a tool message, with the unbroken run of tool messages directly behind it.
+
+    None stands in front of tool messages that begin the history.
+    """
+    message: Message | None = None
+    following: list[Message] = []
+    for each in history:
+        if each.role == "tool":
+            following.append(each)
+            continue
+        yield message, following
+        message, following = each, []
+    yield message, following
+
+
+def _calls(message: Message | None) -> list[ToolCallPart]:
+    return message.calls if message is not None and message.role == "assistant" else []
+
+
+def _each_id_once(calls: Iterable[ToolCallPart]) -> list[ToolCallPart]:
+    first: dict[str, ToolCallPart] = {}
+    for call in calls:
+        first.setdefault(call.tool_call_id, call)
+    return list(first.values())
+
+
+def _first_results(following: Iterable[Message]) -> dict[str, ToolResultPart]:
+    first: dict[str, ToolResultPart] = {}
+    for message in following:
+        for part in message.results:
+            first.setdefault(part.tool_call_id, part)
+    return first
+
+
+def _options_of(following: Iterable[Message], answers: Iterable[ToolResultPart]) -> ProviderOptions:
+    """Return the message-level options of the tool messages that gave an answer; per provider the first one's."""
+    kept: ProviderOptions = {}
+    awaited = {part.tool_call_id for part in answers}
+    for message in following:
+        gave = awaited.intersection(part.tool_call_id for part in message.results)
+        if gave:
+            kept = {**message.provider_options, **kept}
+            awaited -= gave
+    return kept
 
 
 def mint_call_ids(message: Message, *, step: int, taken: set[str]) -> Message:

@@ -45,13 +45,17 @@ class ToolCallPart(_Part):
 
 
 class ToolResultPart(_Part):
-    """The one result of one tool call. ``edited_input``: the raw JSON that ran, when an operator edited the call."""
+    """The one result of one tool call. ``edited_input``: the raw JSON that ran, when an operator edited the call.
+
+    ``whole_result``: digest of the stored whole, when ``result`` is only the part the model is shown.
+    """
 
     type: Literal["tool-result"] = "tool-result"
     tool_call_id: str
     tool_name: str
     result: ToolResult
     edited_input: str | None = None
+    whole_result: str | None = None
 
 
 class FilePart(_Part):
@@ -119,3 +123,10 @@ class ModelResponse(BaseModel):
     usage: Usage = Usage()
     model: str
     """The model's name as shown to people; a scripted model's begins with ``scripted:``."""
+    malformed: str = ""
+    """Why nothing can be made of the response, for the model to read; empty for one that is whole. Never runs calls."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is the agent's answer: text, no calls, and nothing wrong with it."""
+        return not self.malformed and not self.message.calls and bool(self.message.text.strip())

@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tools import Tool, describe_validation
+from turngate.domain.tool_failures import describe_validation
+from turngate.domain.tools import Tool
 
 Answer = Literal["allow", "ask", "deny"]
 Risk = Literal["low", "medium", "high"]

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
+from turngate.domain.tool_failures import InputProblem
+
 FailureKind = Literal[
     "unknown_tool",
     "non_local_tool",
@@ -84,9 +86,15 @@ def unknown_tool(name: str, known: list[str]) -> Failure:
     return Failure(kind="unknown_tool", reason=f"There is no tool named {name!r}. The tools are: {names}.")
 
 
-def invalid_input(reason: str) -> Failure:
+def non_local(name: str, kind: str) -> Failure:
+    """A call to a declared tool that nothing here can run: its handler is elsewhere, or it never has one."""
+    why = "its provider runs it by itself" if kind == "provider" else "nothing here can run it"
+    return Failure(kind="non_local_tool", reason=f"{name!r} is declared, but {why}. Do not call it.")
+
+
+def invalid_input(reason: str, problem: InputProblem = "wrong_shape") -> Failure:
     """Arguments that are not JSON or do not fit the tool's parameters; ``reason`` points at each argument."""
-    return Failure(kind="input_validation_error", reason=reason)
+    return Failure(kind="input_validation_error", reason=reason, fields={"problem": problem})
 
 
 def denied(rule: str, reason: str) -> Failure:
@@ -115,6 +123,34 @@ def repeated(earlier: Failure) -> Failure:
         kind=earlier.kind,
         reason=f"This is the same call that was already refused, so nobody was asked again. {earlier.reason}",
         fields={**earlier.fields, "repeat": True},
+    )
+
+
+def forbidden_by_hook(reason: str) -> Failure:
+    """Stopped by a hook of the agent's builder, after policy and people, just before it would have run."""
+    return Failure(
+        kind="denied",
+        reason=f"Denied by the agent's own hook: {reason} Do not repeat this call as it is.",
+        fields={"refused_by": "hook"},
+    )
+
+
+def agent_failed(agent: str, run_id: str, reason: str, error_class: str) -> Failure:
+    """A sub-agent's run failed."""
+    return Failure(
+        kind="agent_failed",
+        reason=f"The agent {agent!r} failed: {reason}",
+        fields={"run_id": run_id, "error_class": error_class},
+    )
+
+
+def agent_interrupted(agent: str, run_id: str, reason: str) -> Failure:
+    """A sub-agent's run was interrupted by itself; this run goes on."""
+    why = f" Reason: {reason}" if reason else ""
+    return Failure(
+        kind="interrupted",
+        reason=f"The agent {agent!r} was interrupted before it had an answer; what it did until then stands.{why}",
+        fields={"run_id": run_id, "started": True},
     )
 
 

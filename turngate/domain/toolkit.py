@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from turngate.domain.declaring import Handler, with_handler
 from turngate.domain.errors import ConfigurationError, DuplicateToolNameError
+from turngate.domain.middleware import Middleware
 from turngate.domain.tools import Tool
 
 
@@ -18,32 +20,64 @@ class Toolkit:
     @staticmethod
     def of(*tools: Tool) -> Toolkit:
         """Return a toolkit of these tools; raises DuplicateToolNameError naming both sources."""
-        return Toolkit(_by_name(tools))
+        return Toolkit(_by_name((tool, tool.source) for tool in tools))
+
+    @staticmethod
+    def from_list(tools: Sequence[Tool]) -> Toolkit:
+        """Return a toolkit of a list that is only known when it runs, such as a server's; of one name the last counts."""
+        return Toolkit({tool.name: tool for tool in tools})
 
     @staticmethod
     def compose(*kits: Toolkit) -> Toolkit:
         """Return one toolkit of several; raises DuplicateToolNameError naming both sources."""
-        return Toolkit(_by_name(tool for kit in kits for tool in kit))
+        return Toolkit(
+            _by_name((tool, f"{tool.source} in toolkit {place}") for place, kit in enumerate(kits, 1) for tool in kit)
+        )
 
     @staticmethod
     def namespace(prefix: str, kit: Toolkit) -> Toolkit:
         """Return the kit with every name under a prefix: ``search`` becomes ``github__search``."""
-        return Toolkit(_by_name(tool.renamed(f"{prefix}__{tool.name}") for tool in kit))
+        return Toolkit({renamed.name: renamed for tool in kit for renamed in [tool.renamed(f"{prefix}__{tool.name}")]})
 
-    def override(self, name: str, tool: Tool) -> Toolkit:
-        """Return the kit with the handler of ``name`` swapped for that of ``tool``; the descriptor stays."""
-        current = self.find(name)
-        if current is None:
-            raise ConfigurationError(f"there is no tool {name!r} to override; the tools are: {', '.join(self.names)}")
-        swapped = replace(
-            current,
-            handler=tool.handler,
-            params_name=tool.params_name,
-            ctx_name=tool.ctx_name,
-            services=tool.services,
-            source=tool.source,
+    def wrap(self, middleware: Middleware) -> Toolkit:
+        """Return the kit with a function around every local tool's handler; the last one applied is the outermost.
+
+        Tools of other kinds have no handler here and stay as they are. A handler that is swapped or supplied later is
+        wrapped as well.
+        """
+        return Toolkit(
+            {
+                tool.name: replace(tool, middleware=(*tool.middleware, middleware)) if tool.kind == "local" else tool
+                for tool in self
+            }
         )
-        return Toolkit({**self._tools, name: swapped})
+
+    def override(self, name: str, tool: Tool | Handler) -> Toolkit:
+        """Return the kit with the handler of ``name`` swapped for this function, or that of this tool.
+
+        The descriptor, effect and ``ask`` stay: what the model sees and what people are asked does not change.
+        """
+        function = tool.handler.function if isinstance(tool, Tool) and tool.handler is not None else tool
+        if isinstance(function, Tool):
+            raise ConfigurationError(f"tool {function.name!r} has no handler to put in the place of {name!r}")
+        return self.handlers({name: function})
+
+    def handlers(self, by_name: Mapping[str, Handler] | None = None, /, **named: Handler) -> Toolkit:
+        """Return the kit with these handlers: tool name → async function, as a mapping, as keywords, or both.
+
+        Raises:
+            ConfigurationError: there is no local tool of that name, or the function takes other parameters.
+        """
+        tools = dict(self._tools)
+        for name, function in {**(by_name or {}), **named}.items():
+            current = tools.get(name)
+            if current is None:
+                known = ", ".join(self.names)
+                raise ConfigurationError(f"there is no tool {name!r} to give a handler to; the tools are: {known}")
+            if current.kind != "local":
+                raise ConfigurationError(f"tool {name!r} is of kind {current.kind}, which has no handler")
+            tools[name] = with_handler(current, function)
+        return Toolkit(tools)
 
     def find(self, name: str) -> Tool | None:
         """Return the tool declared under exactly this name, or None (``__class__`` is an ordinary unknown name)."""
@@ -61,10 +95,11 @@ class Toolkit:
         return len(self._tools)
 
 
-def _by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+def _by_name(tools: Iterable[tuple[Tool, str]]) -> dict[str, Tool]:
     named: dict[str, Tool] = {}
-    for tool in tools:
+    sources: dict[str, str] = {}
+    for tool, source in tools:
         if tool.name in named:
-            raise DuplicateToolNameError(tool.name, named[tool.name].source, tool.source)
-        named[tool.name] = tool
+            raise DuplicateToolNameError(tool.name, sources[tool.name], source)
+        named[tool.name], sources[tool.name] = tool, source
     return named

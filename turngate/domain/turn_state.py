@@ -50,7 +50,8 @@ class TurnState(BaseModel):
     """Everything a run must not forget.
 
     ``gates``: request id → gate of the step at hand. ``answers``: decision id → first answer. ``step``: the step being
-    worked on, from 1. ``interrupted_by`` is None while the run is not interrupted.
+    worked on, from 1. ``interrupted_by`` is None while the run is not interrupted. ``finishing``: a call of the step at
+    hand ends the run as completed.
     """
 
     step: int = 1
@@ -59,6 +60,7 @@ class TurnState(BaseModel):
     answers: dict[str, Answer] = Field(default_factory=dict)
     interrupted_by: str | None = None
     interrupt_reason: str = ""
+    finishing: bool = False
 
     @property
     def interrupted(self) -> bool:

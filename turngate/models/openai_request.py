@@ -44,10 +44,8 @@ def _sent(message: Message) -> Iterator[dict[str, Any]]:
             yield from (_result(part) for part in message.results)
         case "assistant":
             yield from _assistant(message)
-        case "user":
-            yield {"role": "user", "content": _user_content(message), **_opaque(message.provider_options)}
-        case "system":
-            yield {"role": "system", "content": message.text, **_opaque(message.provider_options)}
+        case "user" | "system":
+            yield {"role": message.role, "content": _content(message), **_opaque(message.provider_options)}
 
 
 def _opaque(options: ProviderOptions) -> dict[str, Any]:
@@ -123,8 +121,12 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON, though Python reads it")
 
 
-def _user_content(message: Message) -> str | list[dict[str, Any]]:
-    if not any(isinstance(part, FilePart) for part in message.parts):
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    """Return plain text, or blocks where a file or a text's own options (such as a cache mark) have to go with it."""
+    if not any(
+        isinstance(part, FilePart) or (isinstance(part, TextPart) and part.text and _opaque(part.provider_options))
+        for part in message.parts
+    ):
         return message.text
     content: list[dict[str, Any]] = []
     for part in message.parts:

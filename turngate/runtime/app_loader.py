@@ -62,16 +62,16 @@ def check_app(app: App, *, base: Path) -> LoadedApp:
     services = app.services or svcs.Registry()
     missing = [
         (tool.name, getattr(service, "__name__", str(service)))
-        for agent in app.agents
+        for agent in app.all_agents
         for tool in agent.toolkit
-        for _, service in tool.services
+        for service in tool.services
         if service not in services
     ]
     if missing:
         raise MissingServicesError(sorted(set(missing)))
     return LoadedApp(
         app=app,
-        agents={agent.name: agent for agent in app.agents},
+        agents={agent.name: agent for agent in app.all_agents},
         policy=_policy(app, base),
         services=services,
         base=base,

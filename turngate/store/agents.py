@@ -33,7 +33,7 @@ class PublishedAgent:
 
 async def publish(conn: Connection, app: App, *, task_queue: str) -> None:
     """Replace what this app's agents published before."""
-    for agent in app.agents:
+    for agent in app.all_agents:
         await conn.execute(delete(agents).where(agents.c.name == agent.name))
         await conn.execute(
             insert(agents).values(

@@ -27,7 +27,12 @@ _OF_STEP = (
 _SETTLE = (
     update(calls)
     .where(calls.c.run_id == bindparam("run"), calls.c.tool_call_id == bindparam("call"), calls.c.result.is_(None))
-    .values(result=bindparam("written"), settled_at=bindparam("at"))
+    .values(
+        result=bindparam("written"),
+        settled_at=bindparam("at"),
+        presentation=bindparam("shown"),
+        whole_result=bindparam("whole"),
+    )
 )
 
 
@@ -36,7 +41,9 @@ class Call:
     """One call. ``input``: the exact text the model sent. ``result``: JSON of the result, None while open.
 
     ``verdict``: JSON of the policy's verdict (empty for a call that never reached policy). ``edited_input``: the exact
-    text that runs in place of ``input`` when an operator edited the call.
+    text that runs in place of ``input`` when an operator edited the call. ``signal``: JSON of what the call asks of the
+    run. ``child_run_id``: the sub-agent's run that answers it. ``presentation``: JSON of what people are shown of it.
+    ``whole_result``: digest of the whole result, where the model is shown a part.
     """
 
     run_id: str
@@ -54,6 +61,10 @@ class Call:
     result: str | None = None
     edited_input: str | None = None
     settled_at: str | None = None
+    signal: str | None = None
+    child_run_id: str | None = None
+    presentation: str | None = None
+    whole_result: str | None = None
 
     @property
     def settled_result(self) -> Ok | Failure | None:
@@ -86,9 +97,27 @@ async def of_run(conn: Connection, run_id: str) -> list[Call]:
     return [Call(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def settle(conn: Connection, run_id: str, tool_call_id: str, result: Ok | Failure) -> bool:
-    """Store the one result of a call; False when it has one already (the first stays)."""
-    settled = {"run": run_id, "call": tool_call_id, "written": _written(result), "at": as_text(now())}
+async def settle(
+    conn: Connection,
+    run_id: str,
+    tool_call_id: str,
+    result: Ok | Failure,
+    *,
+    presentation: str | None = None,
+    whole_result: str | None = None,
+) -> bool:
+    """Store the one result of a call; False when it has one already (the first stays).
+
+    ``presentation``: JSON blocks for people. ``whole_result``: digest of the stored whole, when ``result`` is a part.
+    """
+    settled = {
+        "run": run_id,
+        "call": tool_call_id,
+        "written": _written(result),
+        "at": as_text(now()),
+        "shown": presentation,
+        "whole": whole_result,
+    }
     return (await conn.execute(_SETTLE, settled)).rowcount == 1
 
 
@@ -104,6 +133,18 @@ async def set_edited_input(conn: Connection, run_id: str, tool_call_id: str, edi
     """Store the arguments that will run in place of the model's own (which stay as they are)."""
     query = update(calls).where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id)
     await conn.execute(query.values(edited_input=edited_input))
+
+
+async def set_signal(conn: Connection, run_id: str, tool_call_id: str, signal: str) -> None:
+    """Store what the call asks of the run (JSON of a Signal); carried out when the step is closed."""
+    query = update(calls).where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id)
+    await conn.execute(query.values(signal=signal))
+
+
+async def set_child(conn: Connection, run_id: str, tool_call_id: str, child_run_id: str) -> None:
+    """Store which run answers the call."""
+    query = update(calls).where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id)
+    await conn.execute(query.values(child_run_id=child_run_id))
 
 
 async def refusals_by_key(conn: Connection, run_id: str, keys: Sequence[str]) -> dict[str, Failure]:

@@ -89,11 +89,20 @@ def chain_hash(previous: str, run_id: str, run_seq: int, kind: str, payload: str
     return framed_sha256(previous, run_id, str(run_seq), kind, payload, created_at)
 
 
-async def after(conn: Connection, seq: int, *, run_id: str | None = None, limit: int = 500) -> list[Event]:
-    """Return events after ``seq`` (exclusive), oldest first; of one run when ``run_id`` is given."""
+async def after(
+    conn: Connection,
+    seq: int,
+    *,
+    run_id: str | None = None,
+    run_ids: Sequence[str] | None = None,
+    limit: int = 500,
+) -> list[Event]:
+    """Return events after ``seq`` (exclusive), oldest first; of one run, or of some, when they are given."""
     query = select(events).where(events.c.seq > seq).order_by(events.c.seq).limit(limit)
     if run_id is not None:
         query = query.where(events.c.run_id == run_id)
+    if run_ids is not None:
+        query = query.where(events.c.run_id.in_(run_ids))
     rows = (await conn.execute(query)).mappings()
     return [Event(**{**row, "payload": json.loads(row["payload"])}) for row in rows]
 

@@ -32,7 +32,11 @@ _SETTLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One item in the inbox. ``input``: the exact text that would run. ``agent_words``: what the model said with the call."""
+    """One item in the inbox. ``input``: the exact text that would run. ``agent_words``: what the model said with the call.
+
+    ``path``: the agents from the run that a person started down to this one, joined by ``/``. ``precondition``: JSON of
+    what the call depended on when it was asked for; None when its tool does not say.
+    """
 
     id: str
     run_id: str
@@ -57,6 +61,8 @@ class Request:
     verb: Verb | None = None
     decided_by: str | None = None
     decided_at: str | None = None
+    path: str = ""
+    precondition: str | None = None
 
     @property
     def tool(self) -> ToolManifest:
@@ -152,6 +158,11 @@ async def settle(
     """End a pending request; False when it had ended already. The one compare-and-set every ending goes through."""
     ended = {"request": request_id, "to": status, "at": as_text(at), "decision": decision_id, "how": verb, "who": by}
     return (await conn.execute(_SETTLE, ended)).rowcount == 1
+
+
+async def set_precondition(conn: Connection, request_id: str, precondition: str) -> None:
+    """Replace what the call depends on (JSON): an operator edited it, and the edited call depends on other things."""
+    await conn.execute(update(requests).where(requests.c.id == request_id).values(precondition=precondition))
 
 
 async def cancel_pending(conn: Connection, run_id: str, *, at: datetime) -> list[str]:

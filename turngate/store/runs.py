@@ -31,6 +31,8 @@ class Run:
     """One run. ``head_message_id``: the newest message after which every call is answered. ``ended_at``: None while live.
 
     ``task``: the first 500 characters of the input, for lists. ``error_class``: a typed failure class, or empty.
+    ``parent_run_id``, ``parent_tool_call_id``: the call that a sub-agent's run answers. ``path``: the agents above it and
+    itself, joined by ``/``.
     """
 
     id: str
@@ -53,6 +55,9 @@ class Run:
     ended_at: str | None
     event_count: int
     event_hash: str
+    parent_run_id: str | None
+    parent_tool_call_id: str | None
+    path: str
 
 
 async def create(
@@ -69,8 +74,11 @@ async def create(
     started_by: str,
     idempotency_key: str | None,
     request_fingerprint: str,
+    parent_run_id: str | None = None,
+    parent_tool_call_id: str | None = None,
+    path: str | None = None,
 ) -> None:
-    """Insert a live run.
+    """Insert a live run. ``path`` None: the agent's own name.
 
     Raises sqlalchemy's IntegrityError when the conversation has a live run or the idempotency key was used.
     """
@@ -90,6 +98,9 @@ async def create(
             idempotency_key=idempotency_key,
             request_fingerprint=request_fingerprint,
             created_at=as_text(now()),
+            parent_run_id=parent_run_id,
+            parent_tool_call_id=parent_tool_call_id,
+            path=path or agent,
         )
     )
 
@@ -128,6 +139,12 @@ async def page(
 async def advance(conn: Connection, run_id: str, *, step: int) -> bool:
     """Note that the live run works on this step; False when it has ended."""
     return (await conn.execute(_ADVANCE, {"run": run_id, "at_step": step})).rowcount == 1
+
+
+async def go_on_with(conn: Connection, run_id: str, *, agent: str, agent_version: str, model: str) -> None:
+    """Let another agent or model take the run's next step."""
+    query = update(runs).where(runs.c.id == run_id)
+    await conn.execute(query.values(agent=agent, agent_version=agent_version, model=model))
 
 
 async def move_head(conn: Connection, run: Run, message_id: str) -> None:

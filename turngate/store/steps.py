@@ -9,15 +9,14 @@ from sqlalchemy import bindparam, insert, select, update
 from turngate.domain.contract import StepPlan
 from turngate.domain.digest import derived_id
 from turngate.domain.errors import ConflictError
-from turngate.domain.history import close_pending
+from turngate.domain.history import closures
+from turngate.domain.malformed import EMPTY_RESPONSE
 from turngate.domain.messages import Message, ModelResponse, ToolResultPart, user_message
 from turngate.domain.results import Failure
 from turngate.store import calls, messages, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import steps
-
-EMPTY_RESPONSE = "Your last response was empty. Call one of the tools, or give your final answer as text."
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _THIS = (steps.c.run_id == bindparam("run")) & (steps.c.step == bindparam("at_step"))
@@ -30,13 +29,16 @@ _CLOSE = (
     update(steps)
     .where(_THIS, steps.c.closed_at.is_(None))
     .values(closed_at=bindparam("at"), results_message_id=bindparam("closing"))
-    .returning(steps.c.assistant_message_id)
+    .returning(steps.c.assistant_message_id, steps.c.corrective)
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step. ``plan`` is None between storing the response and planning it; ``closed_at`` None while calls are open."""
+    """One step. ``plan`` is None between storing the response and planning it; ``closed_at`` None while calls are open.
+
+    ``corrective``: what the model is told of a response that nothing could be made of.
+    """
 
     run_id: str
     step: int
@@ -49,6 +51,7 @@ class Step:
     plan: str | None
     created_at: str
     closed_at: str | None
+    corrective: str | None = None
 
     @property
     def stored_plan(self) -> StepPlan | None:
@@ -77,11 +80,18 @@ async def of_run(conn: Connection, run_id: str) -> list[Step]:
 
 
 async def record_response(
-    conn: Connection, run: runs.Run, step: int, response: ModelResponse, *, final: StepPlan | None = None
+    conn: Connection,
+    run: runs.Run,
+    step: int,
+    response: ModelResponse,
+    *,
+    final: StepPlan | None = None,
+    corrective: str | None = None,
 ) -> None:
     """Store the model's response as a message behind the run's head.
 
     ``final``: the plan of a response without calls; the step is stored closed and the run as completed with it.
+    ``corrective``: the user message that closes the step of a response nothing could be made of.
 
     Raises:
         IntegrityError: sqlalchemy's, when (run, step) has a response already.
@@ -109,6 +119,7 @@ async def record_response(
         "plan": None if final is None else final.model_dump_json(),
         "created_at": at,
         "closed_at": None if final is None else at,
+        "corrective": corrective,
     }
     await conn.execute(_INSERT, recorded)
     if final is None:
@@ -132,36 +143,41 @@ async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure)
     """
     message_id = derived_id("msg", run.id, str(step), "results")
     claim = {"run": run.id, "at_step": step, "at": as_text(now()), "closing": message_id}
-    assistant_id = (await conn.execute(_CLOSE, claim)).scalar_one_or_none()
-    if assistant_id is None:
+    closing = (await conn.execute(_CLOSE, claim)).one_or_none()
+    if closing is None:
         return None
-    assistant = await messages.get(conn, assistant_id)
+    assistant = await messages.get(conn, closing.assistant_message_id)
+    if assistant.calls and closing.corrective is None:
+        message = await _results(conn, run, step, assistant, open_calls)
+    else:
+        message = user_message(closing.corrective or EMPTY_RESPONSE)
     await messages.append(
         conn,
         message_id=message_id,
-        parent_id=assistant_id,
+        parent_id=closing.assistant_message_id,
         conversation_id=run.conversation_id,
         run_id=run.id,
         step=step,
-        message=await _closing(conn, run, step, assistant, open_calls),
+        message=message,
     )
     await runs.move_head(conn, run, message_id)
     return message_id
 
 
-async def _closing(conn: Connection, run: runs.Run, step: int, assistant: Message, open_calls: Failure) -> Message:
+async def _results(conn: Connection, run: runs.Run, step: int, assistant: Message, open_calls: Failure) -> Message:
     """Return the results of the step's calls, in the model's order; settle those that were left open."""
-    if not assistant.calls:
-        # Without a word about it the model would be asked the same thing again (I9).
-        return user_message(EMPTY_RESPONSE)
     settled = {call.tool_call_id: call for call in await calls.of_step(conn, run.id, step)}
     parts: list[ToolResultPart] = []
-    for part in close_pending(assistant.calls, {}, open_calls):
+    for part in closures(assistant.calls, open_calls):
         call = settled.get(part.tool_call_id)
         if call is not None and call.settled_result is None:
             await calls.settle(conn, run.id, part.tool_call_id, part.result)
         elif call is not None:
-            edited = {"result": call.settled_result, "edited_input": call.edited_input}
+            edited = {
+                "result": call.settled_result,
+                "edited_input": call.edited_input,
+                "whole_result": call.whole_result,
+            }
             part = part.model_copy(update=edited)  # noqa: PLW2901 - the closure gives way to the real result
         parts.append(part)
     return Message(role="tool", parts=tuple(parts))

@@ -79,6 +79,10 @@ runs = Table(
     Column("ended_at", StorableText),
     Column("event_count", Integer, nullable=False, server_default="0"),
     Column("event_hash", StorableString(64), nullable=False, server_default=""),
+    # A sub-agent's run: the call that it answers, and the agents above it with itself last, joined by "/".
+    Column("parent_run_id", StorableString(64)),
+    Column("parent_tool_call_id", StorableString(255)),
+    Column("path", StorableText, nullable=False, server_default=""),
     # One live run per conversation, held by the database itself.
     Index(
         "uq_runs_live_conversation",
@@ -88,6 +92,7 @@ runs = Table(
         postgresql_where=text("status = 'running'"),
     ),
     Index("ix_runs_created_at_id", "created_at", "id"),
+    Index("ix_runs_parent_run_id", "parent_run_id"),
 )
 
 steps = Table(
@@ -104,6 +109,8 @@ steps = Table(
     Column("plan", StorableText),
     Column("created_at", StorableText, nullable=False),
     Column("closed_at", StorableText),
+    # What the model is told of a response that nothing could be made of, in place of results.
+    Column("corrective", StorableText),
 )
 
 calls = Table(
@@ -124,6 +131,12 @@ calls = Table(
     Column("result", StorableText),
     Column("edited_input", StorableText),
     Column("settled_at", StorableText),
+    # What a signal asks of the run; the run that answers for a sub-agent; what people are shown of call and result; the
+    # digest of the whole result where the model is shown a part. All NULL when there is none.
+    Column("signal", StorableText),
+    Column("child_run_id", StorableString(64)),
+    Column("presentation", StorableText),
+    Column("whole_result", StorableString(64)),
     Index("ix_calls_run_id_step", "run_id", "step", "position"),
     Index("ix_calls_repeat_key", "run_id", "repeat_key"),
 )
@@ -170,6 +183,9 @@ requests = Table(
     Column("verb", StorableString(16)),
     Column("decided_by", StorableText),
     Column("decided_at", StorableText),
+    Column("path", StorableText, nullable=False, server_default=""),
+    # What the call depended on when it was asked for (JSON), if its tool says so; taken again before it runs.
+    Column("precondition", StorableText),
     # Not unique by call and kind: a ``once`` call that is lost, sent again and lost again asks what became of it each time.
     Index("ix_requests_run_id", "run_id"),
     Index("ix_requests_status_created_at_id", "status", "created_at", "id"),
@@ -190,6 +206,28 @@ decisions = Table(
     Column("outcome", StorableString(16)),
     Column("decided_by", StorableText, nullable=False),
     Column("created_at", StorableText, nullable=False),
+)
+
+# Results too large to be shown to a model, whole, by the SHA-256 of their text.
+whole_results = Table(
+    "whole_results",
+    metadata,
+    Column("digest", StorableString(64), primary_key=True),
+    Column("text", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+)
+
+# What tools said while they ran: for watchers only. No part of the audit log, and bounded per call.
+progress = Table(
+    "progress",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("run_id", StorableString(64), nullable=False),
+    Column("tool_call_id", StorableString(255), nullable=False),
+    Column("n", Integer, nullable=False),
+    Column("payload", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+    Index("ix_progress_run_id", "run_id", "tool_call_id", "n"),
 )
 
 events = Table(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from turngate.domain.history import CLOSED_BY_REPAIR, close_pending, is_reconciled, reconcile, unanswered_calls
-from turngate.domain.messages import Message, Part, TextPart, ToolCallPart, ToolResultPart, user_message
+from turngate.domain.history import (
+    CLOSED_BY_REPAIR,
+    close_pending,
+    closures,
+    is_reconciled,
+    reconcile,
+    unanswered_calls,
+)
+from turngate.domain.messages import Message, TextPart, ToolCallPart, ToolResultPart, user_message
 from turngate.domain.results import Failure, Ok, expired
 
 HI = user_message("hi")
+SYSTEM = Message(role="system", parts=(TextPart(text="Be brief."),))
 
 
 def called(*ids: str) -> Message:
@@ -29,6 +32,10 @@ def answer(call_id: str, number: int = 0) -> ToolResultPart:
 
 def answered(*ids: str) -> Message:
     return Message(role="tool", parts=tuple(answer(call_id) for call_id in ids))
+
+
+def as_role(role: str, message: Message) -> Message:
+    return message.model_copy(update={"role": role})
 
 
 @pytest.mark.parametrize(
@@ -48,12 +55,24 @@ def answered(*ids: str) -> Message:
         pytest.param([called("a", "a")], ["a"], id="two calls of one id are open once"),
         pytest.param([called("a", "a"), answered("a")], [], id="and answered once"),
         pytest.param([called("a"), answered("a"), HI, called("a")], ["a"], id="an id used again needs its own result"),
+        pytest.param([called("a"), called("a")], ["a"], id="two messages with one id are open once"),
+        pytest.param([called("a", "b"), answered("b", "a")], [], id="answered out of order"),
+        pytest.param([called("a"), answered("a", "a")], [], id="answered twice"),
+        pytest.param([called("b", "a"), HI, called("d", "c")], ["b", "a", "d", "c"], id="open in two turns"),
         pytest.param([answered("ghost")], [], id="a result of no call opens nothing"),
+        pytest.param([as_role("user", called("a"))], [], id="a call that a person's message holds is nobody's"),
+        pytest.param([called("a"), as_role("user", answered("a"))], ["a"], id="a result that a person's message holds"),
+        pytest.param([called("a"), as_role("assistant", answered("a"))], ["a"], id="or the model's own"),
+        pytest.param([called("a"), SYSTEM, answered("a")], ["a"], id="a system message ends the turn too"),
     ],
 )
 def test_i1_open_calls(history: list[Message], open_ids: list[str]) -> None:
     """I1: a call is open unless its result stands between it and the next message of somebody else."""
     assert [call.tool_call_id for call in unanswered_calls(history)] == open_ids
+
+
+def with_words(message: Message) -> Message:
+    return message.model_copy(update={"parts": (*message.parts, TextPart(text="by the way"))})
 
 
 @pytest.mark.parametrize(
@@ -68,6 +87,8 @@ def test_i1_open_calls(history: list[Message], open_ids: list[str]) -> None:
         pytest.param([called("a", "b"), answered("b", "a")], False, id="results out of the model's order"),
         pytest.param([called("a", "b"), answered("a"), answered("b")], False, id="results in two messages"),
         pytest.param([called("a"), answered("a"), HI, answered("a")], False, id="a second result in a later turn"),
+        pytest.param([called("a"), answered("a"), Message(role="tool", parts=())], False, id="an empty tool message"),
+        pytest.param([called("a"), with_words(answered("a"))], False, id="words beside the results"),
     ],
 )
 def test_i1_what_a_provider_would_accept(history: list[Message], accepted: bool) -> None:
@@ -75,28 +96,68 @@ def test_i1_what_a_provider_would_accept(history: list[Message], accepted: bool)
     assert is_reconciled(history) is accepted
 
 
-def test_i1_closures_are_one_per_open_call_each_with_its_own_reason() -> None:
-    """Closing what is open, in call order, makes the history whole; a call without a reason of its own gets the default."""
-    history = [HI, called("a", "b", "c"), answered("b")]
-    moved_on = Failure(kind="cancelled", reason="user moved on")
-    closures = close_pending(unanswered_calls(history), {"c": expired()}, moved_on)
-    assert [(part.tool_call_id, part.tool_name, part.result) for part in closures] == [
-        ("a", "search", moved_on),
-        ("c", "search", expired()),
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param({}, Failure(kind="cancelled"), id="no reason: cancelled, and not a word more"),
+        pytest.param({"reason": "moved on"}, Failure(kind="cancelled", reason="moved on"), id="a reason"),
+        pytest.param({"reason": expired()}, expired(), id="a failure, as it is"),
+    ],
+)
+def test_i1_what_is_open_is_closed_once_each_in_call_order(given: dict[str, str | Failure], expected: Failure) -> None:
+    """I1: one closure per open call, under its own tool's name, all with the reason that was given."""
+    history = [HI, called("c", "b", "a", "c"), answered("b")]
+    got = close_pending(history, **given)
+    assert [(part.tool_call_id, part.tool_name, part.result) for part in got] == [
+        ("c", "search", expected),
+        ("a", "search", expected),
     ]
-    whole = [*history, Message(role="tool", parts=tuple(closures))]
+    whole = [*history, Message(role="tool", parts=tuple(got))]
     assert unanswered_calls(whole) == []
-    assert close_pending(unanswered_calls(whole), {}, moved_on) == []
+    assert close_pending(whole, **given) == []
+
+
+def test_i1_closing_the_last_message_makes_the_history_whole() -> None:
+    """I1: closures appended behind the message that made the calls are where they belong; nothing is left to repair."""
+    history = [HI, called("a", "b")]
+    closed = [*history, Message(role="tool", parts=tuple(close_pending(history, "moved on")))]
+    assert is_reconciled(closed)
+    assert not is_reconciled([HI, *history, user_message("no"), closed[-1]])
+
+
+def test_i1_a_call_left_open_further_back_is_closed_where_it_stands() -> None:
+    """I1: appending would be too late for it; ``reconcile`` with the same closure puts it in its place."""
+    history = [called("a"), user_message("never mind"), called("b"), answered("b")]
+    moved_on = Failure(kind="cancelled", reason="moved on")
+    assert [part.tool_call_id for part in close_pending(history, moved_on)] == ["a"]
+    assert reconcile(history, moved_on) == [
+        called("a"),
+        Message(role="tool", parts=tuple(closures(called("a").calls, moved_on))),
+        *history[1:],
+    ]
+
+
+def test_i1_of_two_calls_with_one_id_the_first_names_the_closure() -> None:
+    """I1: a shared id gives one result, and every way to make it agrees whose it is."""
+    first = ToolCallPart(tool_call_id="a", tool_name="search", input="{}")
+    second = first.model_copy(update={"tool_name": "delete"})
+    history = [Message(role="assistant", parts=(first, second))]
+    assert unanswered_calls(history) == [first]
+    assert [part.tool_name for part in closures([first, second], CLOSED_BY_REPAIR)] == ["search"]
+    assert [part.tool_name for part in close_pending(history)] == ["search"]
+    assert [part.tool_name for part in reconcile(history)[-1].results] == ["search"]
+
+
+def test_i1_the_first_of_two_results_counts() -> None:
+    """I1: two results for one call are an error to repair; the first one stays, as it is."""
+    history = [called("a"), Message(role="tool", parts=(answer("a", 1), answer("a", 2)))]
+    assert reconcile(history) == [called("a"), Message(role="tool", parts=(answer("a", 1),))]
 
 
 def test_i1_the_repair_says_what_it_knows() -> None:
     """A call that a crash left open is closed as interrupted, without a claim that it ran or did not."""
-    repaired = reconcile([HI, called("a")])
-    assert repaired == [
-        HI,
-        called("a"),
-        Message(role="tool", parts=tuple(close_pending(called("a").calls, {}, CLOSED_BY_REPAIR))),
-    ]
+    closed = Message(role="tool", parts=tuple(closures(called("a").calls, CLOSED_BY_REPAIR)))
+    assert reconcile([HI, called("a")]) == [HI, called("a"), closed]
     assert CLOSED_BY_REPAIR.kind == "interrupted"
 
 
@@ -104,80 +165,18 @@ def test_a_whole_history_is_returned_untouched() -> None:
     """A results message in order stays the very same, its provider options with it: rewriting breaks prompt caches."""
     results = Message(role="tool", parts=(answer("a"),), provider_options={"cache": {"ttl": 1.0}})
     history = [HI, called("a"), results, Message(role="assistant", parts=(TextPart(text="done"),))]
-    assert reconcile(history) == history
-    assert reconcile(history)[2] is results
+    assert all(after is before for after, before in zip(reconcile(history), history, strict=True))
 
 
-IDS = st.sampled_from("abcd")
-TALK = st.builds(user_message, st.sampled_from(["hi", "stop"]))
-CALLS = st.lists(IDS, min_size=0, max_size=4).map(lambda ids: called(*ids))
-RESULTS = st.lists(IDS, min_size=0, max_size=5).map(lambda ids: answered(*ids))
+def test_a_repaired_results_message_keeps_the_provider_options_of_those_that_gave_a_result() -> None:
+    """Merging two results messages keeps both providers' options, the first one's where they differ; others go."""
 
+    def marked(call_id: str, **options: str) -> Message:
+        return Message(role="tool", parts=(answer(call_id),), provider_options=options)
 
-@st.composite
-def histories(draw: st.DrawFn) -> list[Message]:
-    """Any order of talk, calls and results, as crashes and bugs may leave it; each result told apart by its number."""
-    number = itertools.count()
-
-    def numbered(message: Message) -> Message:
-        parts: list[Part] = [
-            answer(part.tool_call_id, next(number)) if isinstance(part, ToolResultPart) else part
-            for part in message.parts
-        ]
-        return message.model_copy(update={"parts": tuple(parts)})
-
-    drawn = draw(st.lists(st.one_of(TALK, CALLS, RESULTS, RESULTS), max_size=12))
-    return [numbered(message) for message in drawn]
-
-
-def said(history: Sequence[Message]) -> list[Message]:
-    return [message for message in history if message.role != "tool"]
-
-
-def results_behind(history: Sequence[Message], message: Message) -> list[ToolResultPart]:
-    """The results between this very message (by identity: two may be equal) and the next that is not a tool message."""
-    index = next(place for place, each in enumerate(history) if each is message)
-    following = itertools.takewhile(lambda each: each.role == "tool", history[index + 1 :])
-    return [part for each in following for part in each.results]
-
-
-@given(histories())
-def test_i1_any_history_is_repaired(history: list[Message]) -> None:
-    """I1: whatever is missing, doubled or misplaced, the repaired history is whole, and repairing it changes nothing."""
+    doubled, stray = marked("b", no="second result"), marked("ghost", no="no call")
+    history = [called("a", "b"), marked("b", one="b"), doubled, stray, marked("a", one="a", two="a"), HI]
     repaired = reconcile(history)
-    assert is_reconciled(repaired)
-    assert reconcile(repaired) == repaired
-    assert unanswered_calls(repaired) == []
-    assert is_reconciled(history) is (repaired == history)
-
-
-@given(histories())
-def test_i1_the_repair_loses_nothing_that_was_said_and_no_valid_result(history: list[Message]) -> None:
-    """I1: what was said stays, in order; each call keeps its first valid result; only an open call gets the closure."""
-    repaired = reconcile(history)
-    assert said(repaired) == said(history)
-    for message in said(repaired):
-        got = results_behind(repaired, message)
-        assert [part.tool_call_id for part in got] == list(dict.fromkeys(call.tool_call_id for call in message.calls))
-        had = results_behind(history, message)
-        for part in got:
-            valid = [each for each in had if each.tool_call_id == part.tool_call_id]
-            assert part == valid[0] if valid else part.result == CLOSED_BY_REPAIR
-
-
-@given(histories())
-def test_i1_the_repair_and_the_list_of_open_calls_agree(history: list[Message]) -> None:
-    """I1: the calls that get a closure are exactly those that were listed as open."""
-    closed = {
-        part.tool_call_id for each in reconcile(history) for part in each.results if part.result == CLOSED_BY_REPAIR
-    }
-    assert closed == {call.tool_call_id for call in unanswered_calls(history)}
-
-
-@given(histories(), st.integers(min_value=0, max_value=12))
-def test_i1_an_interruption_at_any_point_leaves_a_history_that_can_go_on(history: list[Message], cut: int) -> None:
-    """I1: a whole history cut off anywhere and continued by a person is whole again after the repair."""
-    interrupted = [*reconcile(history)[:cut], user_message("go on")]
-    repaired = reconcile(interrupted)
-    assert is_reconciled(repaired)
-    assert repaired[-1].text == "go on"
+    assert [part.tool_call_id for part in repaired[1].results] == ["a", "b"]
+    assert repaired[1].provider_options == {"one": "b", "two": "a"}
+    assert repaired[2:] == [HI]

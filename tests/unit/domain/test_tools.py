@@ -13,7 +13,8 @@ from pydantic import AfterValidator, BaseModel, Field, HttpUrl, ValidationError
 
 from turngate import ToolContext, ToolFailure, interaction_tool, tool
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tools import MAX_REASON_CHARS, InvalidToolInput, Tool
+from turngate.domain.tool_failures import MAX_REASON_CHARS, InvalidToolInput
+from turngate.domain.tools import Tool
 
 
 class Line(BaseModel):
@@ -148,8 +149,11 @@ def test_what_a_handler_needs_is_read_from_its_signature() -> None:
         """Settle an order."""
         return 1
 
-    assert (settle.params, settle.params_name, settle.ctx_name) == (Order, "given", "ctx")
-    assert settle.services == (("ledger", Ledger), ("payments", Payments), ("second", Empty))
+    assert settle.handler is not None
+    asked = (settle.parameters.python_type, settle.handler.params_name, settle.handler.ctx_name)
+    assert asked == (Order, "given", "ctx")
+    assert settle.handler.services == (("ledger", Ledger), ("payments", Payments), ("second", Empty))
+    assert settle.services == (Ledger, Payments, Empty)
     assert (settle.name, settle.description, settle.kind) == ("settle", "Settle an order.", "local")
     assert settle.source.startswith(__name__)
     assert settle.source.endswith("settle")
@@ -221,7 +225,7 @@ def test_a_name_no_provider_takes_is_refused(name: str) -> None:
 def test_a_timeout_is_a_second_to_a_week(timeout: timedelta) -> None:
     """A timeout outside its range is refused where it is written."""
     with pytest.raises(ConfigurationError, match="between 1 second and 7 days"):
-        tool(timeout=timeout)(ping.handler)  # type: ignore[arg-type]
+        tool(timeout=timeout)(ping.handler.function)  # type: ignore[union-attr]
 
 
 def test_a_context_without_a_workspace_says_how_to_give_one() -> None:
@@ -237,7 +241,7 @@ def test_a_context_without_a_workspace_says_how_to_give_one() -> None:
 
 
 def described(**options: Any) -> str:
-    handler = options.pop("handler", order.handler)
+    handler = options.pop("handler", order.handler.function)  # type: ignore[union-attr]
     return tool(**options)(handler).manifest.digest
 
 

@@ -1,0 +1,65 @@
+"""May these bytes run? The authority on record for a call, and whether what is about to run is what it was given for."""
+
+from __future__ import annotations
+
+from activities.engine import Engine
+from turngate.domain import results
+from turngate.domain.contract import RunToolInput
+from turngate.domain.digest import call_digest
+from turngate.domain.policy import evaluate
+from turngate.domain.results import Failure
+from turngate.domain.tool_failures import InvalidToolInput
+from turngate.domain.tools import Tool
+from turngate.store import calls, requests, runs
+from turngate.store.database import Connection
+
+
+async def authority(
+    conn: Connection, call: calls.Call, order: RunToolInput
+) -> tuple[str, requests.Request | None, Failure | None]:
+    """Return the digest that was allowed or approved, with the request it was approved in; or why there is none."""
+    if call.disposition == "run" and order.decision_id is None:
+        return call.digest, None, None
+    if call.disposition == "ask" and order.decision_id is not None:
+        request = await requests.by_decision(conn, order.decision_id)
+        its_own = request is not None and (request.run_id, request.tool_call_id) == (call.run_id, call.tool_call_id)
+        if request is not None and its_own and request.kind == "approval" and request.status == "approved":
+            if request.verb != "edit":
+                return request.digest, request, None
+            decision = await requests.decision(conn, order.decision_id)
+            if decision is not None:
+                return decision.digest, request, None
+    return "", None, not_run("no approval or allowing rule for it is on record")
+
+
+def mismatch(engine: Engine, run: runs.Run, call: calls.Call, tool: Tool | None, expected: str) -> Failure | None:
+    """Return why the bytes about to run are not the ones that were shown, or are no longer allowed; None when they are."""
+    if tool is None:
+        return not_run("the tool is no longer there")
+    raw_input = call.edited_input or call.input
+    actual = digest_of(engine, call, tool, raw_input)
+    if actual != expected:
+        return not_run("the call, its tool or the policy is not what was shown when it was allowed; send it again")
+    try:
+        params = tool.decode(raw_input)
+    except InvalidToolInput as problem:
+        return results.invalid_input(str(problem), problem.problem)
+    verdict = evaluate(engine.policy, tool, params, agent=run.agent)
+    return results.denied(verdict.rule, verdict.reason) if verdict.answer == "deny" else None
+
+
+def digest_of(engine: Engine, call: calls.Call, tool: Tool, raw_input: str) -> str:
+    """Return the digest of this input for this call, under the tool and policy as they are in this process now."""
+    return call_digest(
+        tool_name=tool.name,
+        manifest_digest=tool.manifest.digest,
+        raw_input=raw_input,
+        run_id=call.run_id,
+        tool_call_id=call.tool_call_id,
+        policy_version=engine.policy.version,
+    )
+
+
+def not_run(why: str) -> Failure:
+    """Return the failure of a call that was stopped before it started."""
+    return Failure(kind="execution_error", reason=f"The call did not run: {why}.")

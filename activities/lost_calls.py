@@ -1,0 +1,142 @@
+"""Calls whose worker was lost: what a retry may do, and who is asked what became of them (DESIGN §3.6)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from activities.asking import request_id_of
+from activities.call_checks import mismatch, not_run
+from activities.call_marks import refuse, tell_started
+from activities.engine import Engine
+from activities.preflight import Seen
+from activities.redeemed import AlreadySettled, OutcomeUnknown, Redeemed, Redemption
+from turngate.domain import results
+from turngate.domain.contract import RunToolInput
+from turngate.domain.digest import derived_id
+from turngate.domain.probes import DidNotHappen, Happened
+from turngate.domain.results import Failure, Ok, as_object
+from turngate.domain.tools import Tool, ToolManifest
+from turngate.store import calls, events, executions, requests, runs
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+
+MAX_STARTS = 5
+"""How often a ``read`` or ``idempotent`` handler is started when its workers keep dying under it."""
+
+
+async def again(
+    engine: Engine,
+    conn: Connection,
+    run: runs.Run,
+    call: calls.Call,
+    tool: Tool | None,
+    execution: executions.Execution,
+    order: RunToolInput,
+    seen: Seen | None,
+) -> Redemption:
+    """The handler was started before, and no result came of it."""
+    # One request per lost start: a call that a person sends again may be lost again, and is asked about again.
+    outcome_id = derived_id("rq", run.id, call.tool_call_id, "outcome", str(execution.attempts))
+    if execution.state == "unknown":
+        outcome = await requests.get(conn, outcome_id)
+        if outcome is None or outcome.decision_id is None or outcome.decision_id != order.decision_id:
+            return OutcomeUnknown(outcome_id, call.digest)
+    elif call.effect == "once" and seen is not None and isinstance(seen.probed, Happened) and tool is not None:
+        return await _it_happened(conn, run, call, tool, seen.probed)
+    elif call.effect == "once" and seen is not None and isinstance(seen.probed, DidNotHappen):
+        pass  # it starts again, on the tool's own word that the first start will never take effect
+    elif call.effect == "once":
+        # Before anything else is looked at: even when the call could not run again, nobody knows whether it has run.
+        return await _ask_outcome(conn, run, call, tool, outcome_id)
+    elif execution.attempts >= MAX_STARTS:
+        lost = f"its worker was lost {execution.attempts} times while it ran"
+        await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
+        return await refuse(conn, run, call, Failure(kind="execution_error", reason=f"{call.tool_name!r}: {lost}."))
+    problem = mismatch(engine, run, call, tool, execution.digest)
+    if tool is None or problem is not None:
+        return await _not_again(conn, run, call, execution, problem or not_run("the tool is no longer there"))
+    begun = await executions.begin_again(
+        conn,
+        run_id=run.id,
+        tool_call_id=call.tool_call_id,
+        from_state=execution.state,
+        decision_id=order.decision_id,
+    )
+    if not begun:
+        raise LookupError("another attempt moved this execution on; looking again")
+    await tell_started(conn, run, call, attempt=execution.attempts + 1, decision_id=order.decision_id)
+    raw_input = call.edited_input or call.input
+    return Redeemed(tool, run, call, raw_input, execution.idempotency_key)
+
+
+async def _it_happened(
+    conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, happened: Happened
+) -> AlreadySettled:
+    """Settle a lost call with the result its tool's probe found."""
+    value = as_object(json.loads(TypeAdapter(Any).dump_json(happened.result)))
+    await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="succeeded")
+    await calls.settle(conn, run.id, call.tool_call_id, Ok(value=value))
+    told = {"tool_call_id": call.tool_call_id, "tool": tool.name, "ok": True, "by": "probe"}
+    await events.append(conn, run.id, [("execution.finished", told)])
+    return AlreadySettled()
+
+
+async def _not_again(
+    conn: Connection, run: runs.Run, call: calls.Call, execution: executions.Execution, problem: Failure
+) -> AlreadySettled:
+    """Settle a lost call that may not start again, because it is no longer what was allowed."""
+    if execution.state == "unknown":  # a person said that it did not happen, so the problem tells all
+        await executions.resolve_unknown(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
+        return await refuse(conn, run, call, problem)
+    await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
+    why = f"{results.outcome_unknown(call.tool_name).reason} It was not started again: {problem.reason}"
+    return await refuse(conn, run, call, Failure(kind="unknown", reason=why))
+
+
+async def _ask_outcome(
+    conn: Connection, run: runs.Run, call: calls.Call, tool: Tool | None, outcome_id: str
+) -> OutcomeUnknown:
+    """Mark the execution unknown and open an ``outcome`` request for it, in the caller's transaction."""
+    await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="unknown")
+    approval = await requests.get(conn, request_id_of(run.id, call.tool_call_id, "approval"))
+    opened_at = as_text(now())
+    raw_input = call.edited_input or call.input
+    manifest = approval.manifest if approval else _manifest(call, tool).model_dump_json()
+    request = requests.Request(
+        id=outcome_id,
+        run_id=run.id,
+        tool_call_id=call.tool_call_id,
+        kind="outcome",
+        status="pending",
+        agent=run.agent,
+        tool_name=call.tool_name,
+        manifest=manifest,
+        input=raw_input,
+        digest=call.digest,
+        rule="engine:lost-worker",
+        reason="The worker was lost while this call ran. It may or may not have taken effect: which?",
+        risk="high",
+        agent_words=approval.agent_words if approval else "",
+        preview_kind=approval.preview_kind if approval else None,
+        preview=approval.preview if approval else None,
+        not_by=approval.not_by if approval else None,
+        expires_at=None,
+        created_at=opened_at,
+    )
+    await requests.insert_all(conn, [request])
+    named = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "request_id": outcome_id}
+    opened = {**named, "kind": "outcome"}
+    await events.append(conn, run.id, [("execution.unknown", named), ("request.opened", opened)])
+    return OutcomeUnknown(outcome_id, call.digest)
+
+
+def _manifest(call: calls.Call, tool: Tool | None) -> ToolManifest:
+    """Return what to show of a tool that ran without being asked for; of one that is gone no more than its name is known."""
+    if tool is not None:
+        return tool.manifest
+    return ToolManifest(
+        name=call.tool_name, description="", kind="local", parameters={"type": "object"}, success={}, effect="once"
+    )

@@ -1,0 +1,138 @@
+"""Preflight: what has to be looked at before a call may start and takes author's code, so outside any transaction.
+
+The agent's before-hooks, the tool's precondition (is the world still as it was when a person said yes?) and its probe
+(did a lost call take effect?). It only looks; :mod:`activities.redemption` decides with what was seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import structlog
+import svcs
+
+from activities.asking import previewed
+from activities.author_code import call_injected
+from activities.engine import Engine
+from activities.redeemed import LookFirst
+from turngate.domain import results
+from turngate.domain.agents import Agent
+from turngate.domain.digest import framed_sha256
+from turngate.domain.hooks import Deny, HookedCall, RunScope
+from turngate.domain.previews import Preview
+from turngate.domain.probes import DidNotHappen, Happened, ProbeAnswer
+from turngate.domain.results import Failure
+from turngate.domain.tool_context import ToolContext
+from turngate.domain.tools import Tool
+from turngate.store import calls, runs
+from turngate.store.clock import now
+
+log = structlog.get_logger(__name__)
+
+AUTHOR_SECONDS = 30.0
+"""How long one hook, precondition or probe may take; beyond it the call does not run, or a person is asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What was seen. ``barred``: why the call must not run. ``precondition``: its value now, as JSON; None: it has none.
+
+    ``preview``: taken anew when the precondition changed. ``probed``: the probe's answer, None when it has none to give.
+    """
+
+    barred: Failure | None = None
+    precondition: str | None = None
+    preview: Preview | None = None
+    probed: ProbeAnswer = None
+
+
+def idempotency_key(run_id: str, tool_call_id: str) -> str:
+    """Return the key a handler gets: the same for every attempt of a call."""
+    return framed_sha256(run_id, tool_call_id)[:32]
+
+
+def looks_first(agent: Agent, tool: Tool | None, *, asked: bool, lost: bool) -> bool:
+    """Tell whether author's code has to be heard before this call starts.
+
+    ``asked``: a person allowed it. ``lost``: it was started before, and nobody knows how that ended.
+    """
+    if tool is None:
+        return False
+    if lost:
+        return tool.probe is not None and tool.effect == "once"
+    return bool(agent.hooks) or (asked and tool.precondition is not None)
+
+
+async def look(engine: Engine, first: LookFirst) -> Seen:
+    """Hear hooks and precondition of a call that is about to start, or the probe of one that was lost."""
+    run, call, tool = first.run, first.call, first.tool
+    if first.lost:
+        return Seen(probed=await probe(engine, tool, run.id, call.tool_call_id))
+    raw_input = call.edited_input or call.input
+    params = tool.decode(raw_input)  # redemption has: it fits
+    barred = await _hooks(first.agent, run, call, raw_input, params)
+    if barred is not None or first.asked_with is None:
+        return Seen(barred=barred, precondition=first.asked_with)
+    try:
+        current = await precondition(engine, tool, params, run, call.tool_call_id)
+    except Exception as error:
+        log.exception("precondition failed", tool=tool.name, run_id=run.id)
+        why = f"its precondition could not be checked again ({type(error).__name__})"
+        return Seen(barred=Failure(kind="execution_error", reason=f"The call did not run: {why}."))
+    if current == first.asked_with:
+        return Seen(precondition=current)
+    return Seen(precondition=current, preview=await previewed(tool, params, run.workspace))
+
+
+async def precondition(engine: Engine, tool: Tool, params: Any, run: runs.Run, tool_call_id: str) -> str | None:
+    """Return what the call depends on, as canonical JSON; None when its tool does not say. Raises what the author's does."""
+    if tool.precondition is None:
+        return None
+    ctx = ToolContext(
+        run_id=run.id,
+        tool_call_id=tool_call_id,
+        idempotency_key=idempotency_key(run.id, tool_call_id),
+        workspace=None if run.workspace is None else Path(run.workspace),
+        deadline=now() + timedelta(seconds=AUTHOR_SECONDS),
+    )
+    async with svcs.Container(engine.services) as container, asyncio.timeout(AUTHOR_SECONDS):
+        value = await call_injected(tool.precondition, container, params=params, ctx=ctx)
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+async def probe(engine: Engine, tool: Tool, run_id: str, tool_call_id: str) -> ProbeAnswer:
+    """Ask the tool whether a lost call took effect; None when it does not know, fails, or answers anything else."""
+    if tool.probe is None:
+        return None
+    try:
+        async with svcs.Container(engine.services) as container, asyncio.timeout(AUTHOR_SECONDS):
+            answer = await call_injected(tool.probe, container, key=idempotency_key(run_id, tool_call_id))
+    except Exception:
+        log.exception("probe failed", tool=tool.name, run_id=run_id)
+        return None
+    return answer if isinstance(answer, Happened | DidNotHappen) else None
+
+
+async def _hooks(agent: Agent, run: runs.Run, call: calls.Call, raw_input: str, params: Any) -> Failure | None:
+    """Hear the before-hooks in order; the first no counts, and a hook that fails is a no (I2)."""
+    scope = RunScope(run_id=run.id, agent=agent.name, step=call.step)
+    hooked = HookedCall(tool_name=call.tool_name, tool_call_id=call.tool_call_id, raw_input=raw_input, params=params)
+    for hook in agent.hooks:
+        try:
+            async with asyncio.timeout(AUTHOR_SECONDS):
+                answer = await hook.before_tool(scope, hooked)
+        except Exception as error:
+            log.exception("before_tool hook failed", hook=type(hook).__name__, tool=call.tool_name, run_id=run.id)
+            why = f"{type(hook).__name__}.before_tool failed ({type(error).__name__})"
+            return Failure(kind="execution_error", reason=f"The call did not run: {why}. This was logged.")
+        if isinstance(answer, Deny):
+            return results.forbidden_by_hook(answer.reason)
+        if answer is not None:
+            why = f"{type(hook).__name__}.before_tool answered {type(answer).__name__} in place of Deny or None"
+            return Failure(kind="execution_error", reason=f"The call did not run: {why}.")
+    return None

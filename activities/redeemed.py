@@ -1,0 +1,74 @@
+"""What redemption may come to: one type each, matched by ``run_tool``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turngate.domain.agents import Agent
+from turngate.domain.contract import ChildRun, PlannedCall, Wait
+from turngate.domain.tools import Tool
+from turngate.store import calls, runs
+
+
+@dataclass(frozen=True)
+class Redeemed:
+    """The handler may start now, with exactly this input."""
+
+    tool: Tool
+    run: runs.Run
+    call: calls.Call
+    raw_input: str
+    idempotency_key: str
+
+
+@dataclass(frozen=True)
+class AlreadySettled:
+    """The call has its result; an earlier attempt's answer was lost on the way."""
+
+    finishes: bool = False
+
+
+@dataclass(frozen=True)
+class LookFirst:
+    """Author's code has to be heard before this can be decided: look, and redeem again with what was seen."""
+
+    agent: Agent
+    run: runs.Run
+    call: calls.Call
+    tool: Tool
+    asked_with: str | None
+    """What the call depended on when the approval was asked for; None when its tool does not say, or nobody was asked."""
+    lost: bool
+
+
+@dataclass(frozen=True)
+class AskAgain:
+    """What the call depends on changed since a person approved it: it was asked for again."""
+
+    again: PlannedCall
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The call is settled when this is over."""
+
+    wait: Wait
+
+
+@dataclass(frozen=True)
+class Delegated:
+    """The call is settled when this run has ended."""
+
+    child: ChildRun
+
+
+@dataclass(frozen=True)
+class OutcomeUnknown:
+    """The handler of a ``once`` call was started and nobody knows how it ended; a person is asked."""
+
+    request_id: str
+    digest: str
+
+
+Decided = Redeemed | AlreadySettled | OutcomeUnknown | AskAgain | Waits | Delegated
+Redemption = Decided | LookFirst

@@ -1,0 +1,62 @@
+"""Activity ``settle_call``: the result of a call no handler ran for, once its wait is over or its sub-agent has ended."""
+
+from __future__ import annotations
+
+from temporalio import activity
+
+from activities.close_step import end_run
+from activities.engine import Engine
+from activities.signals import SIGNAL, result_of
+from activities.sub_agents import answer_of
+from turngate.domain import contract
+from turngate.domain.clipping import clipped
+from turngate.domain.contract import CloseStepInput, SettleCallInput
+from turngate.domain.requests import ExecutionState
+from turngate.domain.results import Failure, Ok
+from turngate.store import calls, events, executions, runs, whole_results
+from turngate.store.clock import now
+from turngate.store.database import Connection
+
+
+class SettleCall:
+    """The activity with what it stands on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @activity.defn(name=contract.SETTLE_CALL)
+    async def settle_call(self, order: SettleCallInput) -> None:
+        """Store the call's result. Safe to repeat: the first one stays."""
+        async with self._engine.database.write() as conn:
+            call = await calls.get(conn, order.run_id, order.call)
+            run = await runs.get(conn, order.run_id)
+            if call is None or run is None or call.result is not None:
+                return
+            result = await _result(conn, call)
+            shown, whole = clipped(result, limit=self._engine.agent(run.agent).limits.result_chars)
+            digest = None if whole is None else await whole_results.keep(conn, whole)
+            ok = isinstance(result, Ok)
+            state: ExecutionState = "succeeded" if ok else "failed"
+            await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state=state)
+            await calls.settle(conn, run.id, call.tool_call_id, shown, whole_result=digest)
+            told: dict[str, object] = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "ok": ok}
+            if isinstance(result, Failure):
+                told["kind"] = result.kind
+            await events.append(conn, run.id, [("execution.finished", told)])
+
+
+async def _result(conn: Connection, call: calls.Call) -> Ok | Failure:
+    if call.child_run_id is None:
+        if call.signal is None:
+            raise LookupError(f"call {call.tool_call_id!r} waits for nothing")
+        return result_of(SIGNAL.validate_json(call.signal))
+    child = await runs.get(conn, call.child_run_id)
+    if child is not None and child.status == "running":
+        # Its workflow is over and never came to its own end: terminated from outside, or failed for good.
+        gone = "Its workflow ended from outside before the run did."
+        order = CloseStepInput(run_id=child.id, status="failed", reason=gone, at=now(), error_class="workflow_gone")
+        await end_run(conn, order)
+        child = await runs.get(conn, child.id)
+    if child is None:
+        raise LookupError(f"no run {call.child_run_id!r}")
+    return await answer_of(conn, child)

@@ -1,0 +1,108 @@
+"""Sub-agents: the run that answers a call, recorded for the workflow to start, and its ending as the call's result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from activities.engine import Engine
+from turngate.domain import results
+from turngate.domain.agents import Agent
+from turngate.domain.contract import ChildRun, RunLimits
+from turngate.domain.digest import derived_id
+from turngate.domain.messages import user_message
+from turngate.domain.results import Failure, Ok
+from turngate.domain.tools import Tool
+from turngate.store import calls, events, messages, runs
+from turngate.store.database import Connection
+
+MAX_DEPTH = 5
+"""Agents above and including a sub-agent; agents that call each other by name would go on for ever."""
+
+
+def too_deep(run: runs.Run, tool: Tool) -> Failure | None:
+    """Return why no sub-agent may be started from this run, or None."""
+    if run.path.count("/") + 1 < MAX_DEPTH:
+        return None
+    return Failure(
+        kind="denied",
+        reason=f"{tool.name!r} was not started: agents may be nested {MAX_DEPTH} deep, and this is the last. "
+        "Do the task with your own tools.",
+        fields={"refused_by": "engine"},
+    )
+
+
+def agent_name(tool: Tool) -> str:
+    """Return the name of the agent that answers the tool's calls."""
+    return tool.agent.name if isinstance(tool.agent, Agent) else str(tool.agent)
+
+
+async def open_child(engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, params: Any) -> str:
+    """Record the sub-agent's run: a conversation of its own, starting with the brief. Returns the run's id.
+
+    The same call derives the same run. It inherits workspace and starter, so who may not decide here may not there.
+    """
+    agent = engine.agent(agent_name(tool))
+    child_id = derived_id("run", run.id, call.tool_call_id)
+    brief = tool.brief(params) if tool.brief is not None else ""
+    conversation_id, message_id = derived_id("conv", child_id), derived_id("msg", child_id, "input")
+    await messages.create_conversation(conn, conversation_id)
+    await messages.append(
+        conn,
+        message_id=message_id,
+        parent_id=None,
+        conversation_id=conversation_id,
+        run_id=child_id,
+        step=None,
+        message=user_message(brief),
+    )
+    await runs.create(
+        conn,
+        run_id=child_id,
+        conversation_id=conversation_id,
+        agent=agent.name,
+        agent_version=agent.version,
+        model=agent.model,
+        workspace=run.workspace,
+        task=brief,
+        input_message_id=message_id,
+        started_by=run.started_by,
+        idempotency_key=None,
+        request_fingerprint="",
+        parent_run_id=run.id,
+        parent_tool_call_id=call.tool_call_id,
+        path=f"{run.path}/{agent.name}",
+    )
+    await messages.set_head(conn, conversation_id, message_id)
+    await calls.set_child(conn, run.id, call.tool_call_id, child_id)
+    started = {"agent": agent.name, "model": agent.model, "started_by": run.started_by, "parent_run_id": run.id}
+    await events.append(conn, child_id, [("run.started", started)])
+    return child_id
+
+
+def child_run(engine: Engine, run_id: str, tool: Tool) -> ChildRun:
+    """Return what the workflow needs to start the sub-agent's run, with the sub-agent's own limits."""
+    agent = engine.agent(agent_name(tool))
+    return ChildRun(run_id=run_id, agent=agent.name, limits=run_limits(agent))
+
+
+def run_limits(agent: Agent) -> RunLimits:
+    """Return the agent's limits as a workflow carries them."""
+    limits = agent.limits
+    return RunLimits(
+        steps=limits.steps,
+        concurrency=limits.concurrency,
+        malformed_in_a_row=limits.malformed_in_a_row,
+        model_retry_seconds=max(1, round(limits.model_retry.total_seconds())),
+    )
+
+
+async def answer_of(conn: Connection, child: runs.Run) -> Ok | Failure:
+    """Return the call's result: the answer of the sub-agent's run, or how it ended without one."""
+    match child.status:
+        case "completed":
+            head = await messages.get(conn, child.head_message_id)
+            return Ok(value={"answer": head.text, "agent": child.agent, "run_id": child.id})
+        case "interrupted":
+            return results.agent_interrupted(child.agent, child.id, child.reason)
+        case _:
+            return results.agent_failed(child.agent, child.id, child.reason, child.error_class)

@@ -1,0 +1,41 @@
+"""Context transforms: the agent's before-model hooks shape what is sent. The stored conversation stays as it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from turngate.domain.agents import Agent
+from turngate.domain.hooks import RunScope
+from turngate.domain.messages import Message
+from turngate.models.port import LanguageModel, ModelRequest
+from turngate.store import runs
+
+log = structlog.get_logger(__name__)
+
+TRANSFORM_SECONDS = 300.0
+"""Of one hook; it may ask the model for a summary."""
+
+
+async def transformed(
+    agent: Agent, run: runs.Run, step: int, messages: Sequence[Message], model: LanguageModel
+) -> list[Message]:
+    """Return the messages to send, through every hook in order; one that fails changes nothing and is logged."""
+    shown = list(messages)
+
+    async def generate(asked: Sequence[Message]) -> str:
+        return (await model.generate(ModelRequest(messages=list(asked), tools=[]))).message.text
+
+    scope = RunScope(run_id=run.id, agent=agent.name, step=step)
+    for hook in agent.hooks:
+        try:
+            async with asyncio.timeout(TRANSFORM_SECONDS):
+                answer = await hook.before_model(scope, tuple(shown), generate)
+            if not answer or not all(isinstance(message, Message) for message in answer):
+                raise TypeError("before_model must return messages, at least one")  # noqa: TRY301 - handled as any other failure
+            shown = list(answer)
+        except Exception:
+            log.exception("before_model hook failed", hook=type(hook).__name__, run_id=run.id)
+    return shown

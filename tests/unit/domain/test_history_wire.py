@@ -1,0 +1,52 @@
+"""From history to wire in one place: nobody else writes a provider's messages or words a result for the model.
+
+A rule of the source, like the import contracts: a second writer would not be repaired, and could tell the model
+something else than the operators see.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def sources() -> Iterator[tuple[str, ast.Module]]:
+    """Every module of ours, by its path from the root."""
+    for folder in ("turngate", "activities", "workflows", "approvals_api"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            yield file.relative_to(ROOT).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
+
+
+def keys(node: ast.AST) -> set[str]:
+    """The constant keys of a dict display."""
+    if not isinstance(node, ast.Dict):
+        return set()
+    return {key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+
+
+def where(matches: Callable[[ast.AST], bool]) -> set[str]:
+    return {name for name, tree in sources() if any(matches(node) for node in ast.walk(tree))}
+
+
+def test_messages_are_put_on_the_wire_in_one_module() -> None:
+    """Only the request's module writes a ``role`` beside a ``content``: there is no second way to a provider."""
+    assert where(lambda node: {"role", "content"} <= keys(node)) == {"turngate/models/openai_request.py"}
+
+
+def test_a_failure_is_put_into_words_for_the_model_in_one_module() -> None:
+    """Only ``wire_text`` writes ``{"error": {"kind", "message"}}``, and only models read it (the scripted one plays one)."""
+
+    def writes_an_error(node: ast.AST) -> bool:
+        return isinstance(node, ast.Dict) and any(
+            isinstance(key, ast.Constant) and key.value == "error" and {"kind", "message"} <= keys(value)
+            for key, value in zip(node.keys, node.values, strict=True)
+        )
+
+    def imports_wire_text(node: ast.AST) -> bool:
+        return isinstance(node, ast.ImportFrom) and any(alias.name == "wire_text" for alias in node.names)
+
+    assert where(writes_an_error) == {"turngate/domain/results.py"}
+    assert where(imports_wire_text) == {"turngate/models/openai_request.py", "turngate/models/scripted.py"}

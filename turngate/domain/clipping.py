@@ -1,0 +1,49 @@
+"""Clipping: a result too large for the model is shown head and tail; the whole is kept, with a way to read it."""
+
+from __future__ import annotations
+
+import json
+
+from turngate.domain.digest import framed_sha256
+from turngate.domain.results import Failure, Ok
+
+READ_RESULT = "read_result"
+"""The engine's own tool that reads a stored whole; offered once a conversation holds a clipped result."""
+
+HEAD_SHARE = 0.6
+
+
+def whole_text(result: Ok | Failure) -> str:
+    """Return the text that is clipped, stored and read on: the success value, or the failure's fields, as JSON."""
+    body = result.value if isinstance(result, Ok) else result.fields
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+
+
+def result_digest(text: str) -> str:
+    """Return the id of a stored whole: hex SHA-256 over its text."""
+    return framed_sha256(text)
+
+
+def clipped(result: Ok | Failure, *, limit: int) -> tuple[Ok | Failure, str | None]:
+    """Return what the model is shown, and the whole text to store; ``(result, None)`` when it fits.
+
+    ``limit``: characters of the JSON text. Deterministic, so a retry stores and shows the same.
+    """
+    text = whole_text(result)
+    if len(text) <= limit:
+        return result, None
+    head = text[: int(limit * HEAD_SHARE)]
+    tail = text[len(text) - (limit - len(head)) :]
+    result_id = result_digest(text)
+    shown = {
+        "truncated": True,
+        "result_id": result_id,
+        "total_chars": len(text),
+        "head": head,
+        "tail": tail,
+        "how_to_read_the_rest": f"The whole result (JSON text of {len(text)} characters) is kept. Read it with "
+        f"{READ_RESULT}(result_id, offset={len(head)}).",
+    }
+    if isinstance(result, Ok):
+        return Ok(value=shown), text
+    return Failure(kind=result.kind, reason=result.reason[:limit], fields=shown), text

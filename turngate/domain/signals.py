@@ -1,0 +1,46 @@
+"""Signals: what a tool of kind ``signal`` asks of the loop around the model. Small values; they pass through workflows.
+
+The tool only says what it wants; the engine carries it out, after policy and, where a rule asks, a person.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+
+class _Signal(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Finish(_Signal):
+    """End the run as completed with this answer, once the step's other calls are settled."""
+
+    signal: Literal["finish"] = "finish"
+    answer: str
+
+
+class WaitUntil(_Signal):
+    """Hold this call on a durable timer: ``until`` an instant, or for ``seconds``. The step goes on when it is over."""
+
+    signal: Literal["wait_until"] = "wait_until"
+    until: AwareDatetime | None = None
+    seconds: float | None = Field(default=None, ge=0)
+
+
+class HandOff(_Signal):
+    """From the next step on, another agent of the app answers this conversation: its instructions, tools and model."""
+
+    signal: Literal["hand_off"] = "hand_off"
+    agent: str
+
+
+class SwitchModel(_Signal):
+    """From the next step on, another model (``provider:name``) answers."""
+
+    signal: Literal["switch_model"] = "switch_model"
+    model: str
+
+
+Signal = Annotated[Finish | WaitUntil | HandOff | SwitchModel, Field(discriminator="signal")]

@@ -1,0 +1,55 @@
+"""What a handler is given besides its parameters."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from turngate.domain.errors import ConfigurationError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolContext:
+    """What a handler is given besides its parameters.
+
+    ``idempotency_key``: the same on every attempt of one call. ``workspace``: the run's directory, or None when the run
+    has none. ``deadline``: aware UTC; the call is cancelled then. ``cancelled``: set when the run is interrupted.
+    """
+
+    run_id: str
+    tool_call_id: str
+    idempotency_key: str
+    workspace: Path | None
+    deadline: datetime
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    partial: Callable[[str], None] = lambda _text: None
+    """Keep this text as the call's partial output, should it be cancelled before it returns."""
+    emit: Callable[[JsonValue], None] = lambda _event: None
+    """Show progress (text, or any JSON value) to whoever watches the run. Never blocks and never fails; when a tool
+    emits faster than it can be shown, the oldest are left out. Not part of the result, nor of the conversation."""
+
+    def require_workspace(self) -> Path:
+        """Return the workspace; raises ConfigurationError when the run was started without one."""
+        if self.workspace is None:
+            raise ConfigurationError("this tool needs a workspace: start the run with one (`--workspace DIR`)")
+        return self.workspace
+
+    @cached_property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger for the operators of the worker; each line names the run and the call."""
+        return _CallLogger(logging.getLogger("turngate.tool"), {"run": self.run_id, "call": self.tool_call_id})
+
+
+class _CallLogger(logging.LoggerAdapter[logging.Logger]):
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Put run and call before the message."""
+        named = self.extra or {}
+        return f"[run {named.get('run')} call {named.get('call')}] {msg}", kwargs

@@ -1,0 +1,181 @@
+"""Progress: what tools say while they run. For watchers only: no part of the audit log, bounded per call, swept away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from pydantic import JsonValue
+from sqlalchemy import RowMapping, bindparam, delete, func, insert, select, text, update
+
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.tables import event_counter, executions, progress
+
+KEPT_PER_CALL = 500
+"""Rows kept per call; older ones of that call make room."""
+KEPT_FOR = timedelta(days=1)
+SWEPT_AT_ONCE = 1_000
+COUNTER = 2
+"""The row of ``event_counter`` that numbers progress. Numbers given under a lock, as for events: no reader sees a smaller
+one after a larger one, and none is ever given again, which a key of the database's own does not promise."""
+
+_TAKE_IDS = (
+    update(event_counter)
+    .where(event_counter.c.id == COUNTER)
+    .values(last_seq=event_counter.c.last_seq + bindparam("more"))
+    .returning(event_counter.c.last_seq)
+)
+# The counter's row is made by the first writer; two first writers are no trouble to each other.
+_MAKE_COUNTER = text("INSERT INTO event_counter (id, last_seq) VALUES (:id, 0) ON CONFLICT DO NOTHING")
+_STANDING = select(
+    select(func.max(progress.c.n))
+    .where(progress.c.run_id == bindparam("run"), progress.c.tool_call_id == bindparam("call"))
+    .scalar_subquery()
+    .label("last_n"),
+    select(event_counter.c.last_seq).where(event_counter.c.id == 1).scalar_subquery().label("after_seq"),
+).where(
+    select(executions.c.state)
+    .where(
+        executions.c.run_id == bindparam("run"),
+        executions.c.tool_call_id == bindparam("call"),
+        executions.c.state == "executing",
+    )
+    .exists()
+)
+_INSERT = insert(progress)
+_OLDEST = select(progress.c.created_at).order_by(progress.c.id).limit(1)
+_MAKE_ROOM = delete(progress).where(
+    progress.c.run_id == bindparam("run"),
+    progress.c.tool_call_id == bindparam("call"),
+    progress.c.n <= bindparam("upto"),
+)
+
+
+class NewProgress(NamedTuple):
+    """One event as JSON text, and how many before it were left out."""
+
+    text: str
+    dropped: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """One row. ``n``: place within its call, from 1, going on over attempts. ``dropped``: events left out before it.
+
+    ``after_seq``: the newest event when it was written: among the events its place is right behind that one.
+    """
+
+    id: int
+    run_id: str
+    tool_call_id: str
+    n: int
+    payload: JsonValue
+    dropped: int
+    after_seq: int
+    created_at: str
+
+
+async def append(conn: Connection, run_id: str, tool_call_id: str, new: Sequence[NewProgress]) -> bool:
+    """Add what a call that executes said, in order; False, and nothing is added, when the call does not execute (any more).
+
+    So no progress comes after a call's result, not even from a worker that was thought lost. The oldest rows of the call
+    make room.
+    """
+    if not new:
+        return True
+    last_id = await _take_ids(conn, len(new))
+    # After the lock above, so that two attempts of one call cannot give the same `n`.
+    standing = (await conn.execute(_STANDING, {"run": run_id, "call": tool_call_id})).one_or_none()
+    if standing is None:
+        return False
+    last_n, written_at = int(standing.last_n or 0), as_text(now())
+    rows = [
+        {
+            "id": last_id - len(new) + place,
+            "run_id": run_id,
+            "tool_call_id": tool_call_id,
+            "n": last_n + place,
+            "payload": f'{{"after":{standing.after_seq},"dropped":{said.dropped},"event":{said.text}}}',
+            "created_at": written_at,
+        }
+        for place, said in enumerate(new, start=1)
+    ]
+    await conn.execute(_INSERT, rows)
+    if (spent := last_n + len(new) - KEPT_PER_CALL) > 0:
+        await conn.execute(_MAKE_ROOM, {"run": run_id, "call": tool_call_id, "upto": spent})
+    return True
+
+
+async def sweep(conn: Connection) -> None:
+    """Delete progress older than a day, 1,000 rows at most; cheap when there is none."""
+    at = as_text(now() - KEPT_FOR)
+    oldest = (await conn.execute(_OLDEST)).scalar_one_or_none()
+    if oldest is not None and oldest < at:
+        first = select(progress.c.id).order_by(progress.c.id).limit(SWEPT_AT_ONCE)
+        await conn.execute(delete(progress).where(progress.c.id.in_(first), progress.c.created_at < at))
+
+
+async def after(
+    conn: Connection, last: int, *, finished_from: int, run_ids: Sequence[str] | None = None, limit: int = 500
+) -> list[Progress]:
+    """Return rows after number ``last`` (exclusive), oldest first; of some runs when ``run_ids`` is given.
+
+    Up to number ``finished_from`` only of calls that execute now; from there on of every call.
+    """
+    query = select(progress).where(progress.c.id > last).order_by(progress.c.id).limit(limit)
+    if run_ids is not None:
+        query = query.where(progress.c.run_id.in_(run_ids))
+    if last < finished_from:
+        query = query.where((progress.c.id > finished_from) | _executes())
+    return [_loaded(row) for row in (await conn.execute(query)).mappings()]
+
+
+async def newest_of_executing(conn: Connection, run_id: str, *, limit: int) -> dict[str, list[Progress]]:
+    """Return tool call id → the newest ``limit`` rows, oldest first, of the run's calls that execute now."""
+    back = func.row_number().over(partition_by=progress.c.tool_call_id, order_by=progress.c.n.desc()).label("back")
+    ranked = select(progress, back).where(progress.c.run_id == run_id, _executes()).subquery()
+    query = select(ranked).where(ranked.c.back <= limit).order_by(ranked.c.id)
+    found: dict[str, list[Progress]] = {}
+    for row in (await conn.execute(query)).mappings():
+        found.setdefault(row["tool_call_id"], []).append(_loaded(row))
+    return found
+
+
+def _executes() -> Any:
+    """Return the condition that a row's call executes."""
+    return (
+        select(executions.c.state)
+        .where(
+            executions.c.run_id == progress.c.run_id,
+            executions.c.tool_call_id == progress.c.tool_call_id,
+            executions.c.state == "executing",
+        )
+        .exists()
+    )
+
+
+async def _take_ids(conn: Connection, more: int) -> int:
+    """Return the last of ``more`` numbers, which are this transaction's until it ends."""
+    taken = (await conn.execute(_TAKE_IDS, {"more": more})).scalar_one_or_none()
+    if taken is None:
+        await conn.execute(_MAKE_COUNTER, {"id": COUNTER})
+        taken = (await conn.execute(_TAKE_IDS, {"more": more})).scalar_one()
+    return int(taken)
+
+
+def _loaded(row: RowMapping) -> Progress:
+    said = json.loads(row["payload"])
+    return Progress(
+        id=row["id"],
+        run_id=row["run_id"],
+        tool_call_id=row["tool_call_id"],
+        n=row["n"],
+        payload=said["event"],
+        dropped=said["dropped"],
+        after_seq=said["after"],
+        created_at=row["created_at"],
+    )
