@@ -23,7 +23,7 @@ sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "api"))
 
-from bench import history, inbox, interrupt, latency, throughput
+from bench import executor, history, inbox, interrupt, latency, throughput
 from bench.baseline import Baseline
 from bench.figures import Figure, MeasurementError, table
 from bench.profiling import measured_runtime, profile
@@ -36,7 +36,7 @@ from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter, sdk_runtime
 from turngate.store.database import Database
 
-NAMES = ("throughput", "latency", "history", "interrupt", "inbox")
+NAMES = ("throughput", "latency", "history", "executor", "interrupt", "inbox")
 
 
 def main() -> int:
@@ -111,6 +111,8 @@ async def _measure(directory: Path, scale: Scale, only: Sequence[str], postgres:
                     figures += await _told(latency.measure([sqlite, *others], baseline, scale))
                 if "history" in only:
                     figures += await _told(history.measure(sqlite, baseline))
+        if "executor" in only:
+            figures += await _told(executor.measure(client, directory, scale))
         if "interrupt" in only:
             figures += await _told(interrupt.measure(client, directory, scale))
         if "inbox" in only:

@@ -10,6 +10,7 @@ class Scale:
     """Counts of one run. ``turns``: gated turns per round and side. ``latency_samples``: per round and side.
 
     ``concurrency``: turns at work at a time. ``think_seconds``: between a request's appearance and its decision.
+    ``reads``: ungated calls in one step.
     """
 
     rounds: int = 7
@@ -19,10 +20,13 @@ class Scale:
     think_seconds: float = 0.1
     latency_rounds: int = 6
     latency_samples: int = 10
+    reads: int = 100
     interrupts: int = 30
     pending: int = 10_000
     pages: int = 200
 
 
 FULL = Scale()
-QUICK = Scale(rounds=2, turns=48, warm_up_turns=16, latency_rounds=2, latency_samples=5, interrupts=5, pages=40)
+QUICK = Scale(
+    rounds=2, turns=48, warm_up_turns=16, latency_rounds=2, latency_samples=5, reads=40, interrupts=5, pages=40
+)

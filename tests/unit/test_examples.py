@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,18 @@ async def test_announce(client: Client, sqlite: Database, tmp_path: Path, monkey
         assert (await stack.ended(run)).status == "completed"
     letters = list((tmp_path / "outbox").iterdir())
     assert [letter.read_text(encoding="utf-8").splitlines()[0] for letter in letters] == ["New opening hours"]
+
+
+@pytest.mark.parametrize("example", ["refunds", "research"])
+async def test_an_examples_own_tests_pass(example: str, tmp_path: Path) -> None:
+    """The tests that an example shows its reader run as the reader would run them, in the example's directory."""
+    # A run of its own: the reader's pytest has none of our options, fixtures or paths.
+    pytest_run = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={tmp_path}/t"),
+        cwd=EXAMPLES / example,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await asyncio.wait_for(pytest_run.communicate(), timeout=120)
+    assert pytest_run.returncode == 0, said.decode()
+    assert b"2 passed" in said

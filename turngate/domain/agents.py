@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from turngate.domain.declaring import Handler
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.hooks import Hooks
@@ -120,3 +121,29 @@ class App:
     def find(self, name: str) -> Agent | None:
         """Return the agent of this name, sub-agents included, or None."""
         return next((agent for agent in self.all_agents if agent.name == name), None)
+
+    def with_handlers(self, handlers: Mapping[str, Handler]) -> App:
+        """Return the app with these handlers (tool name → async function) wherever the tool is declared.
+
+        For tests and evals: the world is swapped under the same descriptors, sub-agents' included.
+
+        Raises:
+            ConfigurationError: no agent has such a tool, it has no handler to swap, or the function does not fit it.
+        """
+        known = {tool.name for agent in self.all_agents for tool in agent.toolkit}
+        unknown = [name for name in handlers if name not in known]
+        if unknown:
+            raise ConfigurationError(f"no agent has a tool {unknown[0]!r}; the tools are: {', '.join(sorted(known))}")
+        done: dict[int, Agent] = {}
+
+        def swapped(agent: Agent) -> Agent:
+            if id(agent) not in done:
+                fitting = {name: function for name, function in handlers.items() if agent.toolkit.find(name)}
+                tools = [
+                    replace(tool, agent=swapped(tool.agent)) if isinstance(tool.agent, Agent) else tool
+                    for tool in agent.toolkit.handlers(fitting)
+                ]
+                done[id(agent)] = replace(agent, toolkit=Toolkit.from_list(tools))
+            return done[id(agent)]
+
+        return replace(self, agents=[swapped(agent) for agent in self.agents])

@@ -1,0 +1,43 @@
+"""The refunds app under test: the real engine, another handler behind the same descriptor."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+from refunds_app import HERE, Receipt, RefundParams, app
+
+from turngate import Failure, Ok
+from turngate.testing import running_app
+
+
+async def test_a_refund_waits_for_a_person_and_runs_once(tmp_path: Path) -> None:
+    """A refund of 75.00 is asked for; approved, the swapped handler runs with exactly what was shown."""
+    paid: list[Decimal] = []
+
+    async def dry_refund(params: RefundParams) -> Receipt:
+        paid.append(params.amount)
+        return Receipt(order_id=params.order_id, refunded=params.amount, left=Decimal(0))
+
+    async with running_app(app, tmp_path, handlers={"refund": dry_refund}) as engine:
+        run = await engine.start("The lamp of order A-100 arrived broken.")
+        request = await engine.request(run, tool="refund")
+        assert paid == []
+        await engine.decide(request, "approve")
+        ended = await engine.ended(run)
+        (call,) = await engine.calls(run, "refund")
+    assert (ended.status, paid) == ("completed", [Decimal("75.00")])
+    assert isinstance(call.result, Ok)
+
+
+async def test_a_rejected_refund_is_told_to_the_customer(tmp_path: Path) -> None:
+    """Rejected, nothing is paid, and the agent reads the reason."""
+    script = (HERE / "script.yaml").read_text(encoding="utf-8")
+    async with running_app(app, tmp_path, script=script) as engine:
+        run = await engine.start("The lamp of order A-100 arrived broken.")
+        await engine.decide(await engine.request(run), "reject", message="Ask for a photo first.")
+        ended = await engine.ended(run)
+        (call,) = await engine.calls(run, "refund")
+    assert isinstance(call.result, Failure)
+    assert call.result.kind == "rejected"
+    assert "Ask for a photo first." in ended.final_text

@@ -1,0 +1,209 @@
+"""Running an app inside a test: the real engine, your handlers swapped, a scripted model, decisions from code.
+
+A composition root like the command line (ADR 0009): it starts an embedded Temporal server, a SQLite store and a worker
+in this process, in a directory of the test's own. Nothing is simulated: gates wait, decisions go through the workflow.
+
+    async with running_app(app, tmp_path, handlers={"refund": dry_refund}) as engine:
+        run = await engine.start("The lamp arrived broken.")
+        await engine.decide(await engine.request(run), "reject", message="Ask for a photo first.")
+        assert (await engine.ended(run)).final_text
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, TypeVar
+
+from pydantic import JsonValue
+from temporalio.client import Client
+
+from approvals_api import decisions, run_views, starting
+from approvals_api.feed import EventFeed
+from approvals_api.gateway import Gateway
+from approvals_api.principals import OPERATOR_SCOPES, Principal
+from approvals_api.read_models import CallView, RequestItem, RunDetail
+from approvals_api.services import Services
+from approvals_api.settings import ApiSettings
+from turngate.domain.agents import App
+from turngate.domain.contract import InterruptInput
+from turngate.domain.declaring import Handler
+from turngate.domain.requests import Outcome, RequestKind, Verb
+from turngate.models.port import LanguageModel
+from turngate.models.registry import Models, ModelSettings
+from turngate.models.scripted import ScriptedModel
+from turngate.runtime.app_loader import check_app
+from turngate.runtime.embedded_temporal import EmbeddedTemporal
+from turngate.runtime.temporal_client import data_converter
+from turngate.store.database import Database
+from worker import build_engine, build_worker, publish_agents
+
+Found = TypeVar("Found")
+
+STARTER: Final = Principal(name="starter", via="session", scopes=OPERATOR_SCOPES)
+OPERATOR: Final = Principal(name="operator", via="session", scopes=OPERATOR_SCOPES)
+UPDATE_WAIT: Final = timedelta(seconds=15)
+
+
+class RunningApp:
+    """An app at work. Every waiting method fails after ``deadline`` (seconds) with what it waited for."""
+
+    def __init__(self, services: Services, agents: list[str], *, deadline: float) -> None:
+        self.services = services
+        self._agents = agents
+        self._deadline = deadline
+
+    async def start(self, text: str, *, agent: str | None = None, workspace: Path | None = None) -> str:
+        """Start a run and return its id. ``agent`` None: the app's first."""
+        place = None if workspace is None else str(workspace)
+        run = await starting.start(self.services, STARTER, agent=agent or self._agents[0], text=text, workspace=place)
+        return run.id
+
+    async def request(self, run_id: str, *, tool: str | None = None, kind: RequestKind | None = None) -> RequestItem:
+        """Return the oldest request that waits in the run or in a sub-agent's, once there is one."""
+
+        async def look() -> RequestItem | None:
+            async with self.services.database.read() as conn:
+                page = await run_views.request_page(conn, status="pending", limit=200)
+                family = await self._family(run_id)
+            fitting = (
+                each
+                for each in page.items
+                if each.run_id in family and tool in {None, each.tool_name} and kind in {None, each.kind}
+            )
+            return next(fitting, None)
+
+        return await self._until(look, f"pending request in run {run_id} (tool {tool or 'any'}, kind {kind or 'any'})")
+
+    async def decide(
+        self,
+        request: RequestItem,
+        verb: Verb,
+        *,
+        args: JsonValue = None,
+        message: str = "",
+        outcome: Outcome | None = None,
+        by: str = OPERATOR.name,
+    ) -> None:
+        """Decide a request as an operator. ``args``: the edited arguments, or the answer to a question, as a JSON value.
+
+        Raises what the API answers with: ForbiddenError, ConflictError, InvalidInputError (a bad edit), …
+        """
+        await decisions.submit(
+            self.services,
+            replace(OPERATOR, name=by),
+            request_id=request.id,
+            verb=verb,
+            digest=request.digest,
+            args=None if args is None else json.dumps(args),
+            message=message,
+            outcome=outcome,
+        )
+
+    async def interrupt(self, run_id: str, reason: str = "") -> None:
+        """Interrupt a run as an operator."""
+        await self.services.gateway.interrupt(run_id, InterruptInput(by=OPERATOR.name, reason=reason))
+
+    async def ended(self, run_id: str) -> RunDetail:
+        """Return the run with its steps, once it is not running any more."""
+
+        async def look() -> RunDetail | None:
+            detail = await self.run(run_id)
+            return None if detail.status == "running" else detail
+
+        return await self._until(look, f"end of run {run_id}")
+
+    async def run(self, run_id: str) -> RunDetail:
+        """Return the run with its steps, as it is now."""
+        async with self.services.database.read() as conn:
+            return await run_views.run_detail(conn, run_id)
+
+    async def calls(self, run_id: str, tool: str | None = None) -> list[CallView]:
+        """Return the run's calls in order, of one tool if it is named; each with its result."""
+        detail = await self.run(run_id)
+        return [call for step in detail.steps for call in step.calls if tool in {None, call.tool_name}]
+
+    async def _family(self, run_id: str) -> set[str]:
+        async with self.services.database.read() as conn:
+            page = await run_views.run_page(conn, limit=200)
+        parents = {run.id: run.parent_run_id for run in page.items}
+        family = {run_id}
+        while more := {child for child, parent in parents.items() if parent in family} - family:
+            family |= more
+        return family
+
+    async def _until(self, look: Callable[[], Awaitable[Found | None]], what: str) -> Found:
+        last = time.monotonic() + self._deadline
+        while time.monotonic() < last:
+            found = await look()
+            if found is not None:
+                return found
+            await asyncio.sleep(0.03)
+        raise AssertionError(f"after {self._deadline} s: no {what}")
+
+
+@dataclass
+class _OneModel:
+    model: LanguageModel
+
+    def resolve(self, spec: str) -> LanguageModel:
+        """Return the test's model, whatever the agents name."""
+        del spec
+        return self.model
+
+
+@asynccontextmanager
+async def running_app(
+    app: App,
+    directory: Path,
+    *,
+    handlers: Mapping[str, Handler] | None = None,
+    script: str | None = None,
+    model: LanguageModel | None = None,
+    base: Path | None = None,
+    deadline: float = 20.0,
+) -> AsyncIterator[RunningApp]:
+    """Run an app in this process until the block ends.
+
+    Args:
+        app: the app, as ``turngate up`` would get it.
+        directory: one of the test's own that exists (``tmp_path``), for Temporal's and the store's files.
+        handlers: tool name → async function that takes the place of the handler, wherever the tool is declared. What the
+            model and the operators see stays, and so does the gate.
+        script: text of a scripted model (YAML), for every agent; None: the agents' own models.
+        model: any model object, for every agent.
+        base: where relative paths of the app (policy file, scripts) start; None: the current directory.
+        deadline: seconds that anything waited for may take.
+
+    Raises:
+        ConfigurationError: as at a start, such as a missing service or handlers for a tool that is not there.
+    """
+    loaded = check_app(app.with_handlers(handlers or {}), base=base or Path.cwd())
+    own_models = Models(ModelSettings(script_base=loaded.base))
+    one = ScriptedModel.from_text(script, "test") if script is not None else model
+    database = Database(f"sqlite:///{directory / 'turngate.db'}")
+    task_queue = f"test-{secrets.token_hex(4)}"
+    try:
+        await database.migrate()
+        async with EmbeddedTemporal(directory / "temporal") as temporal:
+            client = await Client.connect(temporal.address, data_converter=data_converter())
+            await publish_agents(loaded, database, task_queue=task_queue)
+            engine = build_engine(loaded, database, own_models if one is None else _OneModel(one))
+            services = Services(
+                database=database,
+                gateway=Gateway(client, update_wait=UPDATE_WAIT),
+                feed=EventFeed(database),
+                settings=ApiSettings(heartbeat_timeout_seconds=2),
+            )
+            async with build_worker(client, engine, task_queue=task_queue, graceful_shutdown_seconds=0.5):
+                yield RunningApp(services, [agent.name for agent in app.agents], deadline=deadline)
+    finally:
+        await own_models.aclose()
+        await database.close()
