@@ -61,7 +61,7 @@ class CallModel:
             answer = await self._ask(run, agent, start.step)
             if answer.is_final:
                 plan = await self._finish(run, start.step, answer)
-                await after_step(self._engine, run.id, start.step)
+                await after_step(self._engine, run, start.step)
                 return plan
             await self._store(run, start.step, answer, corrective(answer, agent.toolkit.names))
             return await self._plan(run, agent, start.step, answer.message, answer.finish_reason)
@@ -80,15 +80,21 @@ class CallModel:
                 non_retryable=True,
             )
         if previous is not None and previous.closed_at is None:
-            async with self._engine.database.write() as conn:
-                head = await steps.close(conn, run, start.step - 1, CLOSED_BY_REPAIR)
-                signalled = head is not None and previous.stored_plan is not None and previous.stored_plan.signals
-                if head is not None:
-                    run = replace(run, head_message_id=head)
-                if head is None or (signalled and await carry_out(self._engine, conn, run, start.step - 1)):
-                    run = await runs.get(conn, run.id) or run
-            await after_step(self._engine, run.id, start.step - 1)
+            run = await self._close(run, previous)
         return run, stored, response
+
+    async def _close(self, run: runs.Run, step: steps.Step) -> runs.Run:
+        """Close a step whose calls are settled, carry out its signals, and return the run as it goes on."""
+        closed_by = run
+        async with self._engine.database.write() as conn:
+            head = await steps.close(conn, run, step.step, CLOSED_BY_REPAIR)
+            if head is not None:
+                run = replace(run, head_message_id=head)
+            signals = head is not None and step.stored_plan is not None and step.stored_plan.signals
+            if head is None or (signals and await carry_out(self._engine, conn, run, step.step)):
+                run = await runs.get(conn, run.id) or run
+        await after_step(self._engine, closed_by, step.step)
+        return run
 
     async def _ask(self, run: runs.Run, agent: Agent, step: int) -> ModelResponse:
         async with self._engine.database.read() as conn:

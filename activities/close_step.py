@@ -29,16 +29,16 @@ class CloseStep:
     async def close_step(self, order: CloseStepInput) -> None:
         """Cancel open requests, close open calls, write the results message and end the run. Safe to repeat."""
         async with self._engine.database.write() as conn:
-            await end_run(conn, order)
-        if order.status == "completed":
-            await after_step(self._engine, order.run_id)
+            run = await end_run(conn, order)
+        if run is not None and order.status == "completed":
+            await after_step(self._engine, run, run.step)
 
 
-async def end_run(conn: Connection, order: CloseStepInput) -> None:
-    """End a live run in the caller's transaction; one that has ended stays as it is."""
+async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
+    """End a live run in the caller's transaction and return it as it was; None for one that had ended."""
     run = await runs.get(conn, order.run_id)
     if run is None or run.status != "running":
-        return
+        return None
     new: list[events.NewEvent] = [
         ("request.cancelled", {"request_id": request_id})
         for request_id in await requests.cancel_pending(conn, run.id, at=order.at)
@@ -52,6 +52,7 @@ async def end_run(conn: Connection, order: CloseStepInput) -> None:
         await _complete(conn, run, head or run.head_message_id, answer)
     ended = {"status": order.status, "reason": order.reason, "error_class": order.error_class, "by": order.by}
     await events.append(conn, run.id, [*new, ("run.ended", ended)])
+    return run
 
 
 async def _answer(conn: Connection, run: runs.Run) -> str:

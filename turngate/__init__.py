@@ -12,6 +12,7 @@ from turngate.domain.declaring import (
     sub_agent,
     tool,
 )
+from turngate.domain.errors import ConfigurationError
 from turngate.domain.hooks import Deny, HookedCall, Hooks, RunScope
 from turngate.domain.middleware import Invocation, Proceed
 from turngate.domain.parameters import Parameters
@@ -30,6 +31,7 @@ __all__ = [
     "Agent",
     "App",
     "CommandBlock",
+    "ConfigurationError",
     "Deny",
     "DidNotHappen",
     "DiffBlock",
