@@ -1,0 +1,225 @@
+"""Tools from raw JSON Schema: what is refused when declared, what the model is told, what a handler may return."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import svcs
+from pydantic import JsonValue
+
+from activities.executor import execute
+from turngate import Failure, InvalidToolInput, Ok, Parameters, Tool, ToolContext, Toolkit, declare_tool
+from turngate.domain.errors import ConfigurationError
+from turngate.toolkits.json_schema import JsonSchemaParameters, json_schema_tool
+
+ORDER: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "lines": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"sku": {"type": "string"}, "count": {"type": "integer", "minimum": 1}},
+                "required": ["sku", "count"],
+            },
+        },
+        "on": {"type": "string", "format": "date"},
+    },
+    "required": ["lines"],
+    "additionalProperties": False,
+}
+
+
+def complaint(schema: dict[str, Any], raw: str) -> InvalidToolInput:
+    with pytest.raises(InvalidToolInput) as refused:
+        JsonSchemaParameters(schema).decode(raw)
+    return refused.value
+
+
+async def run(tool: Tool, **tool_input: Any) -> Ok | Failure:
+    ctx = ToolContext(
+        run_id="run_1",
+        tool_call_id="call_1",
+        idempotency_key="key_1",
+        workspace=None,
+        deadline=datetime.now(UTC) + timedelta(hours=1),
+    )
+    return await execute(tool, json.dumps(tool_input), ctx, svcs.Registry())
+
+
+def test_decoded_as_sent() -> None:
+    """Arguments that fit come out as they were sent: nothing is filled in, nothing is converted."""
+    schema = {"type": "object", "properties": {"n": {"type": "number"}, "unset": {"default": 1}}}
+    parameters = JsonSchemaParameters(schema)
+    assert isinstance(parameters, Parameters)
+    assert parameters.decode('{"n": 1.0, "more": "1"}') == {"n": 1.0, "more": "1"}
+    assert parameters.decode("") == {}
+
+
+def test_complaints_name_the_place() -> None:
+    """Each complaint says which argument is wrong, by its path, several at once."""
+    text = str(complaint(ORDER, '{"lines": [{"sku": "a", "count": 0}, {"sku": 5, "count": 1}], "extra": 1}'))
+    assert "lines.0.count: 0 is less than the minimum of 1" in text
+    assert "lines.1.sku: 5 is not of type 'string'" in text
+    assert "arguments: Additional properties are not allowed ('extra' was unexpected)" in text
+
+
+def test_missing_and_boolean() -> None:
+    """A missing argument is named, and true is no integer."""
+    assert "'lines' is a required property" in str(complaint(ORDER, "{}"))
+    assert "lines.0.count: True is not of type 'integer'" in str(
+        complaint(ORDER, '{"lines": [{"sku": "a", "count": true}]}')
+    )
+
+
+def test_a_long_value_leaves_room() -> None:
+    """One absurdly long value does not push the other complaint out of what the model reads."""
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+    text = str(complaint(schema, json.dumps({"a": "x" * 5000, "b": "y"})))
+    assert "b: 'y' is not of type 'integer'" in text
+
+
+def test_formats() -> None:
+    """A date that is none is refused."""
+    assert "on: 'soon' is not a 'date'" in str(complaint(ORDER, '{"lines": [], "on": "soon"}'))
+
+
+@pytest.mark.parametrize("raw", ["[]", "{", '{"n": NaN}', '{"n": -Infinity}', '"text"'])
+def test_not_json(raw: str) -> None:
+    """What is no JSON object, or no JSON at all, is a malformed call, NaN included."""
+    assert complaint({"type": "object"}, raw).problem == "malformed_json"
+
+
+def test_self_reference_ends() -> None:
+    """A schema that refers to itself without end, and arguments nested very deep, are complaints, not crashes."""
+    endless = {"type": "object", "allOf": [{"$ref": "#"}]}
+    assert "without end" in str(complaint(endless, "{}"))
+    tree = {"type": "object", "properties": {"t": {"$ref": "#"}}}
+    assert "nested too deep" in str(complaint(tree, '{"t":' * 900 + "1" + "}" * 900))
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"type": "string"}, '"type": "object"'),
+        ({}, '"type": "object"'),
+        ({"type": "object", "properties": {"a": {"type": "text"}}}, "at properties.a.type"),
+        ({"type": "object", "properties": {"a": {"pattern": "("}}}, "at properties.a.pattern"),
+        ({"type": "object", "properties": {"a": {"$ref": "https://example.com/a.json"}}}, "never fetched"),
+        ({"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}}, "'#/$defs/A'"),
+        ({"type": "object", "properties": {"a": {"const": float("nan")}}}, "not JSON"),
+        ({"type": "object", "properties": {"a": {1, 2}}}, "not JSON"),
+    ],
+)
+def test_schemas_that_cannot_be_used(schema: dict[str, Any], says: str) -> None:
+    """A schema that is wrong, or reaches out of itself, stops the start and says what and where."""
+    with pytest.raises(ConfigurationError) as refused:
+        json_schema_tool(name="order", description="d", parameters=schema)
+    assert says in str(refused.value)
+    assert str(refused.value).startswith("tool 'order': ")
+
+
+def test_references_inside() -> None:
+    """References within the document work; a literal that looks like one is left alone."""
+    schema = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/A"}, "b": {"const": {"$ref": "elsewhere"}}},
+        "$defs": {"A": {"type": "integer"}},
+    }
+    assert JsonSchemaParameters(schema).decode('{"a": 1, "b": {"$ref": "elsewhere"}}')["a"] == 1
+    assert "a: 'x' is not of type 'integer'" in str(complaint(schema, '{"a": "x"}'))
+
+
+def test_older_draft() -> None:
+    """A schema that says it is of draft 7 is read as draft 7."""
+    pair = {"type": "array", "items": [{"type": "integer"}, {"type": "string"}]}
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"pair": pair},
+    }
+    assert "pair.1: 2 is not of type 'string'" in str(complaint(schema, '{"pair": [1, 2]}'))
+
+
+def test_nobody_changes_it_later() -> None:
+    """Changing the schema that was passed in, or the one that came out, changes nothing."""
+    given: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    parameters = JsonSchemaParameters(given)
+    given["properties"]["a"]["type"] = "string"
+    parameters.json_schema()["properties"]["a"]["type"] = "string"
+    assert parameters.json_schema()["properties"] == {"a": {"type": "integer"}}
+    assert parameters.decode('{"a": 1}') == {"a": 1}
+
+
+async def count(params: dict[str, JsonValue], ctx: ToolContext) -> JsonValue:
+    return {"count": params.get("as", 1), "key": ctx.idempotency_key}
+
+
+COUNTED: dict[str, Any] = {
+    "type": "object",
+    "properties": {"count": {"type": "integer"}, "key": {"type": "string"}},
+    "required": ["count"],
+}
+
+
+async def test_a_tool_runs() -> None:
+    """A tool of raw schemas runs through the executor, and shows the schemas it was given."""
+    tool = json_schema_tool(
+        name="count", description="Count.", parameters=ORDER, success=COUNTED, effect="read", handler=count
+    )
+    assert (tool.manifest.parameters, tool.manifest.success, tool.manifest.effect) == (ORDER, COUNTED, "read")
+    assert await run(tool, lines=[]) == Ok(value={"count": 1, "key": "key_1"})
+    refused = await run(tool, lines=1)
+    assert isinstance(refused, Failure)
+    assert refused.kind == "input_validation_error"
+
+
+async def test_no_parameters_and_bare_values() -> None:
+    """Without parameters the model sends nothing; a bare value is wrapped like every tool's."""
+
+    async def now() -> JsonValue:
+        return 12
+
+    tool = json_schema_tool(name="now", description="d", success={"type": "integer"}, handler=now)
+    assert await run(tool) == Ok(value={"value": 12})
+
+
+async def test_a_result_that_does_not_fit() -> None:
+    """A result that breaks the promise is the tool's bug: the model is told that it ran, and not to repeat it."""
+    tool = json_schema_tool(
+        name="count", description="d", parameters={"type": "object"}, success=COUNTED, handler=count
+    )
+    result = await run(tool, **{"as": "many"})
+    assert isinstance(result, Failure)
+    assert result.kind == "execution_error"
+    assert "do not repeat the call" in result.reason
+
+
+async def test_a_swapped_handler_is_checked_too() -> None:
+    """The promise belongs to the declaration: a handler swapped in later is held to it."""
+
+    async def wrong(params: dict[str, JsonValue]) -> JsonValue:
+        return {"count": "many"}
+
+    kit = Toolkit.of(
+        json_schema_tool(name="count", description="d", parameters={"type": "object"}, success=COUNTED, handler=count)
+    ).override("count", wrong)
+    swapped = kit.find("count")
+    assert swapped is not None
+    assert isinstance(await run(swapped), Failure)
+
+
+def test_handler_takes_a_dict() -> None:
+    """A handler that wants something else than a dict is refused at declaration, and so is a bad success schema."""
+
+    async def wants_nothing(ctx: ToolContext) -> JsonValue:
+        return None
+
+    declare_tool(name="a", description="d", params=JsonSchemaParameters({"type": "object"}), handler=wants_nothing)
+    with pytest.raises(ConfigurationError, match="the success schema is not valid"):
+        json_schema_tool(name="a", description="d", success={"type": "nothing"}, handler=wants_nothing)
+    with pytest.raises(ConfigurationError, match="declared with no parameters"):
+        json_schema_tool(name="a", description="d", handler=count)

@@ -1,0 +1,116 @@
+"""What stops the start of an app with an MCP server, and what a server's hints may change."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.types import ToolAnnotations
+from mcp_bench import children, command
+
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.tools import Effect
+from turngate.toolkits.mcp import StdioServer, mcp_toolkit
+from turngate.toolkits.mcp_servers.risk import raised
+
+STAYS_SILENT = "import sys; print('hello', flush=True); sys.stdin.buffer.readlines()"
+
+
+def refused(server: StdioServer, **options: Any) -> str:
+    with pytest.raises(ConfigurationError) as error:
+        mcp_toolkit(server, name="under-test", **options)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("effect", "ask", "hints", "raised_to"),
+    [
+        ("read", False, None, ("read", False)),
+        ("read", False, {}, ("read", False)),
+        ("once", None, {"read_only_hint": True, "destructive_hint": False}, ("once", None)),
+        ("once", True, {"read_only_hint": True, "open_world_hint": False}, ("once", True)),
+        ("idempotent", None, {"idempotent_hint": True}, ("idempotent", None)),
+        ("read", False, {"read_only_hint": False}, ("once", False)),
+        ("idempotent", False, {"read_only_hint": False}, ("idempotent", False)),
+        ("idempotent", False, {"idempotent_hint": False}, ("once", False)),
+        ("read", False, {"idempotent_hint": False, "read_only_hint": True}, ("read", False)),
+        ("read", False, {"destructive_hint": True}, ("once", True)),
+        ("read", False, {"destructive_hint": True, "read_only_hint": True}, ("once", True)),
+        ("read", False, {"read_only_hint": True, "open_world_hint": True}, ("read", True)),
+    ],
+)
+def test_hints_raise_the_risk(effect: Effect, ask: Any, hints: dict[str, bool] | None, raised_to: Any) -> None:
+    """A server that warns makes the builder's word stricter; one that reassures, or contradicts itself, loosens nothing."""
+    assert raised(effect, ask, None if hints is None else ToolAnnotations(**hints)) == raised_to
+
+
+def test_names_the_server_does_not_have(tmp_path: Path) -> None:
+    """A name in allow, effects or ask that the server does not have stops the start, and shows those it has."""
+    said = refused(StdioServer(command=command(tmp_path)), effects={"noet": "read"})
+    assert said.startswith(
+        "MCP server 'under-test': effects names 'noet', which it does not have; it has: 'note', 'slow'"
+    )
+
+
+def test_two_tools_of_one_name(tmp_path: Path) -> None:
+    """Two names that become one are reported with both, and one can be left out."""
+    (tmp_path / "twins").touch()
+    assert "'twin.a' and 'twin/a'" in refused(StdioServer(command=command(tmp_path)))
+
+
+def test_a_schema_that_cannot_be_used(tmp_path: Path) -> None:
+    """A tool whose schema reaches out of itself stops the start, unless it is left out."""
+    (tmp_path / "broken").touch()
+    said = refused(StdioServer(command=command(tmp_path)))
+    assert "tool 'broken'" in said
+    assert "never fetched" in said
+    assert "allow=[" in said
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["no-such-program", "--token=secret"], "there is no program 'no-such-program': install it"),
+        ([sys.executable, "-c", "import sys; sys.exit('no api key')"], "Its stderr ends with:\nno api key"),
+        (["cat"], "Method not found"),
+        ([sys.executable, "-c", STAYS_SILENT], "gave no answer within 1 s"),
+    ],
+)
+def test_servers_that_do_not_answer(argv: list[str], says: str) -> None:
+    """A program that is missing, ends, or says something else stops the start; the message names the server and why."""
+    others = children()
+    said = refused(StdioServer(command=argv), connect_timeout=timedelta(seconds=1))
+    assert said.startswith("MCP server 'under-test': ")
+    assert says in said
+    assert "secret" not in said
+    assert children() <= others
+
+
+def test_what_is_no_server(tmp_path: Path) -> None:
+    """A command in one string, a directory that is not there, and a name for nobody are refused."""
+    with pytest.raises(ConfigurationError, match="is a list"):
+        StdioServer(command="uvx mcp-server-time")
+    with pytest.raises(ConfigurationError, match="must be an existing directory"):
+        StdioServer(command=["a"], cwd=tmp_path / "none")
+    with pytest.raises(ConfigurationError, match="name is letters"):
+        mcp_toolkit(StdioServer(command=["a"]), name="a b")
+
+
+def test_without_the_package() -> None:
+    """Without the extra the message says what to install, and everything else can be imported."""
+    program = (
+        "import sys\n"
+        "sys.modules['mcp'] = None\n"
+        "from turngate.domain.errors import ConfigurationError\n"
+        "from turngate.toolkits.mcp import StdioServer, mcp_toolkit\n"
+        "try:\n"
+        "    mcp_toolkit(StdioServer(command=['a']), name='a')\n"
+        "except ConfigurationError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "pip install 'turngate[mcp]'" in done.stdout

@@ -1,0 +1,189 @@
+"""Tools described by raw JSON Schema in place of pydantic models: for schemas that come from elsewhere.
+
+Owns :class:`JsonSchemaParameters` and :func:`json_schema_tool`. Must not open a connection: a ``$ref`` that points out of
+its own document is refused when the tool is declared, never fetched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Annotated, Any, NoReturn
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+from jsonschema.protocols import Validator
+from jsonschema.validators import validator_for
+from pydantic import JsonValue, SerializerFunctionWrapHandler, WrapSerializer
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012, specification_with
+
+from turngate import InvalidToolInput, Tool, declare_tool
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.parameters import object_text
+from turngate.domain.tool_failures import describe_issues
+
+MAX_ISSUES = 10
+MAX_ISSUE_CHARS = 200
+"""A complaint quotes the value; a long one must not push the others out of the 500 characters the model reads."""
+
+
+@dataclass(frozen=True)
+class JsonSchemaParameters:
+    """A tool's parameters as JSON Schema, draft 2020-12 unless its ``$schema`` names another; a handler gets a ``dict``.
+
+    ``format`` is checked where the standard library can (``date-time`` and ``uri`` need jsonschema's ``format`` extra).
+    Defaults are not filled in: what was approved is what the handler gets.
+
+    Raises:
+        ConfigurationError: no valid JSON Schema, not of an object, or a ``$ref`` that does not resolve within it.
+    """
+
+    schema: Mapping[str, JsonValue]
+    _validator: Validator = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Copy the schema and compile it."""
+        copied = _copy(self.schema, "parameters")
+        if copied.get("type") != "object":
+            raise ConfigurationError(
+                'a tool\'s parameters are an object: put `"type": "object"` at the root of their JSON Schema, and what '
+                'you have now under "properties"'
+            )
+        object.__setattr__(self, "schema", copied)
+        object.__setattr__(self, "_validator", compiled(copied, "parameters"))
+
+    @property
+    def python_type(self) -> type:
+        """Handlers take ``dict[str, JsonValue]``."""
+        return dict
+
+    def json_schema(self) -> dict[str, JsonValue]:
+        """Return a copy of the schema."""
+        return _copy(self.schema, "parameters")
+
+    def decode(self, raw_input: str) -> dict[str, JsonValue]:
+        """Return the arguments as they were sent. Raises InvalidToolInput, with a complaint for each wrong place."""
+        try:
+            decoded: dict[str, JsonValue] = json.loads(object_text(raw_input), parse_constant=_no_constant)
+        except ValueError as error:
+            raise InvalidToolInput(str(error), "malformed_json") from None
+        if issues := issues_of(self._validator, decoded):
+            raise InvalidToolInput(describe_issues(issues))
+        return decoded
+
+
+def json_schema_tool(
+    *,
+    name: str,
+    description: str,
+    parameters: Mapping[str, JsonValue] | None = None,
+    success: Mapping[str, JsonValue] | None = None,
+    **options: Any,
+) -> Tool:
+    """Declare a tool whose schemas are JSON, not Python types.
+
+    Its handler is ``async def handler(params: dict[str, JsonValue], ctx: ToolContext, …services) -> JSON value``.
+
+    Args:
+        name: as the model calls it.
+        description: as the model reads it.
+        parameters: JSON Schema of an object; None for a tool that takes nothing.
+        success: JSON Schema of what the handler returns. A result that does not fit is the tool's own bug, reported as
+            such; it is never shown to the model as if it were what was promised.
+        options: everything else :func:`turngate.declare_tool` takes (``effect``, ``ask``, ``handler``, …).
+
+    Raises:
+        ConfigurationError: a schema cannot be used, or ``declare_tool`` refuses the rest; the message says why.
+    """
+    shown = None if success is None else _copy(success, "success")
+    try:
+        params = None if parameters is None else JsonSchemaParameters(parameters)
+        returns = JsonValue if shown is None else _checked(compiled(shown, "success"))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"tool {name!r}: {error.message}") from None
+    return declare_tool(
+        name=name, description=description, params=params, success=returns, success_schema=shown, **options
+    )
+
+
+def compiled(schema: dict[str, JsonValue], what: str) -> Validator:
+    """Return a validator that never leaves the document. Raises ConfigurationError naming ``what`` and the place."""
+    # A schema from elsewhere may say that it is of an older draft, where `items` and others mean something else.
+    chosen = validator_for(schema, default=Draft202012Validator)
+    try:
+        chosen.check_schema(schema)
+    except SchemaError as error:
+        place = ".".join(str(step) for step in error.absolute_path) or "the root"
+        raise ConfigurationError(f"the {what} schema is not valid JSON Schema: at {place}: {_clipped(error)}") from None
+    except RecursionError:
+        raise ConfigurationError(f"the {what} schema is nested too deep") from None
+    if (dangling := _dangling(schema)) is not None:
+        raise ConfigurationError(
+            f"the {what} schema refers to {dangling!r}, which is not in it. References are never fetched: put the "
+            'definition under "$defs" and refer to "#/$defs/NAME"'
+        )
+    return chosen(schema, registry=Registry(), format_checker=chosen.FORMAT_CHECKER)
+
+
+def issues_of(validator: Validator, value: Any) -> list[tuple[list[int | str], str]]:
+    """Return ``(path, message)`` for each place where the value does not fit, in order, at most ten."""
+    try:
+        found = list(islice(validator.iter_errors(value), MAX_ISSUES))
+    except RecursionError:
+        return [([], "nested too deep, or the schema refers to itself without end")]
+    except Unresolvable as error:
+        return [([], f"the tool's own schema refers to {error.ref!r}, which does not exist")]
+    return [(list(error.absolute_path), _clipped(error)) for error in found]
+
+
+def _dangling(schema: dict[str, JsonValue]) -> str | None:
+    """Return the first reference that points at nothing in the document, or None."""
+    specification = specification_with(str(schema.get("$schema", "")), default=DRAFT202012)
+    root: Resource[Any] = Resource.from_contents(schema, default_specification=specification)
+    pending = [(root, Registry().resolver_with_root(root))]
+    while pending:
+        resource, resolver = pending.pop()
+        for keyword in ("$ref", "$dynamicRef") if isinstance(resource.contents, Mapping) else ():
+            reference = resource.contents.get(keyword)
+            try:
+                if isinstance(reference, str):
+                    resolver.lookup(reference)
+            except Unresolvable:
+                return str(reference)
+        pending += [(inner, resolver.in_subresource(inner)) for inner in resource.subresources()]
+    return None
+
+
+def _checked(validator: Validator) -> Any:
+    """Return a type that refuses to be shown when it does not fit: the executor then says that the effects stand."""
+
+    def fitting(value: Any, encode: SerializerFunctionWrapHandler) -> Any:
+        encoded = encode(value)
+        if issues := issues_of(validator, encoded):
+            raise ValueError(f"the result does not fit the tool's success schema: {describe_issues(issues)}")
+        return encoded
+
+    return Annotated[JsonValue, WrapSerializer(fitting)]
+
+
+def _copy(schema: Mapping[str, JsonValue], what: str) -> dict[str, JsonValue]:
+    """Return a deep copy, so that nobody changes the schema under the digest that was approved."""
+    try:
+        copied = json.loads(json.dumps(dict(schema), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"the {what} schema is not JSON: {error}") from None
+    assert isinstance(copied, dict)  # noqa: S101 - it was one
+    return copied
+
+
+def _clipped(error: Any) -> str:
+    message = str(error.message)
+    return message if len(message) <= MAX_ISSUE_CHARS else f"{message[:MAX_ISSUE_CHARS]}…"
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"arguments are not valid JSON: {name} is no JSON number")

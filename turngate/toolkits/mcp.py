@@ -1,0 +1,135 @@
+"""MCP servers as toolkits: ``mcp_toolkit(StdioServer(command=["uvx", "mcp-server-time"]), name="time")``.
+
+Every call of a server's tool is gated like any other: unless the builder or the policy says otherwise, a person is asked.
+Needs the ``mcp`` extra: ``pip install 'turngate[mcp]'``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from turngate import Tool, Toolkit
+from turngate.domain.declaring import DEFAULT_TIMEOUT
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.tools import AskPredicate, Effect
+from turngate.toolkits.mcp_servers.failures import (
+    McpOutcomeUnknown,
+    McpToolError,
+    McpToolGone,
+    McpUnavailable,
+    ToolChanged,
+)
+from turngate.toolkits.mcp_servers.servers import HttpServer, Server, StdioServer
+
+__all__ = [
+    "HttpServer",
+    "McpOutcomeUnknown",
+    "McpToolError",
+    "McpToolGone",
+    "McpUnavailable",
+    "StdioServer",
+    "ToolChanged",
+    "close_sessions",
+    "mcp_toolkit",
+]
+
+CONNECT_TIMEOUT = timedelta(seconds=30)
+_SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ANSWER_SLACK_SECONDS = 60.0
+"""The engine ends a call at its timeout; HTTP gives up only after that, so that there is one who decides."""
+
+Asking = bool | AskPredicate | None
+
+
+def mcp_toolkit(
+    server: Server,
+    *,
+    name: str,
+    allow: Collection[str] | None = None,
+    effects: Mapping[str, Effect] | None = None,
+    ask: Asking | Mapping[str, Asking] = None,
+    timeout: timedelta = DEFAULT_TIMEOUT,
+    connect_timeout: timedelta = CONNECT_TIMEOUT,
+) -> Toolkit:
+    """Connect to an MCP server, read its tools, disconnect, and return them as a toolkit. Blocks while it does.
+
+    Calls then go over one session for each event loop, which is opened with the first call. A tool whose description or
+    schema is not what it was when the toolkit was made does not run (failure ``tool_changed``).
+
+    Args:
+        server: where it is.
+        name: what the server is called in logs, errors and requests.
+        allow: the tools to take, by the server's own names; None takes all, also those it gets later (after a restart).
+        effects: the server's tool name → what running it twice means; ``once`` for those not named.
+        ask: whether a person must approve, for all its tools, or by the server's tool name; see :func:`turngate.tool`.
+            A server's annotations may make effect and ask stricter, never laxer.
+        timeout: for one call, 1 s to 7 days.
+        connect_timeout: for starting or reaching the server, and again for reading its list.
+
+    Raises:
+        ConfigurationError: the server cannot be reached, or what it offers cannot be used; the message says the fix.
+    """
+    if not _SERVER_NAME.fullmatch(name):
+        raise ConfigurationError(f"an MCP server's name is letters, digits, '.', '_' and '-', at most 64, not {name!r}")
+    listing_of, calling, declaring = (_with_extra(part) for part in ("listing", "calling", "declared"))
+    listing = listing_of.read_listing(server, name=name, seconds=connect_timeout.total_seconds())
+    asking = ask if isinstance(ask, Mapping) else {}
+    offered = [tool.name for tool in listing.tools]
+    for argument, names in {"allow": allow or (), "effects": effects or (), "ask": asking}.items():
+        _known(name, argument, names, offered)
+    calls = calling.Calls(
+        name=name,
+        server=server,
+        connect_seconds=connect_timeout.total_seconds(),
+        answer_seconds=timeout.total_seconds() + _ANSWER_SLACK_SECONDS,
+    )
+    taken: dict[str, tuple[str, Tool]] = {}
+    for said in listing.tools:
+        if allow is not None and said.name not in allow:
+            continue
+        tool: Tool = declaring.declared(
+            said,
+            calls,
+            server_version=listing.version,
+            effect=(effects or {}).get(said.name, "once"),
+            ask=asking.get(said.name) if isinstance(ask, Mapping) else ask,
+            timeout=timeout,
+        )
+        if tool.name in taken:
+            raise ConfigurationError(
+                f"MCP server {name!r} has two tools that would both be called {tool.name!r}: {taken[tool.name][0]!r} and "
+                f"{said.name!r}. Leave one out with allow=[…]"
+            )
+        taken[tool.name] = said.name, tool
+    return Toolkit.of(*(tool for _, tool in taken.values()))
+
+
+async def close_sessions() -> None:
+    """Close every MCP session of the running loop; returns when the servers started for them are gone.
+
+    ``asyncio.run`` ends them as well; call this to have it done before other things are torn down.
+    """
+    await _with_extra("live_session").close_sessions()
+
+
+def _with_extra(module: str) -> Any:
+    """Import a part that needs the ``mcp`` package. Raises ConfigurationError when that is not installed."""
+    try:
+        return importlib.import_module(f"turngate.toolkits.mcp_servers.{module}")
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").split(".")[0] not in {"mcp", "mcp_types", "httpx2"}:
+            raise
+        raise ConfigurationError("MCP servers need the `mcp` package: pip install 'turngate[mcp]'") from missing
+
+
+def _known(server: str, argument: str, names: Iterable[str], offered: list[str]) -> None:
+    unknown = sorted(set(names) - set(offered))
+    if unknown:
+        raise ConfigurationError(
+            f"MCP server {server!r}: {argument} names {', '.join(map(repr, unknown))}, which it does not have; it has: "
+            f"{', '.join(map(repr, offered)) or 'no tools'}"
+        )

@@ -1,0 +1,1 @@
+"""How MCP servers are reached and their tools declared; ``turngate.toolkits.mcp`` is what builders import."""

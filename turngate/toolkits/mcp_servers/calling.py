@@ -1,0 +1,180 @@
+"""Calling a tool of an MCP server: look again that it is what was shown, then send the call once.
+
+Nothing is sent a second time. Before each call the list is read again, which does two things: it proves that the
+connection lives, while a broken one can still be replaced without harm, and that the tool is still the one people were
+shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass, field
+from typing import NoReturn, cast
+
+from mcp import Client, MCPError
+from mcp.types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    REQUEST_TIMEOUT,
+    CallToolResult,
+    InputRequiredResult,
+    RequestParamsMeta,
+    Tool,
+)
+from pydantic import JsonValue, ValidationError
+
+from turngate import ToolContext
+from turngate.toolkits.mcp_servers.connection import ServerAwayError, connected
+from turngate.toolkits.mcp_servers.content import answer, error_text
+from turngate.toolkits.mcp_servers.failures import (
+    McpOutcomeUnknown,
+    McpToolError,
+    McpToolGone,
+    McpUnavailable,
+    ToolChanged,
+)
+from turngate.toolkits.mcp_servers.listing import each_tool, manifest_digest
+from turngate.toolkits.mcp_servers.live_session import LiveSession
+from turngate.toolkits.mcp_servers.plain_text import plain
+from turngate.toolkits.mcp_servers.servers import Server
+
+log = logging.getLogger("turngate.mcp")
+
+KEY = "turngate/idempotency-key"
+"""In the call's ``_meta``: the same on every attempt of one call, for a server that wants to know a repeat."""
+MAX_MESSAGE = 500
+_ANSWER_LOST = frozenset({CONNECTION_CLOSED, REQUEST_TIMEOUT, PARSE_ERROR, INTERNAL_ERROR, INVALID_REQUEST})
+"""Errors that the SDK also makes up itself, for an answer that never came or that it cannot read (of an HTTP server: any
+5xx, a 202, a page in place of JSON). With these the call may have happened."""
+
+
+@dataclass(kw_only=True)
+class Calls:
+    """Calls to one server, over one live session for each event loop that makes any."""
+
+    name: str
+    server: Server
+    connect_seconds: float
+    answer_seconds: float
+    _live: dict[asyncio.AbstractEventLoop, LiveSession] = field(default_factory=dict, repr=False)
+
+    async def call(self, tool: str, arguments: dict[str, JsonValue], ctx: ToolContext, shown_digest: str) -> JsonValue:
+        """Call the tool once and return its answer; raises one of this package's failures."""
+        for last_attempt in (False, True):
+            session, client = await self._session()
+            with session.in_use():
+                try:
+                    async with asyncio.timeout(self.connect_seconds):
+                        current = await self._look_up(client, tool)
+                except Exception as broken:  # noqa: BLE001 - whatever it was, nothing has been sent
+                    session.retire()
+                    log.info("[mcp server %s] the connection broke: %r", self.name, broken)
+                    if last_attempt:
+                        self._away("it does not list its tools", broken)
+                    continue
+                self._check(tool, current, shown_digest)
+                return await self._send(session, client, tool, arguments, ctx)
+        raise AssertionError("the second attempt returns or raises")
+
+    async def _session(self) -> tuple[LiveSession, Client]:
+        loop = asyncio.get_running_loop()
+        session = self._live.get(loop)
+        if session is None or not session.usable:
+            for closed in [each for each in self._live if each.is_closed()]:
+                del self._live[closed]
+            session = self._live[loop] = LiveSession(self._connected, self.name)
+        try:
+            return session, await session.client()
+        except ServerAwayError as away:
+            self._away("it cannot be reached", away)
+
+    def _connected(self) -> AbstractAsyncContextManager[Client]:
+        return connected(self.server, name=self.name, seconds=self.connect_seconds, answer_seconds=self.answer_seconds)
+
+    async def _look_up(self, client: Client, name: str) -> Tool | None:
+        async with aclosing(each_tool(client)) as tools:
+            async for tool in tools:
+                if tool.name == name:
+                    return tool
+        return None
+
+    def _check(self, name: str, current: Tool | None, shown_digest: str) -> None:
+        if current is None:
+            raise McpToolGone(reason=f"The MCP server {self.name!r} does not have {name!r} any more. Nothing ran.")
+        digest = manifest_digest(current)
+        if digest != shown_digest:
+            raise ToolChanged(
+                reason=f"The MCP server {self.name!r} describes {name!r} differently from what was shown when this "
+                "worker started, so the call did not run. Do not repeat it: somebody has to look at what changed and "
+                "restart the worker.",
+                shown_digest=shown_digest,
+                current_digest=digest,
+            )
+
+    async def _send(
+        self, session: LiveSession, client: Client, tool: str, arguments: dict[str, JsonValue], ctx: ToolContext
+    ) -> JsonValue:
+        """Send the call. From here on it may have happened, whatever goes wrong."""
+
+        async def progressed(progress: float, total: float | None, message: str | None) -> None:
+            event: dict[str, JsonValue] = {"progress": progress}
+            if total is not None:
+                event["total"] = total
+            if message is not None:
+                event["message"] = plain(message, MAX_MESSAGE)
+            ctx.emit(event)
+
+        meta = cast("RequestParamsMeta", {KEY: ctx.idempotency_key})  # an open map, by the specification
+        try:
+            # The session's own method, not the client's: that one sends again by itself when a server wants input or
+            # other headers.
+            result = await client.session.call_tool(
+                tool,
+                arguments,
+                progress_callback=progressed,
+                meta=meta,
+                allow_input_required=True,
+            )
+        except MCPError as error:
+            if error.code not in _ANSWER_LOST:
+                raise McpToolError(
+                    reason=plain(f"The server refused the call: {error.message}", MAX_MESSAGE)
+                ) from error
+            self._lost(session, tool, error)
+        except (RuntimeError, ValidationError) as unfit:
+            log.warning("[mcp server %s] %s answered what it should not: %s", self.name, tool, unfit)
+            raise McpToolError(
+                reason="The call ran, and its answer does not fit what the server promised, so it cannot be shown. "
+                "Its effects stand: do not repeat it to get the answer."
+            ) from unfit
+        except Exception as error:  # noqa: BLE001 - the connection broke in another way; the call may be on its way
+            self._lost(session, tool, error)
+        return self._answer(result)
+
+    def _answer(self, result: CallToolResult | InputRequiredResult) -> JsonValue:
+        if isinstance(result, InputRequiredResult):
+            raise McpToolError(
+                reason="The server wants to ask a person or a model before it goes on; that is declined."
+            )
+        if result.is_error:
+            raise McpToolError(reason=error_text(result))
+        return answer(result)
+
+    def _lost(self, session: LiveSession, tool: str, error: Exception) -> NoReturn:
+        session.retire()
+        log.warning("[mcp server %s] the answer to a call of %s was lost: %r", self.name, tool, error)
+        why = plain(str(error), MAX_MESSAGE)
+        raise McpOutcomeUnknown(
+            reason=f"The call was sent to the MCP server {self.name!r}, and no answer that can be read came back ({why}). "
+            "It may or may not have happened: find out before you do anything that depends on it."
+        ) from error
+
+    def _away(self, what: str, error: Exception) -> NoReturn:
+        log.warning("[mcp server %s] %s: %s", self.name, what, error)
+        raise McpUnavailable(
+            reason=f"The MCP server {self.name!r} is not available: {what}. Nothing was sent; the call did not run."
+        ) from error

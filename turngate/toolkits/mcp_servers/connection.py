@@ -1,0 +1,131 @@
+"""One connection to an MCP server: start or reach it, agree on a protocol version, and say in words what went wrong.
+
+Must be entered and left by the same task: the SDK's task groups belong to the one that opened them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+import httpx2
+from mcp import Client, Implementation, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from turngate.toolkits.mcp_servers.plain_text import plain
+from turngate.toolkits.mcp_servers.servers import HttpServer, Server, StdioServer
+from turngate.toolkits.mcp_servers.stderr_log import StderrLog
+from turngate.toolkits.shell import scrubbed_environment
+
+HTTP_SECONDS = 30.0
+"""For connecting and sending. Waiting for an answer is bounded by the call's own timeout."""
+UNAUTHORIZED = (401, 403)
+TAIL_CHARS = 2000
+
+
+class ServerAwayError(Exception):
+    """The server could not be started or reached, or did not answer. The text says what to do about it."""
+
+
+@dataclass
+class _Seen:
+    """What is known when connecting fails. ``status``: of the last HTTP answer that was an error."""
+
+    stderr: StderrLog
+    status: int | None = None
+    connected: bool = field(default=False)
+
+
+@asynccontextmanager
+async def connected(server: Server, *, name: str, seconds: float, answer_seconds: float) -> AsyncIterator[Client]:
+    """Yield a client that has agreed with the server on a version.
+
+    No capability of ours is offered: what a server asks of us (a person's input, a model's answer, files) is refused.
+
+    Args:
+        server: where it is.
+        name: what the builder calls it, for the log.
+        seconds: for connecting and agreeing.
+        answer_seconds: how long an HTTP answer may stay away.
+
+    Raises:
+        ServerAwayError: it could not be reached; only before the client is yielded.
+    """
+    seen = _Seen(StderrLog(name))
+    try:
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout(seconds):
+                client = await _opened(server, stack, seen, answer_seconds)
+            seen.connected = True
+            yield client
+    except Exception as error:
+        if seen.connected:
+            raise
+        raise ServerAwayError(_explained(_cause(error), server, seen, seconds)) from error
+
+
+async def _opened(server: Server, stack: AsyncExitStack, seen: _Seen, answer_seconds: float) -> Client:
+    if isinstance(server, StdioServer):
+        stderr = await stack.enter_async_context(seen.stderr.pipe())
+        started = StdioServerParameters(
+            command=server.command[0],
+            args=list(server.command[1:]),
+            env=scrubbed_environment(os.environ) | dict(server.env),
+            cwd=server.cwd,
+        )
+        transport = stdio_client(started, errlog=stderr)
+    else:
+        http = await stack.enter_async_context(_http(server, seen, answer_seconds))
+        transport = streamable_http_client(server.url, http_client=http)
+    ours = Implementation(name="turngate", version=version("turngate"))
+    # No cache: a list is read to find out what the server says now.
+    return await stack.enter_async_context(Client(transport, client_info=ours, cache=None))
+
+
+def _http(server: HttpServer, seen: _Seen, answer_seconds: float) -> httpx2.AsyncClient:
+    async def note(response: httpx2.Response) -> None:
+        if response.is_error:
+            seen.status = response.status_code
+
+    return httpx2.AsyncClient(
+        headers=dict(server.headers),
+        timeout=httpx2.Timeout(HTTP_SECONDS, read=answer_seconds),
+        event_hooks={"response": [note]},
+    )
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return the first single error within nested groups: the SDK's task groups wrap what happened."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _explained(error: BaseException, server: Server, seen: _Seen, seconds: float) -> str:
+    text = plain(f"{type(error).__name__}: {error}", 500)
+    if isinstance(server, HttpServer):
+        if seen.status in UNAUTHORIZED:
+            return f"{server.shown} answered {seen.status}: pass what it wants in HttpServer(headers={{…}})"
+        if isinstance(error, TimeoutError | httpx2.TimeoutException):
+            return f"{server.shown} gave no answer within {seconds:g} s: is it an MCP endpoint (often …/mcp)?"
+        if isinstance(error, httpx2.TransportError):
+            return f"{server.shown} cannot be reached ({text}): is it running, and is the address right?"
+        answered = "" if seen.status is None else f" answered {seen.status} and"
+        return f"{server.shown}{answered} does not speak MCP as expected ({text}): is the path right (often …/mcp)?"
+    said = f" Its stderr ends with:\n{seen.stderr.tail[-TAIL_CHARS:]}" if seen.stderr.tail else ""
+    if isinstance(error, FileNotFoundError):
+        return f"there is no program {server.shown!r}: install it, or give its full path in StdioServer(command=[…])"
+    if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+        return f"{server.shown!r} cannot be started: {text}.{said}"
+    if isinstance(error, TimeoutError):
+        return f"{server.shown!r} was started and gave no answer within {seconds:g} s.{said}"
+    if isinstance(error, MCPError):
+        return (
+            f"{server.shown!r} was started and ended or failed before it answered ({text}): run the command by hand to "
+            f"see why; it may need arguments, or variables in StdioServer(env={{…}}).{said}"
+        )
+    return f"{server.shown!r} does not speak MCP as expected ({text}).{said}"

@@ -1,0 +1,81 @@
+"""Each tool of a server as a tool of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from hashlib import sha256
+
+from mcp.types import Tool as ServerTool
+from pydantic import JsonValue
+
+from turngate import Tool, ToolContext, declare_tool
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.tools import AskPredicate, Effect
+from turngate.toolkits.json_schema import JsonSchemaParameters
+from turngate.toolkits.mcp_servers import failures
+from turngate.toolkits.mcp_servers.calling import Calls
+from turngate.toolkits.mcp_servers.content import UNSTRUCTURED
+from turngate.toolkits.mcp_servers.listing import manifest_digest
+from turngate.toolkits.mcp_servers.plain_text import plain
+from turngate.toolkits.mcp_servers.risk import raised
+
+MAX_DESCRIPTION = 4000
+MAX_NAME = 64
+_DIGEST_CHARS = 8
+
+
+def declared(
+    said: ServerTool,
+    calls: Calls,
+    *,
+    server_version: str,
+    effect: Effect,
+    ask: bool | AskPredicate | None,
+    timeout: timedelta,
+) -> Tool:
+    """Return the server's tool. Raises ConfigurationError when its schema cannot be used."""
+    effect, ask = raised(effect, ask, said.annotations)
+    digest = manifest_digest(said)
+    try:
+        params = JsonSchemaParameters(said.input_schema)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"MCP server {calls.name!r}, tool {said.name!r}: {error.message}. Leave the tool out with allow=[…]"
+        ) from None
+    return declare_tool(
+        name=acceptable(said.name),
+        description=plain(said.description or said.title or said.name, MAX_DESCRIPTION),
+        params=params,
+        success=JsonValue,
+        success_schema=said.output_schema or UNSTRUCTURED,
+        effect=effect,
+        ask=ask,
+        failures=failures.ALL,
+        timeout=timeout,
+        origin={"mcp_server": calls.name, "server_version": server_version, "manifest_digest": digest},
+        handler=_handler(calls, said.name, digest),
+    )
+
+
+def acceptable(name: str) -> str:
+    """Return a server's tool name as one that every provider takes: other characters as ``_``, too long ones cut.
+
+    A name that is cut ends in a digest of the whole, so that two long ones do not become one.
+    """
+    shown = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    if not re.match(r"[A-Za-z_]", shown):
+        shown = f"_{shown}"
+    if len(shown) <= MAX_NAME:
+        return shown
+    return f"{shown[: MAX_NAME - _DIGEST_CHARS - 1]}_{sha256(name.encode()).hexdigest()[:_DIGEST_CHARS]}"
+
+
+def _handler(calls: Calls, tool: str, digest: str) -> Callable[..., Awaitable[JsonValue]]:
+    async def call(params: dict[str, JsonValue], ctx: ToolContext) -> JsonValue:
+        return await calls.call(tool, params, ctx, digest)
+
+    # What is said of the tool's source where two tools have one name.
+    call.__qualname__ = f"{plain(tool, MAX_NAME)} of MCP server {calls.name!r}"
+    return call

@@ -1,0 +1,63 @@
+"""Where an MCP server is: a command to start, or an address. Plain values; works without the ``mcp`` package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from turngate.domain.errors import ConfigurationError
+
+
+@dataclass(frozen=True, kw_only=True)
+class StdioServer:
+    """A server that is started as a child process and spoken to over its stdin and stdout.
+
+    ``command``: the program and its arguments, as a list: no shell reads it. ``env``: what it needs besides ``PATH``,
+    ``HOME``, the locale and the like; nothing else of the worker's environment reaches it. ``cwd``: an existing
+    directory; None is the worker's own.
+    """
+
+    command: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: Path | str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a command that is one string, or empty, and a directory that is not there."""
+        if isinstance(self.command, str) or not self.command or not self.command[0]:
+            raise ConfigurationError(
+                f"an MCP server's command is a list, such as ['npx', '-y', 'some-server'], not {self.command!r}"
+            )
+        if self.cwd is not None and not Path(self.cwd).is_dir():
+            raise ConfigurationError(f"an MCP server's cwd must be an existing directory, which {self.cwd} is not")
+
+    @property
+    def shown(self) -> str:
+        """The program alone: arguments may hold secrets."""
+        return self.command[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpServer:
+    """A server that speaks streamable HTTP at an address. ``headers``: sent with each request, such as Authorization."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no http address."""
+        parts = urlsplit(self.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ConfigurationError(
+                f"an MCP server's url begins with http:// or https://, which {self.shown!r} does not"
+            )
+
+    @property
+    def shown(self) -> str:
+        """The address without user, password and query: they may hold secrets."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+Server = StdioServer | HttpServer
