@@ -17,8 +17,16 @@ async def refuse(conn: Connection, run: runs.Run, call: calls.Call, failure: Fai
 
 
 async def tell_started(
-    conn: Connection, run: runs.Run, call: calls.Call, *, attempt: int, decision_id: str | None
+    conn: Connection,
+    run: runs.Run,
+    call: calls.Call,
+    *,
+    attempt: int,
+    decision_id: str | None,
+    signal: str | None = None,
 ) -> None:
-    """Append the event of a handler's start."""
+    """Append the event of a handler's start, or of a signal's."""
     told = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "attempt": attempt, "decision_id": decision_id}
+    if signal is not None:
+        told["signal"] = signal
     await events.append(conn, run.id, [("execution.started", told)])

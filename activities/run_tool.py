@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import assert_never
 
 import structlog
+from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
@@ -110,25 +111,34 @@ class RunTool:
 
     async def _execute(self, order: RunToolInput, redeemed: Redeemed) -> None:
         partial: list[str] = []
-        workspace = redeemed.run.workspace
-        async with reporting(self._engine.database, run_id=order.run_id, tool_call_id=order.call) as emit:
-            ctx = ToolContext(
-                run_id=order.run_id,
-                tool_call_id=order.call,
-                idempotency_key=redeemed.idempotency_key,
-                workspace=None if workspace is None else Path(workspace),
-                deadline=now() + timedelta(seconds=redeemed.tool.timeout.total_seconds()),
-                partial=lambda text: partial.__setitem__(slice(None), [text]),
-                emit=emit,
-            )
-            try:
-                result = await execute(redeemed.tool, redeemed.raw_input, ctx, self._engine.services)
-            except asyncio.CancelledError:
-                ctx.cancelled.set()
-                await self._stopped(order, "".join(partial))
-                raise
+        try:
+            async with reporting(self._engine.database, run_id=order.run_id, tool_call_id=order.call) as emit:
+                result = await self._handled(order, redeemed, partial, emit)
+        except asyncio.CancelledError:
+            # Only now: progress is taken for as long as the call counts as executing.
+            await self._stopped(order, "".join(partial))
+            raise
         await self._record(order, await self._finished(redeemed, result))
         await after_tool(self._engine, redeemed, result)
+
+    async def _handled(
+        self, order: RunToolInput, redeemed: Redeemed, partial: list[str], emit: Callable[[JsonValue], None]
+    ) -> Ok | Failure:
+        workspace = redeemed.run.workspace
+        ctx = ToolContext(
+            run_id=order.run_id,
+            tool_call_id=order.call,
+            idempotency_key=redeemed.idempotency_key,
+            workspace=None if workspace is None else Path(workspace),
+            deadline=now() + timedelta(seconds=redeemed.tool.timeout.total_seconds()),
+            partial=lambda text: partial.__setitem__(slice(None), [text]),
+            emit=emit,
+        )
+        try:
+            return await execute(redeemed.tool, redeemed.raw_input, ctx, self._engine.services)
+        except asyncio.CancelledError:
+            ctx.cancelled.set()
+            raise
 
     async def _finished(self, redeemed: Redeemed, result: Ok | Failure) -> Finished:
         """Return what is to be stored of a result: what the model is shown, the whole where that is a part, and the view."""

@@ -81,6 +81,6 @@ async def carry_out(engine: Engine, conn: Connection, run: runs.Run, step: int) 
             case _:
                 pass
     if told:
-        await runs.go_on_with(conn, run.id, agent=agent, agent_version=engine.agent(agent).version, model=model)
+        await runs.go_on_with(conn, run, agent=agent, agent_version=engine.agent(agent).version, model=model)
         await events.append(conn, run.id, told)
     return bool(told)

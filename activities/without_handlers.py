@@ -26,7 +26,7 @@ async def take_signal(
         await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
         return await refuse(conn, run, call, results.invalid_input(str(invalid), invalid.problem))
     await calls.set_signal(conn, run.id, call.tool_call_id, signal.model_dump_json())
-    await tell_started(conn, run, call, attempt=1, decision_id=order.decision_id)
+    await tell_started(conn, run, call, attempt=1, decision_id=order.decision_id, signal=signal.signal)
     if isinstance(signal, WaitUntil):
         return Waits(wait_of(signal))
     await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="succeeded")

@@ -1,7 +1,7 @@
-"""Live events: one poller per process wakes every watcher; each watcher reads the durable rows itself.
+"""Live events and progress: one poller per process wakes every watcher; each watcher reads the stored rows itself.
 
-A poller, because SQLite has no notifications and the events of other processes (the worker writes most) must be seen
-too. It runs only while somebody watches.
+A poller, because SQLite has no notifications and what other processes write (the worker writes most) must be seen
+too. It runs only while somebody watches, and asks one question for all of them.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from collections.abc import AsyncGenerator, Iterator
 from datetime import timedelta
 
 from turngate.domain.errors import UnavailableError
-from turngate.store import events
+from turngate.store import events, following
 from turngate.store.database import Database
-from turngate.store.events import Event
+from turngate.store.following import Follower, Newest, Told
 
 logger = logging.getLogger(__name__)
 
 POLL_EVERY = timedelta(milliseconds=100)
-BATCH = 500
 
 
 class EventFeed:
-    """Follows the event log. Belongs to one event loop; :meth:`close` it before the database."""
+    """Follows what the store is told. Belongs to one event loop; :meth:`close` it before the database."""
 
     def __init__(self, database: Database, *, poll_every: timedelta = POLL_EVERY) -> None:
         self._database = database
         self._poll_seconds = poll_every.total_seconds()
-        self._seen = -1
-        self._changed = asyncio.Event()
+        self._seen = Newest(-1, -1)
+        self._anything = asyncio.Event()
+        self._an_event = asyncio.Event()
         self._watchers = 0
         self._poller: asyncio.Task[None] | None = None
         self._closed = False
@@ -40,21 +40,30 @@ class EventFeed:
         async with self._database.read() as conn:
             return await events.last_seq(conn)
 
-    async def follow(self, after: int, run_id: str | None = None) -> AsyncGenerator[Event, None]:
-        """Yield every event after ``after`` (exclusive) once, in order: first the stored ones, then live.
+    async def follow(
+        self,
+        after: int,
+        run_id: str | None = None,
+        *,
+        with_progress: bool = True,
+        progress_of: str | None = None,
+    ) -> AsyncGenerator[Told, None]:
+        """Yield every event after ``after`` (exclusive) once, in order, and progress between them: stored ones, then live.
 
-        ``run_id``: of one run only. Ends with :meth:`close`. Raises UnavailableError when the store goes away; follow
-        again from the last event's ``seq``.
+        ``run_id``: of one run and its sub-agents' runs, those that start meanwhile too. ``with_progress`` False: events
+        only. ``progress_of``: progress of this run and its sub-agents' runs only. Of calls that had ended before, no
+        progress is given. Ends with :meth:`close`. Raises UnavailableError when the store goes away; follow again from
+        the last event's ``seq``, and the kept progress of calls that execute is given again.
         """
+        follower = Follower(after, run_id=run_id, with_progress=with_progress, progress_of=progress_of)
         with self._watching():
             while not self._closed:
-                # Subscribe first, read second: an event committed in between wakes us instead of being missed.
-                changed = self._changed
+                # Subscribe first, read second: what is committed in between wakes us instead of being missed.
+                changed = self._anything if with_progress else self._an_event
                 async with self._database.read() as conn:
-                    batch = await events.after(conn, after, run_id=run_id, limit=BATCH)
-                for event in batch:
-                    after = event.seq
-                    yield event
+                    batch = await follower.read(conn)
+                for told in batch:
+                    yield told
                 if not batch:
                     await changed.wait()
 
@@ -74,7 +83,8 @@ class EventFeed:
         """End every watcher's events and stop polling. Safe to repeat."""
         poller = self._poller
         self._closed = True
-        self._changed.set()
+        self._anything.set()
+        self._an_event.set()
         self._stop()
         if poller is not None:
             await asyncio.gather(poller, return_exceptions=True)
@@ -88,15 +98,23 @@ class EventFeed:
         away = False
         while True:
             try:
-                newest = await self.last_seq()
+                async with self._database.read() as conn:
+                    newest = await following.newest(conn)
             except UnavailableError as error:
                 if not away:
                     logger.warning("live events pause, because the store is away: %s", error)
                 away = True
             else:
                 away = False
-                if newest != self._seen:
-                    self._seen = newest
-                    woken, self._changed = self._changed, asyncio.Event()
-                    woken.set()
+                self._wake(newest)
             await asyncio.sleep(self._poll_seconds)
+
+    def _wake(self, newest: Newest) -> None:
+        """Wake whom this concerns: many watchers want no progress, and a tool may report ten times a second."""
+        before, self._seen = self._seen, newest
+        if newest.event_seq != before.event_seq:
+            woken, self._an_event = self._an_event, asyncio.Event()
+            woken.set()
+        if newest != before:
+            woken, self._anything = self._anything, asyncio.Event()
+            woken.set()

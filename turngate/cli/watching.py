@@ -9,49 +9,52 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from approvals_api.read_models import EventView, RequestDetail, RunDetail
+from approvals_api.read_models import EventView, ProgressView, RequestDetail, RunDetail
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink
 from turngate.cli.client import ApiClient
+from turngate.cli.plain_text import plain_line
 from turngate.cli.run_lines import RunLines
 
+Told = EventView | ProgressView
 StillOpen = Callable[[], bool]
 OnGate = Callable[[RequestDetail, StillOpen], None]
 """What to do about a pending request. The second argument shows what happened meanwhile, and tells whether the request
 is still open; call it while waiting."""
 
 GATE_ENDS: Final = frozenset({"request.decided", "request.expired", "request.cancelled"})
+LONGEST_PATH: Final = 60
 
 
 class EventPump:
-    """A run's events, read on a thread of their own so that a prompt can go on while they come."""
+    """A run's events and progress, read on a thread of their own so that a prompt can go on while they come."""
 
     def __init__(self, link: ApiLink, run_id: str) -> None:
         self._link = link
         self._run_id = run_id
-        self._arrived: queue.SimpleQueue[EventView | Exception | None] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[Told | Exception | None] = queue.SimpleQueue()
         # A daemon: Ctrl-C must not wait for a stream that is silent.
         threading.Thread(target=self._read, name="run-events", daemon=True).start()
 
-    def next(self) -> EventView | None:
+    def next(self) -> Told | None:
         """Return the next event, waiting for it; None after the last one. Raises what reading them failed with."""
         return self._opened(self._arrived.get())
 
-    def waiting(self) -> list[EventView]:
+    def waiting(self) -> list[Told]:
         """Return the events that have come already, without waiting; an end or failure is left for :meth:`next`."""
-        events: list[EventView] = []
+        events: list[Told] = []
         while True:
             try:
                 arrived = self._arrived.get_nowait()
             except queue.Empty:
                 return events
-            if not isinstance(arrived, EventView):
+            if not isinstance(arrived, EventView | ProgressView):
                 self._arrived.put(arrived)
                 return events
             events.append(arrived)
 
     @staticmethod
-    def _opened(arrived: EventView | Exception | None) -> EventView | None:
+    def _opened(arrived: Told | Exception | None) -> Told | None:
         if isinstance(arrived, Exception):
             raise arrived
         return arrived
@@ -67,6 +70,29 @@ class EventPump:
             self._arrived.put(None)
 
 
+class RunStory:
+    """Prints what happens in a run, and in its sub-agents' runs behind the path of agents that leads there."""
+
+    def __init__(self, client: ApiClient, run: RunDetail) -> None:
+        self._client = client
+        self._lines = {run.id: ("", RunLines(client, run))}
+
+    def show(self, told: Told) -> None:
+        """Print one event, or what a tool says."""
+        margin, lines = self._lines_of(told.run_id)
+        with terminal.margin(margin):
+            if isinstance(told, ProgressView):
+                lines.show_progress(told)
+            else:
+                lines.show(told)
+
+    def _lines_of(self, run_id: str) -> tuple[str, RunLines]:
+        if run_id not in self._lines:
+            run = self._client.get_run(run_id)
+            self._lines[run_id] = (f"{plain_line(run.agents, LONGEST_PATH)} │ ", RunLines(self._client, run))
+        return self._lines[run_id]
+
+
 class Watch:
     """One run followed to its end. ``on_gate`` is asked about each pending request; None leaves them to the page."""
 
@@ -77,9 +103,9 @@ class Watch:
         self._run_id = run_id
         self._on_gate = on_gate
         run = client.get_run(run_id)
-        self._show: Callable[[EventView], None] = _print_json if as_json else RunLines(client, run).show
+        self._show: Callable[[Told], None] = _print_json if as_json else RunStory(client, run).show
         self._as_json = as_json
-        self._open: list[str] = []
+        self._open: dict[str, str] = {}  # request → its run, which may be a sub-agent's; in order
         self._pump = EventPump(link, run_id)
 
     def to_the_end(self) -> RunDetail:
@@ -94,30 +120,32 @@ class Watch:
             terminal.raw(json.dumps({"run": run.model_dump(mode="json")}, ensure_ascii=True))
         return run
 
-    def _take(self, event: EventView) -> None:
-        self._show(event)
-        request_id = str(event.payload.get("request_id", ""))
-        if event.type == "request.opened":
-            self._open.append(request_id)
-        elif event.type in GATE_ENDS and request_id in self._open:
-            self._open.remove(request_id)
-        elif event.type == "run.ended":
-            self._open.clear()
+    def _take(self, told: Told) -> None:
+        self._show(told)
+        if isinstance(told, ProgressView):
+            return
+        request_id = str(told.payload.get("request_id", ""))
+        if told.type == "request.opened":
+            self._open[request_id] = told.run_id
+        elif told.type in GATE_ENDS:
+            self._open.pop(request_id, None)
+        elif told.type == "run.ended":
+            self._open = {each: run_id for each, run_id in self._open.items() if run_id != told.run_id}
 
     def _ask(self) -> None:
         while self._on_gate is not None and self._open:
-            request_id = self._open[0]
+            request_id = next(iter(self._open))
             request = self._client.get_request(request_id)
             if request.status == "pending":
                 self._on_gate(request, partial(self._still_open, request_id))
-            if request_id in self._open:  # skipped, or its end has not been told yet
-                self._open.remove(request_id)
+            self._open.pop(request_id, None)  # skipped, or its end has not been told yet
 
     def _still_open(self, request_id: str) -> bool:
         for event in self._pump.waiting():
-            self._take(event)
+            if not isinstance(event, ProgressView):  # ten lines a second would tear the prompt apart
+                self._take(event)
         return request_id in self._open
 
 
-def _print_json(event: EventView) -> None:
+def _print_json(event: Told) -> None:
     terminal.raw(json.dumps(event.model_dump(mode="json"), ensure_ascii=True))

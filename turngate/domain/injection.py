@@ -25,6 +25,10 @@ class Injected:
     services: tuple[tuple[str, type], ...] = ()
     returns: Any = None
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as a test of a tool does: ``await refund.handler(params=…, payments=…)``."""
+        return self.function(*args, **kwargs)
+
     @property
     def source(self) -> str:
         """Where it is defined: ``module.qualname``."""

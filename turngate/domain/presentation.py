@@ -113,18 +113,18 @@ def bounded(presentation: Presentation) -> Presentation:
     """Return the presentation cut to what is stored: at most ``MAX_BYTES`` of JSON, and each cut says so.
 
     Texts are cut to ``MAX_TEXT_CHARS``, tables to ``MAX_ROWS`` rows, and all of them further until the whole fits. Half
-    surrogate pairs, which no store can hold, become U+FFFD. Safe to repeat.
+    surrogate pairs, which no store can hold, become U+FFFD.
     """
-    blocks = tuple(presentation[:MAX_BLOCKS])
-    for halvings in range(MAX_TEXT_CHARS.bit_length()):
-        try:
+    try:
+        blocks = tuple(_spelled_out(block) for block in presentation[:MAX_BLOCKS])
+        for halvings in range(MAX_TEXT_CHARS.bit_length()):
             cut = tuple(_cut(block, MAX_TEXT_CHARS >> halvings, max(1, MAX_ROWS >> halvings)) for block in blocks)
             if (left_out := len(presentation) - len(blocks)) > 0:
                 cut = (*cut, TextBlock(text=f"… {left_out} more blocks are not shown"))
             if len(PRESENTATION.dump_json(cut)) <= MAX_BYTES:
                 return cut
-        except (ValueError, RecursionError):
-            break
+    except (ValueError, RecursionError):
+        pass
     return _UNSHOWABLE
 
 
@@ -171,29 +171,38 @@ def _cut(block: Block, chars: int, rows: int) -> Block:
         case TextBlock():
             return TextBlock(text=_cut_text(block.text, chars))
         case DiffBlock():
-            return DiffBlock(diff=_cut_lines(_whole_pairs(block.diff), chars))
+            return DiffBlock(diff=_cut_lines(block.diff, chars))
         case CommandBlock():
             return CommandBlock(argv=_cut_words(block.argv, chars))
         case TableBlock():
             return _cut_table(block, rows, max(1, chars // _CELLS_OF_A_TEXT))
         case JsonBlock():
-            text = json.dumps(block.value, ensure_ascii=False, indent=2)
+            text = _json_text(block.value)
             if len(text) > chars:
                 return TextBlock(text=_cut_text(text, chars))
             return JsonBlock(value=json.loads(_whole_pairs(text)))
 
 
+def _spelled_out(block: Block) -> Block:
+    """Return JSON that will not fit as its text, once: writing out a large value again for each halving takes long."""
+    if isinstance(block, JsonBlock) and len(text := _json_text(block.value)) > MAX_TEXT_CHARS:
+        return TextBlock(text=text)
+    return block
+
+
+def _json_text(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
 def _cut_text(text: str, chars: int) -> str:
-    whole = _whole_pairs(text)
-    if len(whole) <= chars:
-        return whole
-    return f"{whole[:chars]}\n… {len(whole) - chars:,} more characters are not shown"
+    kept = _whole_pairs(text[:chars])
+    return kept if len(text) <= chars else f"{kept}\n… {len(text) - chars:,} more characters are not shown"
 
 
 def _cut_lines(diff: str, chars: int) -> str:
     if len(diff) <= chars:
-        return diff
-    kept = diff[: diff.rfind("\n", 0, chars) + 1]
+        return _whole_pairs(diff)
+    kept = _whole_pairs(diff[: diff.rfind("\n", 0, chars) + 1])
     # A line that begins with a backslash is a note in every unified diff, whatever the hunk's header promised.
     return f"{kept}\\ … {len(diff) - len(kept):,} more characters of this diff are not shown\n"
 
@@ -230,8 +239,8 @@ def _cut_cell(cell: JsonValue, chars: int) -> JsonValue:
 
 
 def _cut_line(text: str, chars: int) -> str:
-    whole = _whole_pairs(text)
-    return whole if len(whole) <= chars else f"{whole[:chars]}…"
+    kept = _whole_pairs(text[:chars])
+    return kept if len(text) <= chars else f"{kept}…"
 
 
 def _whole_pairs(text: str) -> str:

@@ -18,6 +18,8 @@ from turngate.store.tables import event_counter, executions, progress
 KEPT_PER_CALL = 500
 """Rows kept per call; older ones of that call make room."""
 KEPT_FOR = timedelta(days=1)
+KEPT_AFTER_THE_END = timedelta(hours=1)
+"""Only watchers who were there read what a finished call said, within a second; every new watcher has to step over it."""
 SWEPT_AT_ONCE = 1_000
 COUNTER = 2
 """The row of ``event_counter`` that numbers progress. Numbers given under a lock, as for events: no reader sees a smaller
@@ -111,12 +113,14 @@ async def append(conn: Connection, run_id: str, tool_call_id: str, new: Sequence
 
 
 async def sweep(conn: Connection) -> None:
-    """Delete progress older than a day, 1,000 rows at most; cheap when there is none."""
-    at = as_text(now() - KEPT_FOR)
+    """Delete progress older than a day, or an hour if its call has ended: among the oldest 1,000 rows. Cheap if there is none."""
+    at = now()
+    ended_at = as_text(at - KEPT_AFTER_THE_END)
     oldest = (await conn.execute(_OLDEST)).scalar_one_or_none()
-    if oldest is not None and oldest < at:
+    if oldest is not None and oldest < ended_at:
         first = select(progress.c.id).order_by(progress.c.id).limit(SWEPT_AT_ONCE)
-        await conn.execute(delete(progress).where(progress.c.id.in_(first), progress.c.created_at < at))
+        expired = (progress.c.created_at < as_text(at - KEPT_FOR)) | ((progress.c.created_at < ended_at) & ~_executes())
+        await conn.execute(delete(progress).where(progress.c.id.in_(first), expired))
 
 
 async def after(

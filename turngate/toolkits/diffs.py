@@ -93,5 +93,6 @@ def _clip(lines: list[str], max_chars: int) -> str:
     for index, line in enumerate(lines):
         used += len(line)
         if used > max_chars:
-            return "".join(lines[:index]) + f"… {len(lines) - index} more lines of this diff are not shown\n"
+            # A backslash begins a note in every unified diff; any other sign would be a line of the file.
+            return "".join(lines[:index]) + f"\\ … {len(lines) - index} more lines of this diff are not shown\n"
     return "".join(lines)

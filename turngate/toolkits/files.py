@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import heapq
 import os
 import stat
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, JsonValue
 
 from turngate import Preview, ToolContext, ToolFailure, tool
 from turngate.toolkits.diffs import split_lines, unified_diff
@@ -22,12 +23,14 @@ from turngate.toolkits.edits import (
     WorkspacePath,
     apply_edit,
 )
+from turngate.toolkits.presenters import show_change, show_entries, show_text
 from turngate.toolkits.text_files import (
     MAX_TEXT_BYTES,
     NotText,
     TooLarge,
     Written,
     change_text,
+    content_stamp,
     encode_text,
     read_text,
     write_text,
@@ -59,7 +62,7 @@ class FileContent(BaseModel):
     truncated: bool
 
 
-@tool(effect="read", ask=False, failures=[OutsideWorkspace, FileUnavailable, NotText, TooLarge])
+@tool(effect="read", ask=False, failures=[OutsideWorkspace, FileUnavailable, NotText, TooLarge], present=show_text)
 async def read_file(params: ReadFileParams, ctx: ToolContext) -> FileContent:
     """Read a text file (UTF-8, at most 2 MB) as it is, without line numbers. `truncated` says that lines follow."""
     place = Place.inside(ctx.require_workspace(), params.path)
@@ -108,7 +111,7 @@ class DirectoryListing(BaseModel):
     truncated: bool
 
 
-@tool(effect="read", ask=False, failures=[OutsideWorkspace, FileUnavailable])
+@tool(effect="read", ask=False, failures=[OutsideWorkspace, FileUnavailable], present=show_entries)
 async def list_directory(params: ListDirectoryParams, ctx: ToolContext) -> DirectoryListing:
     """List a directory by name, with each entry's type and size. Shows at most 1000 entries."""
     place = Place.inside(ctx.require_workspace(), params.path)
@@ -179,11 +182,17 @@ def _preview_write(params: WriteFileParams, workspace: Path | None) -> Preview:
     return _diff_preview(place, before, params.text)
 
 
+async def _before_write(params: WriteFileParams, ctx: ToolContext) -> JsonValue:
+    return await _file_as_it_is(params.path, ctx)
+
+
 @tool(
     effect="idempotent",
     ask=True,
     failures=[OutsideWorkspace, FileUnavailable, TooLarge],
     preview=_preview_write,
+    precondition=_before_write,
+    present=show_change,
 )
 async def write_file(params: WriteFileParams, ctx: ToolContext) -> WrittenFile:
     """Create a text file or replace its whole text. Makes missing directories. To change part of a file, use edit_file."""
@@ -204,11 +213,35 @@ def _preview_edit(params: EditFileParams, workspace: Path | None) -> Preview:
     return _diff_preview(place, before, after)
 
 
+async def _before_edit(params: EditFileParams, ctx: ToolContext) -> JsonValue:
+    """Return what the edit was approved as: the change with the lines around it, wherever in the file they stand.
+
+    Not the whole file: of several edits of one file in a step, each would be asked for again once another had run.
+    Never raises: an edit that cannot be made compares equal for as long as it fails in the same way.
+    """
+    if ctx.workspace is None:
+        return None
+    try:
+        place = Place.inside(ctx.workspace, params.path)
+        return {"path": place.shown, "change": await asyncio.to_thread(_change_stamp, place, params)}
+    except ToolFailure as failure:
+        return {"unavailable": failure.fields["reason"]}
+
+
+def _change_stamp(place: Place, params: EditFileParams) -> str:
+    before = read_text(place)
+    diff = unified_diff(place.shown, before, apply_edit(place, before, params), max_chars=MAX_PREVIEW_CHARS)
+    shown = "".join(line for line in diff.splitlines(keepends=True) if not line.startswith("@@ "))
+    return hashlib.sha256(shown.encode(errors="surrogatepass")).hexdigest()
+
+
 @tool(
     effect="once",
     ask=True,
     failures=[OutsideWorkspace, FileUnavailable, NotText, TooLarge, TextNotFound, AmbiguousEdit],
     preview=_preview_edit,
+    precondition=_before_edit,
+    present=show_change,
 )
 async def edit_file(params: EditFileParams, ctx: ToolContext) -> WrittenFile:
     """Replace text in a file, literally. `old_text` must occur exactly once, unless `replace_all` is set."""
@@ -216,6 +249,20 @@ async def edit_file(params: EditFileParams, ctx: ToolContext) -> WrittenFile:
 
     written = await asyncio.to_thread(change_text, place, lambda before: apply_edit(place, before, params))
     return _file_written(place, written)
+
+
+async def _file_as_it_is(given: str, ctx: ToolContext) -> JsonValue:
+    """Return what an approved change was approved for: the file the path leads to, and what is in it.
+
+    Never raises: a path that cannot be used compares equal for as long as it fails in the same way.
+    """
+    if ctx.workspace is None:
+        return None
+    try:
+        place = Place.inside(ctx.workspace, given)
+        return {"path": place.shown, "sha256": await asyncio.to_thread(content_stamp, place)}
+    except ToolFailure as failure:
+        return {"unavailable": failure.fields["reason"]}
 
 
 def _file_written(place: Place, written: Written) -> WrittenFile:

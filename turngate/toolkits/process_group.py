@@ -1,17 +1,16 @@
 """A child process with everything it starts: one group, one pipe, one end.
 
-Owns starting, draining and killing. Why not ``asyncio.create_subprocess_exec``: its ``wait()`` may wait for every
-holder of the pipe (cpython issue 119710), so ``sleep 1000 &`` would hang the call; and it reaps the leader at once, after which
-the group's number may belong to somebody else by the time it is killed. Here the leader stays a zombie, and so holds
-the number, until its group is dead.
-
-What is left: a process that made a session of its own (``setsid``) is no longer in the group and outlives it.
+Owns starting, draining and killing; ``process_tree`` finds what left the group. Why not
+``asyncio.create_subprocess_exec``: its ``wait()`` may wait for every holder of the pipe (cpython issue 119710), so
+``sleep 1000 &`` would hang the call; and it reaps the leader at once, after which the group's number may belong to
+somebody else by the time it is killed. Here the leader stays a zombie, and so holds the number, until its group is dead.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from turngate.toolkits.head_tail import HeadTail
+from turngate.toolkits.process_tree import MARK, kill_marked
 
 DRAIN_SECONDS = 0.2
 """How long output may still come after the leader ended or the group was killed."""
@@ -37,13 +37,14 @@ class ProcessGroup:
         self._loop = asyncio.get_running_loop()
         self._output = output
         self._closed = asyncio.Event()
+        self._mark = secrets.token_hex(16)
         self._reader, writer = os.pipe()
         try:
             os.set_blocking(self._reader, False)
             self._process = subprocess.Popen(
                 argv,
                 cwd=cwd,
-                env=dict(env),
+                env={**env, MARK: self._mark},
                 stdin=subprocess.DEVNULL,
                 stdout=writer,
                 stderr=writer,
@@ -74,14 +75,16 @@ class ProcessGroup:
             os.killpg(self.pid, number)
 
     async def end(self) -> int:
-        """Kill what is left of the group, take the last output, reap the leader. Call it exactly once.
+        """Kill what is left of the group and what left it, take the last output, reap the leader. Call it exactly once.
 
         Returns the exit code as a shell gives it: 128 + n for a leader that signal n ended. The group is killed before
-        the first await, so a cancellation can delay nothing but the cleaning up.
+        the first await, and a thread that sweeps up the rest is never called off: a cancellation can delay nothing but
+        the cleaning up.
         """
         self.send(signal.SIGKILL)
+        sweep = self._loop.run_in_executor(None, kill_marked, self._mark)
         try:
-            await asyncio.wait([self._exit])
+            await asyncio.wait([self._exit, sweep])
             await self.drained()
         finally:
             self._loop.remove_reader(self._reader)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from turngate import ToolContext, ToolFailure, tool
 from turngate.toolkits import search_worker
 from turngate.toolkits.edits import Params, WorkspacePath
+from turngate.toolkits.presenters import show_matches, show_paths
 from turngate.toolkits.workspace import FileUnavailable, OutsideWorkspace, Place
 
 SEARCH_SECONDS = 30
@@ -68,7 +69,12 @@ class GrepResult(BaseModel):
     files_skipped: int
 
 
-@tool(effect="read", ask=False, failures=[OutsideWorkspace, FileUnavailable, InvalidPattern, SearchTimeout])
+@tool(
+    effect="read",
+    ask=False,
+    failures=[OutsideWorkspace, FileUnavailable, InvalidPattern, SearchTimeout],
+    present=show_matches,
+)
 async def grep(params: GrepParams, ctx: ToolContext) -> GrepResult:
     """Search file contents with a regular expression. Skips `.git`, binary files and symlinks."""
     place = Place.inside(ctx.require_workspace(), params.path)
@@ -97,7 +103,7 @@ class GlobResult(BaseModel):
     truncated: bool
 
 
-@tool(effect="read", ask=False, failures=[FileUnavailable, InvalidPattern, SearchTimeout])
+@tool(effect="read", ask=False, failures=[FileUnavailable, InvalidPattern, SearchTimeout], present=show_paths)
 async def glob(params: GlobParams, ctx: ToolContext) -> GlobResult:
     """Find files by name pattern; `**` stands for any directories. Skips `.git` and follows no symlinks."""
     if params.pattern.startswith("/") or ".." in params.pattern.split("/"):

@@ -17,9 +17,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from turngate import Preview, ToolContext, ToolFailure, tool
+from turngate import CommandBlock, Failure, Ok, Presentation, Preview, TextBlock, ToolContext, ToolFailure, tool
+from turngate.domain.presentation import default_presentation
 from turngate.toolkits.edits import Params
-from turngate.toolkits.head_tail import HeadTail
+from turngate.toolkits.live_output import LiveOutput
 from turngate.toolkits.process_group import ProcessGroup
 
 MAX_OUTPUT_BYTES = 64 * 1024
@@ -81,7 +82,20 @@ def scrubbed_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _preview_command(params: BashParams, _workspace: Path | None) -> Preview:
-    return Preview.command("bash", "-c", params.command)
+    return Preview.command(*_argv(params))
+
+
+def _argv(params: BashParams) -> tuple[str, str, str]:
+    return "bash", "-c", params.command
+
+
+def _present(params: BashParams, result: Ok | Failure) -> Presentation:
+    command = CommandBlock(argv=_argv(params))
+    if isinstance(result, Failure):
+        return command, *default_presentation(result)
+    ended = TextBlock(text=f"exit code {result.value['exit_code']} after {result.value['duration_seconds']} s")
+    output = result.value["output"]
+    return (command, ended, TextBlock(text=str(output))) if output else (command, ended)
 
 
 @tool(
@@ -90,17 +104,18 @@ def _preview_command(params: BashParams, _workspace: Path | None) -> Preview:
     failures=[CommandTimeout, CommandNotStarted],
     timeout=timedelta(seconds=MAX_TIMEOUT_SECONDS + 60),
     preview=_preview_command,
+    present=_present,
 )
 async def bash(params: BashParams, ctx: ToolContext) -> CommandResult:
     """Run a command with `bash -c` in the workspace. Output is stdout and stderr together; a non-zero exit is a result.
 
     There is no stdin. Processes left in the background are killed when the command ends.
     """
-    output = HeadTail(MAX_OUTPUT_BYTES // 2)
+    output = LiveOutput(MAX_OUTPUT_BYTES // 2, ctx.emit)
     started = time.monotonic()
     try:
         group = ProcessGroup(
-            ["bash", "-c", params.command],
+            _argv(params),
             cwd=ctx.require_workspace(),
             env=scrubbed_environment(os.environ),
             output=output,
@@ -111,7 +126,10 @@ async def bash(params: BashParams, ctx: ToolContext) -> CommandResult:
         try:
             timed_out = not await _ends_within(group, params.timeout_seconds)
         finally:
-            exit_code = await group.end()
+            try:
+                exit_code = await group.end()
+            finally:
+                output.finish()
     except asyncio.CancelledError:
         ctx.partial(output.text())
         raise

@@ -5,6 +5,7 @@ Owns the size limit and what counts as text. Blocking: call it from a thread.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import stat
@@ -18,6 +19,8 @@ from turngate.toolkits.workspace import FileUnavailable, Place
 
 MAX_TEXT_BYTES = 2_000_000
 """Largest file that is read or written, in bytes."""
+MAX_HASHED_BYTES = 100_000_000
+"""Largest file whose content is hashed; a larger one is told apart by its size and time of change."""
 
 # Two edits of one file in one step run at the same time, each read-change-replace: without this the second would undo
 # the first. Held for milliseconds. Another process that edits the same file is not held back.
@@ -100,6 +103,23 @@ def encode_text(place: Place, text: str) -> bytes:
     if len(encoded) > MAX_TEXT_BYTES:
         raise TooLarge(path=place.shown, size_bytes=len(encoded))
     return encoded
+
+
+def content_stamp(place: Place) -> str | None:
+    """Return a text that differs when the file's content does: its hex SHA-256; None when there is no such file.
+
+    Raises FileUnavailable, OutsideWorkspace.
+    """
+    try:
+        with place.parent() as parent, open(place.open_file(parent), "rb") as file:  # noqa: PTH123 - a descriptor
+            status = os.fstat(file.fileno())
+            if status.st_size > MAX_HASHED_BYTES:
+                return f"{status.st_size} bytes, changed at {status.st_mtime_ns} ns"
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileUnavailable as failure:
+        if failure.is_missing():
+            return None
+        raise
 
 
 def _read_below(place: Place, parent: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,17 +12,36 @@ from typing import Any
 
 import pytest
 
-from turngate import Tool, ToolContext
+from turngate import Failure, Ok, Presentation, Tool, ToolContext, ToolFailure
+from turngate.domain.injection import Injected
+from turngate.domain.presentation import presented
 
 
 @dataclass
 class Caller:
-    """Calls tools in one workspace and remembers what they kept as partial output."""
+    """Calls tools in one workspace and remembers what they kept as partial output, and what they emitted."""
 
     workspace: Path
     partial: list[str] = field(default_factory=list)
+    emitted: list[Any] = field(default_factory=list)
 
     async def __call__(self, tool: Tool, **tool_input: Any) -> dict[str, Any]:
+        result = await self._ask(tool.handler, tool, tool_input)
+        return json.loads(tool.success.dump_json(result))
+
+    async def precondition(self, tool: Tool, **tool_input: Any) -> Any:
+        return json.loads(json.dumps(await self._ask(tool.precondition, tool, tool_input)))
+
+    async def presented(self, tool: Tool, **tool_input: Any) -> Presentation:
+        """Call the tool and show its result, or its declared failure, as the engine does."""
+        params = tool.decode(json.dumps(tool_input))
+        try:
+            result: Ok | Failure = Ok(value=await self(tool, **tool_input))
+        except ToolFailure as failure:
+            result = Failure(kind=failure.kind, reason=str(failure.fields["reason"]), fields=failure.fields)
+        return presented(tool, params, result)
+
+    async def _ask(self, function: Injected, tool: Tool, tool_input: Mapping[str, Any]) -> Any:
         ctx = ToolContext(
             run_id="run_1",
             tool_call_id="call_1",
@@ -30,10 +49,10 @@ class Caller:
             workspace=self.workspace,
             deadline=datetime.now(UTC) + timedelta(hours=2),
             partial=self.partial.append,
+            emit=self.emitted.append,
         )
-        handler: Callable[..., Awaitable[Any]] = tool.handler
-        result = await handler(**{tool.params_name: tool.decode(json.dumps(tool_input)), tool.ctx_name: ctx})
-        return json.loads(tool.success.dump_json(result))
+        params = tool.decode(json.dumps(tool_input))
+        return await function.function(**{function.params_name: params, function.ctx_name: ctx})
 
     def preview(self, tool: Tool, **tool_input: Any) -> Any:
         return tool.preview(tool.decode(json.dumps(tool_input)), self.workspace)

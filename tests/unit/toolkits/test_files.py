@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngate.domain.tools import InvalidToolInput
+from turngate.domain.presentation import DiffBlock, TableBlock, TextBlock
+from turngate.domain.tool_failures import InvalidToolInput
+from turngate.toolkits import text_files
 from turngate.toolkits.diffs import unified_diff
 from turngate.toolkits.edits import AmbiguousEdit, TextNotFound
 from turngate.toolkits.files import edit_file, list_directory, read_file, write_file
@@ -310,6 +313,114 @@ def test_previews_without_a_workspace_say_so():
     assert "no workspace" in write_file.preview(write_file.decode('{"path": "a", "text": "c"}'), None).text
 
 
+CHANGES = [
+    pytest.param(edit_file, {"path": "a.txt", "old_text": "o", "new_text": "y"}, id="edit"),
+    pytest.param(write_file, {"path": "a.txt", "text": "y"}, id="write"),
+]
+
+
+async def test_an_approved_write_is_for_the_file_as_it_was(call, workspace):
+    """The precondition follows the content: missing, made, changed, changed back, gone are told apart; touching is not."""
+    path = workspace / "a.txt"
+    wanted = {"path": "a.txt", "text": "y"}
+    missing = await call.precondition(write_file, **wanted)
+    path.write_text("one\n")
+    made = await call.precondition(write_file, **wanted)
+    assert made == {"path": "a.txt", "sha256": hashlib.sha256(b"one\n").hexdigest()}
+    path.write_text("two\n")
+    changed = await call.precondition(write_file, **wanted)
+    path.write_text("one\n")
+    os.utime(path, (0, 0))
+    assert await call.precondition(write_file, **wanted) == made
+    path.unlink()
+    assert await call.precondition(write_file, **wanted) == missing == {"path": "a.txt", "sha256": None}
+    assert changed != made
+
+
+async def test_an_approved_edit_is_for_the_change_that_was_shown(call, workspace):
+    """Lines that move, or change far away, leave an approval as it is; a change in what was shown around it does not."""
+    path = workspace / "a.txt"
+    wanted = {"path": "a.txt", "old_text": "target", "new_text": "hit"}
+
+    async def seen(*lines: str):
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return await call.precondition(edit_file, **wanted)
+
+    around = ["1", "2", "3", "target", "5", "6", "7"]
+    shown = await seen("far", *around, "far away")
+    assert shown["path"] == "a.txt"
+    assert await seen("new first line", "far", *around, "changed") == shown
+    assert await seen("far", "1", "2", "three", *around[3:], "far away") != shown
+    twice = await seen(*around, "target")
+    gone = await seen("1")
+    assert "more than once" in twice["unavailable"]
+    assert "does not occur" in gone["unavailable"]
+
+
+@pytest.mark.parametrize(("tool", "tool_input"), CHANGES)
+async def test_an_approval_is_for_the_file_the_path_led_to(call, workspace, tool, tool_input):
+    """A symlink turned to a file of the same content is another file; one turned outside is no file at all."""
+    (workspace / "one").write_text("o\n")
+    (workspace / "two").write_text("o\n")
+    seen = []
+    for target in ("one", "two", "../outside", "/etc/passwd"):
+        (workspace / "a.txt").unlink(missing_ok=True)
+        (workspace / "a.txt").symlink_to(target)
+        seen.append(await call.precondition(tool, **tool_input))
+    assert (seen[0]["path"], seen[1]["path"]) == ("one", "two")
+    assert seen[0] != seen[1]
+    assert "outside the workspace" in seen[2]["unavailable"]
+    assert seen[2] == seen[3]
+
+
+async def test_a_precondition_never_fails(call, workspace, monkeypatch):
+    """A directory, a path below a file, bytes that are no text, a file too large to hash, no workspace: all have a value."""
+    (workspace / "d").mkdir()
+    (workspace / "f").write_bytes(b"\0\xff")
+    assert "directory" in (await call.precondition(write_file, path=".", text="x"))["unavailable"]
+    assert (await call.precondition(write_file, path="d", text="x"))["unavailable"]
+    assert (await call.precondition(write_file, path="f/below", text="x"))["unavailable"] == "not a directory"
+    assert (await call.precondition(write_file, path="f", text="x"))["sha256"] == hashlib.sha256(b"\0\xff").hexdigest()
+    monkeypatch.setattr(text_files, "MAX_HASHED_BYTES", 1)
+    assert (await call.precondition(write_file, path="f", text="x"))["sha256"].startswith("2 bytes, changed at ")
+    call.workspace = None
+    assert await call.precondition(write_file, path="f", text="x") is None
+
+
+async def test_people_see_what_a_change_changed(call, workspace):
+    """A diff for an edit and a write; a sentence where nothing changed; the reason where it failed."""
+    (workspace / "a.txt").write_text("one\n")
+    assert await call.presented(edit_file, path="a.txt", old_text="one", new_text="two") == (
+        DiffBlock(diff="--- a/a.txt\n+++ b/a.txt\n@@ -1,1 +1,1 @@\n-one\n+two\n"),
+    )
+    assert await call.presented(write_file, path="a.txt", text="two\n") == (TextBlock(text="a.txt stays as it was"),)
+    why, fields = await call.presented(edit_file, path="a.txt", old_text="zzz", new_text="x")
+    assert "does not occur" in why.text
+    assert fields.value == {"path": "a.txt"}
+
+
+async def test_people_see_what_was_read_and_listed(call, workspace):
+    """Which lines, then the lines; a directory as rows, counted beyond those that are shown."""
+    (workspace / "a.txt").write_text("one\ntwo\nthree\n")
+    (workspace / "empty").touch()
+    assert await call.presented(read_file, path="a.txt", offset=2, limit=1) == (
+        TextBlock(text="a.txt: lines 2 to 2 of 3"),
+        TextBlock(text="two\n"),
+    )
+    assert await call.presented(read_file, path="empty") == (TextBlock(text="empty: no lines of 0"),)
+    assert await call.presented(list_directory) == (
+        TextBlock(text=".: 2 entries"),
+        TableBlock(columns=("name", "type", "size"), rows=(("a.txt", "file", 14), ("empty", "file", 0))),
+    )
+    (workspace / "many").mkdir()
+    for number in range(1005):
+        (workspace / "many" / f"{number:04}").touch()
+    said, table = await call.presented(list_directory, path="many")
+    assert (said.text, len(table.rows), table.more) == ("many: 1,005 entries", 100, 905)
+    (workspace / "none").mkdir()
+    assert await call.presented(list_directory, path="none") == (TextBlock(text="none: 0 entries"),)
+
+
 def test_a_file_name_cannot_forge_lines_of_the_diff():
     """A line feed in a name is quoted in the header."""
     header = unified_diff("a\n+++ b/harmless", "x\n", "y\n", max_chars=10_000).splitlines()[:2]
@@ -317,9 +428,11 @@ def test_a_file_name_cannot_forge_lines_of_the_diff():
 
 
 def test_a_long_diff_is_clipped_at_a_line_and_says_so():
-    """The reader knows how much is missing."""
+    """The reader knows how much is missing, and the note is none of the file's lines."""
     diff = unified_diff("a", "", "x\n" * 1000, max_chars=100)
-    assert diff.endswith(" more lines of this diff are not shown\n")
+    last = diff.splitlines()[-1]
+    assert last.startswith("\\ … ")
+    assert last.endswith(" more lines of this diff are not shown")
     assert len(diff) < 200
 
 

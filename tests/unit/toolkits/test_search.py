@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from turngate.domain.presentation import TableBlock, TextBlock
 from turngate.toolkits import search
 from turngate.toolkits.search import InvalidPattern, SearchTimeout, glob, grep
 from turngate.toolkits.search_worker import matches_glob
@@ -179,3 +180,19 @@ async def test_glob_refuses_a_pattern_that_points_outside(call, workspace, patte
 def test_glob_patterns(path, pattern, fits):
     """Each case is decided at once, also those that make a naive matcher try every combination."""
     assert matches_glob(path, pattern) is fits
+
+
+async def test_people_see_what_was_found_as_a_table(call, tree):
+    """Rows of path, line and text, or of paths; one sentence says how much there is, and when that is not all."""
+    assert await call.presented(grep, pattern="hello", path="src") == (
+        TextBlock(text="2 matching lines in 2 files searched, 0 skipped"),
+        TableBlock(
+            columns=("path", "line", "text"), rows=(("src/b.py", 1, "hello = 1"), ("src/deep/c.txt", 1, "hello there"))
+        ),
+    )
+    [none] = await call.presented(grep, pattern="nowhere", path="src")
+    assert none.text == "0 matching lines in 2 files searched, 0 skipped"
+    said, table = await call.presented(glob, pattern="**/*.py", limit=1)
+    assert (said.text, table.rows) == ("the first 1 file", (("a.py",),))
+    why, *_ = await call.presented(grep, pattern="(a")
+    assert "unterminated" in why.text

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from turngate.domain.tools import InvalidToolInput, command_words
+from turngate.domain.presentation import CommandBlock, TextBlock
+from turngate.domain.previews import command_words
+from turngate.domain.tool_failures import InvalidToolInput
 from turngate.toolkits.head_tail import HeadTail
+from turngate.toolkits.live_output import MAX_TOLD_BYTES, LiveOutput
 from turngate.toolkits.shell import CommandNotStarted, CommandTimeout, bash, scrubbed_environment
 
 
@@ -82,6 +85,7 @@ async def test_the_environment_is_scrubbed(call, monkeypatch):
         "OLDPWD",
         "SHLVL",
         "_",
+        "TURNGATE_COMMAND",  # the mark by which what the command started is found again
     }
 
 
@@ -165,6 +169,78 @@ async def test_cancellation_kills_the_whole_group_at_once(call, workspace, comma
     assert call.partial == ["so far\n"]
 
 
+ESCAPES = {
+    "a session of its own": "setsid sleep 1000 & ",
+    "a daemon": "setsid bash -c 'sleep 1000 & exit' >/dev/null 2>&1 & ",
+    "a name of its own": "setsid -f bash -c 'exec -a harmless sleep 1000' & ",
+}
+
+
+def marked(workspace: Path) -> list[int]:
+    """Live processes that carry the mark of the command, which it wrote to ``mark``."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if (workspace / "mark").read_bytes().strip() in environ.read_bytes():
+                found.append(int(environ.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("escape", ESCAPES.values(), ids=list(ESCAPES))
+@pytest.mark.parametrize("cancelled", [True, False], ids=["cancelled", "ended"])
+async def test_what_left_the_group_is_killed_too(call, workspace, escape, cancelled, until):
+    """``setsid`` and daemons leave the process group; the whole tree dies nevertheless, cancelled or not."""
+    command = f"echo $TURNGATE_COMMAND > mark; {escape} sleep 0.1; touch ready; {'sleep 1000' if cancelled else ':'}"
+    running = asyncio.create_task(call(bash, command=command))
+    if cancelled:
+        await until((workspace / "ready").exists)
+        assert len(marked(workspace)) > 1
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    else:
+        await running
+    await until(lambda: not marked(workspace), seconds=0.5)
+
+
+async def test_output_is_told_while_the_command_runs(call, workspace, until):
+    """Watchers see a line before the command ends, and the tellings together are the output."""
+    running = asyncio.create_task(
+        call(bash, command="echo one; while ! test -e go; do sleep 0.01; done; printf two; printf ' three\\nfour'")
+    )
+    await until(lambda: call.emitted == ["one\n"])
+    assert not running.done()
+    (workspace / "go").touch()
+    result = await running
+    assert "".join(call.emitted) == result["output"] == "one\ntwo three\nfour"
+
+
+async def test_output_is_told_ten_times_a_second_at_most(call):
+    """Two hundred lines in half a second are a handful of tellings, none of which lasts past the call."""
+    result = await call(bash, command="for i in $(seq 200); do echo line $i; sleep 0.0025; done")
+    told = list(call.emitted)
+    assert 2 <= len(told) <= 2 + 10 * result["duration_seconds"]
+    assert "".join(told) == result["output"]
+    await asyncio.sleep(0.15)
+    assert call.emitted == told
+
+
+async def test_a_flood_is_told_in_part_and_says_so():
+    """One telling is bounded; what passed by is counted; a character that is split over two chunks is whole."""
+    told: list[str] = []
+    live = LiveOutput(100, told.append)
+    live.feed(b"x" * 50_000 + b"\n" + "ü".encode()[:1])
+    live.feed("ü".encode()[1:])
+    live.finish()
+    live.finish()
+    [text] = told
+    assert text.startswith(f"… [{50_003 - MAX_TOLD_BYTES} bytes of output passed by here] …\nxxx")
+    assert text.endswith("x\nü")
+    assert live.total == 50_003
+
+
 async def test_cancelling_twice_still_cleans_up(call, workspace, until, descriptors):
     """An impatient second cancellation leaves neither process nor descriptor."""
     before = descriptors()
@@ -238,3 +314,17 @@ def test_the_preview_is_the_exact_command(call):
     preview = call.preview(bash, command="git status\nrm -rf x  ")
     assert preview.kind == "command"
     assert command_words(preview.text) == ["bash", "-c", "git status\nrm -rf x  "]
+
+
+async def test_people_see_the_command_its_exit_and_its_output(call):
+    """The argument vector, not a string; a command that said nothing has no output block; a timeout shows what there was."""
+    command = "echo hello; exit 3"
+    argv, ended, output = await call.presented(bash, command=command)
+    assert argv == CommandBlock(argv=("bash", "-c", command))
+    assert ended.text.startswith("exit code 3 after ")
+    assert output == TextBlock(text="hello\n")
+    assert len(await call.presented(bash, command="true")) == 2
+    argv, why, *_rest, partial = await call.presented(bash, command="echo so far; sleep 1000", timeout_seconds=1)
+    assert argv.argv[2].endswith("sleep 1000")
+    assert "ran out of time" in why.text
+    assert "so far\n" in partial.text

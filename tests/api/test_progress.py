@@ -1,0 +1,300 @@
+"""Progress in the streams: beside the durable sequence, live, kept for whoever comes late, with sub-agents' runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from api_server import Api, api_on, serving, token_for
+from fastapi import FastAPI
+from harness import call, says, stack, until
+from httpx_sse import ServerSentEvent, aconnect_sse
+from pydantic import BaseModel
+from sqlalchemy import update
+from temporalio.client import Client
+
+from approvals_api.api_app import create_api_app
+from approvals_api.gateway import Gateway
+from approvals_api.settings import ApiSettings
+from turngate import ToolContext, tool
+from turngate.cli.api_link import ApiLink
+from turngate.cli.client import ApiClient
+from turngate.cli.watching import Watch
+from turngate.domain.messages import ModelResponse
+from turngate.models.port import ModelRequest
+from turngate.store import progress
+from turngate.store.database import Database
+from turngate.store.tables import runs as runs_table
+
+HOSTILE = "\x1b[2Kall good\u202e\nsecond"
+
+
+class Who(BaseModel):
+    who: str
+
+
+class Obedient:
+    """Calls ``talk`` with what the user says; then it is done."""
+
+    name = "scripted:test"
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        last = request.messages[-1]
+        return says(call("talk", json.dumps({"who": last.text}), "c1")) if last.role == "user" else says("Done.")
+
+    async def aclose(self) -> None:
+        return None
+
+
+@dataclass
+class Talk:
+    """An API whose agent's tool says what it is told to, until it is told to end. ``say[who]``: None ends the call."""
+
+    api: Api
+    say: dict[str, asyncio.Queue[Any]] = field(default_factory=dict)
+
+    async def start(self, who: str) -> str:
+        self.say[who] = asyncio.Queue()
+        return str((await self.api.start(who))["id"])
+
+    async def kept(self, run_id: str, count: int) -> list[progress.Progress]:
+        """The run's stored progress, once there is this much."""
+
+        async def look() -> list[progress.Progress] | None:
+            async with self.api.stack.database.read() as conn:
+                rows = await progress.after(conn, 0, finished_from=0, run_ids=[run_id])
+            return rows if len(rows) >= count else None
+
+        return await until(look, f"{count} rows of progress")
+
+    async def adopt(self, child: str, parent: str) -> None:
+        """Make one run the other's sub-agent's, as far as watchers can tell."""
+        async with self.api.stack.database.write() as conn:
+            values = {"parent_run_id": parent, "path": "agent/helper"}
+            await conn.execute(update(runs_table).where(runs_table.c.id == child).values(values))
+
+
+@pytest.fixture
+async def talk(client: Client, sqlite: Database) -> AsyncIterator[Talk]:
+    say: dict[str, asyncio.Queue[Any]] = {}
+
+    @tool(effect="read", ask=False, name="talk")
+    async def talking(params: Who, ctx: ToolContext) -> str:
+        """Say what one is told to."""
+        while (said := await say[params.who].get()) is not None:
+            ctx.emit(said)
+        return "said it all"
+
+    async with (
+        stack(client, sqlite, talking, model=Obedient()) as engine,
+        api_on(engine, Gateway(client)) as api,
+    ):
+        yield Talk(api, say)
+        for queue in say.values():
+            queue.put_nowait(None)
+
+
+@asynccontextmanager
+async def watching(api: Api, path: str, **headers: str) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
+    """A stream without the empty events that httpx-sse makes of heartbeat comments; at most 20 s."""
+    async with asyncio.timeout(20), aconnect_sse(api.operator, "GET", path, headers=headers) as source:
+        yield (sent async for sent in source.aiter_sse() if sent.data)
+
+
+async def up_to(stream: AsyncIterator[ServerSentEvent], kind: str, payload: object = ...) -> list[ServerSentEvent]:
+    """What comes up to the first event of this name (and payload)."""
+    found = []
+    async for sent in stream:
+        found.append(sent)
+        if sent.event == kind and (payload is ... or json.loads(sent.data)["payload"] == payload):
+            break
+    return found
+
+
+def said_in(found: list[ServerSentEvent]) -> list[object]:
+    return [json.loads(sent.data)["payload"] for sent in found if sent.event == "progress"]
+
+
+async def test_progress_has_no_id_and_leaves_the_sequence_alone(talk: Talk) -> None:
+    """Live, as ``event: progress``, between events whose ids and order are what they are without it."""
+    run_id = await talk.start("x")
+    async with watching(talk.api, f"/api/v1/runs/{run_id}/events") as stream:
+        story = await up_to(stream, "execution.started")
+        talk.say["x"].put_nowait("live")
+        story += await up_to(stream, "progress")
+        talk.say["x"].put_nowait({"done": 1, "of": 2})
+        talk.say["x"].put_nowait(None)
+        story += await up_to(stream, "never")
+    told = [sent for sent in story if sent.event == "progress"]
+    # httpx-sse, like a browser, goes on reporting the last id it saw: what progress must not change.
+    at = story.index(told[0])
+    assert told[0].id == story[at - 1].id
+    assert json.loads(told[0].data) == {
+        "type": "call.progress",
+        "run_id": run_id,
+        "tool_call_id": "c1",
+        "n": 1,
+        "payload": "live",
+        "dropped": 0,
+        "created_at": json.loads(told[0].data)["created_at"],
+    }
+    assert said_in(story) == ["live", {"done": 1, "of": 2}]
+    assert [sent.event for sent in story[at:]][:3] == ["progress", "progress", "execution.finished"]
+    durable = [json.loads(sent.data) for sent in story if sent.event != "progress"]
+    assert [event["run_seq"] for event in durable] == list(range(1, len(durable) + 1))
+    assert durable[-1]["type"] == "run.ended"
+
+
+async def test_who_comes_late_or_again_is_given_what_is_kept(talk: Talk) -> None:
+    """While the call runs, kept progress is sent on every connection, once; after its end it is not sent at all."""
+    run_id = await talk.start("x")
+    for word in ("one", "two"):
+        talk.say["x"].put_nowait(word)
+    await talk.kept(run_id, 2)
+    path = f"/api/v1/runs/{run_id}/events"
+    async with watching(talk.api, path) as stream:
+        late = await up_to(stream, "progress", "two")
+    assert said_in(late) == ["one", "two"]
+    seen = max(int(sent.id) for sent in late)
+    async with watching(talk.api, path, **{"Last-Event-ID": str(seen)}) as stream:
+        again = await up_to(stream, "progress", "two")
+        talk.say["x"].put_nowait("three")
+        again += await up_to(stream, "progress")
+    assert said_in(again) == ["one", "two", "three"]
+    assert [sent.event for sent in again] == ["progress"] * 3
+    assert [json.loads(sent.data)["n"] for sent in again] == [1, 2, 3]
+    talk.say["x"].put_nowait(None)
+    async with watching(talk.api, path, **{"Last-Event-ID": str(seen)}) as stream:
+        rest = await up_to(stream, "run.ended")
+    assert said_in(rest) in ([], ["one", "two", "three"])  # whether it had ended when we came
+    async with watching(talk.api, path) as stream:
+        whole = await up_to(stream, "run.ended")
+    assert said_in(whole) == []
+
+
+async def test_the_stream_of_everything_tells_whose_progress_one_wants(talk: Talk) -> None:
+    """By default everyone's; one run's by its id; none at all, while events go on."""
+    first, second = await talk.start("x"), await talk.start("y")
+    for who, run_id in (("x", first), ("y", second)):
+        talk.say[who].put_nowait(who)
+        await talk.kept(run_id, 1)
+    async with (
+        watching(talk.api, "/api/v1/events") as all_of_it,
+        watching(talk.api, f"/api/v1/events?progress={second}") as one,
+        watching(talk.api, "/api/v1/events?progress=none") as none,
+    ):
+        assert said_in(await up_to(all_of_it, "progress", "y")) == ["x", "y"]
+        for who in ("x", "y"):
+            talk.say[who].put_nowait(f"{who} again")
+            talk.say[who].put_nowait(None)
+            await up_to(all_of_it, "run.ended")
+        found = await up_to(one, "run.ended") + await up_to(one, "run.ended")
+        assert said_in(found) == ["y", "y again"]
+        quiet = await up_to(none, "run.ended") + await up_to(none, "run.ended")
+        assert said_in(quiet) == []
+        assert [sent.event for sent in quiet] == [sent.event for sent in found if sent.event != "progress"]
+
+
+async def test_a_run_is_watched_with_its_sub_agents_runs(talk: Talk) -> None:
+    """A child that starts while one watches is told too, each event under its own run; the parent's end ends the stream."""
+    parent = await talk.start("parent")
+    async with watching(talk.api, f"/api/v1/runs/{parent}/events") as stream:
+        story = await up_to(stream, "execution.started")
+        child = await talk.start("child")
+        await talk.adopt(child, parent)
+        talk.say["child"].put_nowait("from below")
+        story += await up_to(stream, "progress", "from below")
+        talk.say["child"].put_nowait(None)
+        story += await up_to(stream, "run.ended")
+        assert json.loads(story[-1].data)["run_id"] == child
+        talk.say["parent"].put_nowait("still here")
+        talk.say["parent"].put_nowait(None)
+        story += await up_to(stream, "never")
+    ids = [int(sent.id) for sent in story if sent.event != "progress"]
+    assert ids == sorted(set(ids))
+    assert said_in(story) == ["from below", "still here"]
+    assert (story[-1].event, json.loads(story[-1].data)["run_id"]) == ("run.ended", parent)
+
+
+async def test_the_client_gives_each_word_once(talk: Talk) -> None:
+    """A stream that breaks is taken up again, and what is kept is sent again: the client tells it by its number."""
+    run_id = await talk.start("x")
+    headers = await token_for(talk.api.stack.database, "cli", "requests:read")
+    token = headers["Authorization"].removeprefix("Bearer ")
+    seen: list[Any] = []
+
+    def app() -> FastAPI:
+        services = talk.api.stack.services
+        return create_api_app(database=services.database, gateway=services.gateway, settings=ApiSettings())
+
+    def hear(told: Any) -> None:
+        if told.type == "call.progress":
+            seen.append(told.payload)
+
+    def follow(url: str) -> None:
+        with ApiClient(url, token=token) as client:
+            for told in client.follow_events(run_id):
+                hear(told)
+
+    async def seen_up_to(word: str) -> None:
+        await until(lambda: asyncio.sleep(0, word in seen), word)
+
+    talk.say["x"].put_nowait("one")
+    talk.say["x"].put_nowait("two")
+    async with serving(app()) as url:
+        following = asyncio.create_task(asyncio.to_thread(follow, url))
+        await seen_up_to("two")
+    talk.say["x"].put_nowait("three")
+    async with serving(app(), port=int(url.rpartition(":")[2])):
+        await seen_up_to("three")
+        talk.say["x"].put_nowait(None)
+        await asyncio.wait_for(following, 20)
+    assert seen == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+async def test_the_command_line_shows_it_under_the_call(
+    talk: Talk, capsys: pytest.CaptureFixture[str], *, as_json: bool
+) -> None:
+    """In lines of their own that no character can leave; a sub-agent's behind its path; with --json as lines of JSON."""
+    parent, child = await talk.start("parent"), await talk.start("child")
+    await talk.adopt(child, parent)
+    headers = await token_for(talk.api.stack.database, "cli", "requests:read", "runs:write")
+    link = ApiLink(url=talk.api.url, token=headers["Authorization"].removeprefix("Bearer "), data_dir=None)
+
+    def watch() -> None:
+        with link.client() as api_client:
+            Watch(link, api_client, parent, as_json=as_json).to_the_end()
+
+    watcher = asyncio.create_task(asyncio.to_thread(watch))
+    talk.say["child"].put_nowait(HOSTILE)
+    talk.say["parent"].put_nowait({"done": 1})
+    for run_id in (parent, child):
+        await talk.kept(run_id, 1)
+
+    async def shown() -> bool:
+        nonlocal printed
+        printed += capsys.readouterr().out
+        return "all good" in printed and "done" in printed
+
+    printed = ""
+    await until(shown, "line of progress")
+    for who in ("child", "parent"):
+        talk.say[who].put_nowait(None)
+    await asyncio.wait_for(watcher, 20)
+    printed += capsys.readouterr().out
+    lines = printed.splitlines()
+    if as_json:
+        said = [line for line in map(json.loads, lines) if line.get("type") == "call.progress"]
+        assert {line["run_id"]: line["payload"] for line in said} == {parent: {"done": 1}, child: HOSTILE}
+        return
+    assert '    talk: {"done": 1}' in lines
+    assert "agent/helper │     talk: ⟨U+001B⟩[2Kall good⟨U+202E⟩ ⏎ second" in lines
+    below = [line for line in lines if line.startswith("agent/helper │ ")]
+    assert any("→ talk" in line for line in below)
+    assert "\x1b" not in printed

@@ -1,0 +1,316 @@
+"""What tools say while they run: told in order, never at the tool's cost, never in the workflow's history."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import structlog
+from harness import ListModel, Stack, call, says, stack, until
+from sqlalchemy import text
+from temporalio.client import Client
+
+from activities.progress import FLUSH_SECONDS, reporting
+from turngate import ToolContext, tool
+from turngate.domain.results import Ok
+from turngate.store import events, executions, following, progress, runs
+from turngate.store.database import Connection, Database
+from turngate.store.events import Event
+from turngate.store.following import Told
+
+SECRET = "a word that is nowhere else 7f3a"
+
+
+def talking() -> ListModel:
+    return ListModel(says(call("talk", "{}", "c1")), says("Done."))
+
+
+async def kept(database: Database) -> list[progress.Progress]:
+    async with database.read() as conn:
+        return await progress.after(conn, 0, finished_from=0, limit=9_999)
+
+
+async def whole_story(engine: Stack, run: runs.Run) -> list[Told]:
+    """Follow a run to its end, as a stream does."""
+    found: list[Told] = []
+    async with asyncio.timeout(20):
+        async for told in engine.services.feed.follow(0, run.id):
+            found.append(told)
+            if isinstance(told, Event) and told.type == "run.ended":
+                break
+    return found
+
+
+async def test_progress_comes_live_and_before_the_result(client: Client, database: Database) -> None:
+    """A watcher hears the first words while the tool still waits, and the last ones before the call's end."""
+    heard = asyncio.Event()
+
+    @tool(effect="read", ask=False)
+    async def talk(ctx: ToolContext) -> str:
+        """Say something, and wait until it was heard."""
+        ctx.emit("first")
+        await asyncio.wait_for(heard.wait(), 15)
+        for number in range(20):
+            ctx.emit({"done": number})
+        return "ok"
+
+    async with stack(client, database, talk, model=talking()) as engine:
+        run = await engine.start()
+        said: list[object] = []
+        async with asyncio.timeout(20):
+            async for told in engine.services.feed.follow(0, run.id):
+                said.append(told.type if isinstance(told, Event) else told.payload)
+                if said[-1] == "first":
+                    heard.set()
+                if said[-1] == "run.ended":
+                    break
+    words = ["first", *({"done": number} for number in range(20))]
+    at = said.index("execution.started") + 1
+    assert said[at : at + 22] == [*words, "execution.finished"]
+    assert [row.n for row in await kept(database)] == list(range(1, 22))
+
+
+async def test_a_hundred_thousand_events_neither_block_nor_flood(client: Client, sqlite: Database) -> None:
+    """A handler that emits in a tight loop is done as soon as the loop is; watchers get the newest and the number missing."""
+    took: list[float] = []
+
+    @tool(effect="once", ask=False)
+    async def talk(ctx: ToolContext) -> str:
+        """Emit without ever giving way."""
+        began = time.monotonic()
+        for number in range(100_000):
+            ctx.emit({"number": number})
+        took.append(time.monotonic() - began)
+        return "ok"
+
+    async with stack(client, sqlite, talk, model=talking()) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        assert (await engine.results(run))["c1"] == Ok(value={"value": "ok"})
+    rows = await kept(sqlite)
+    assert len(rows) + sum(row.dropped for row in rows) == 100_000
+    assert rows[-1].payload == {"number": 99_999}
+    assert len(rows) <= progress.KEPT_PER_CALL
+    assert took[0] < 10, "a tool must not wait for its progress"
+
+
+async def test_a_thread_may_emit(client: Client, sqlite: Database) -> None:
+    """From any thread, faster than the store takes it: in order, and what is missing is counted."""
+
+    @tool(effect="once", ask=False)
+    async def talk(ctx: ToolContext) -> str:
+        """Emit from another thread."""
+
+        def work() -> None:
+            for number in range(300):
+                ctx.emit(number)
+            time.sleep(0.25)  # longer than two batches: a time of silence, not a wait for something
+            ctx.emit("end")
+
+        await asyncio.to_thread(work)
+        return "ok"
+
+    async with stack(client, sqlite, talk, model=talking()) as engine:
+        await engine.ended(await engine.start())
+    rows = await kept(sqlite)
+    numbers = [row.payload for row in rows[:-1]]
+    assert numbers == sorted(numbers)
+    assert len(rows) + sum(row.dropped for row in rows) == 301
+    assert rows[-1].payload == "end"
+
+
+async def test_an_interrupted_tools_last_words_are_kept(client: Client, sqlite: Database) -> None:
+    """What a tool emits while it is being stopped still reaches watchers, and its partial output its closure."""
+
+    @tool(effect="once", ask=False)
+    async def talk(ctx: ToolContext) -> str:
+        """Work until stopped."""
+        ctx.emit("working")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ctx.emit("stopping")
+            ctx.partial("half")
+        return "never"
+
+    async with stack(client, sqlite, talk, model=talking()) as engine:
+        run = await engine.start()
+        async with asyncio.timeout(20):
+            async for told in engine.services.feed.follow(0, run.id):
+                if not isinstance(told, Event):
+                    break
+        await engine.interrupt(run)
+        await engine.ended(run)
+        result = (await engine.results(run))["c1"]
+    assert [row.payload for row in await kept(sqlite)] == ["working", "stopping"]
+    assert (result.kind, result.fields["partial_output"]) == ("interrupted", "half")
+
+
+async def test_progress_is_not_in_the_workflows_history(client: Client, sqlite: Database) -> None:
+    """No event of the history, payloads decoded or not, holds a word of it; nor does the conversation."""
+
+    @tool(effect="once", ask=False)
+    async def talk(ctx: ToolContext) -> str:
+        """Say a secret."""
+        ctx.emit(SECRET)
+        ctx.emit({"nested": [SECRET]})
+        return "ok"
+
+    async with stack(client, sqlite, talk, model=talking()) as engine:
+        run = await engine.start()
+        await engine.ended(run)
+        history = await engine.workflow(run).fetch_history()
+        wire = b"".join(event.SerializeToString() for event in history.events)
+        assert b"run_tool" in wire
+        assert SECRET.encode() not in wire
+        assert SECRET not in history.to_json()
+        assert SECRET not in str(await engine.history(run))
+        assert SECRET not in json.dumps([event.payload for event in await engine.events(run)])
+    assert len(await kept(sqlite)) == 2
+
+
+async def test_a_broken_store_of_progress_does_not_fail_the_tool(client: Client, sqlite: Database) -> None:
+    """Every write of progress fails for good: the call succeeds, the run goes on, and it is logged once."""
+
+    @tool(effect="once", ask=False)
+    async def talk(ctx: ToolContext) -> str:
+        """Talk to nobody, three times."""
+        for number in range(3):
+            ctx.emit(number)
+            await asyncio.sleep(0.12)  # so that each is a batch of its own
+        return "ok"
+
+    async with sqlite.write() as conn:
+        await conn.execute(text("DROP TABLE progress"))
+    with structlog.testing.capture_logs() as logs:
+        async with stack(client, sqlite, talk, model=talking()) as engine:
+            run = await engine.start()
+            assert (await engine.ended(run)).status == "completed"
+            assert (await engine.results(run))["c1"] == Ok(value={"value": "ok"})
+    assert len([line for line in logs if line["event"] == "progress of a call is lost"]) == 1
+
+
+async def test_a_locked_store_does_not_hold_up_the_tool(client: Client, sqlite: Database, tmp_path: Path) -> None:
+    """While somebody else holds the write lock the handler emits and ends; its result is stored when the lock is free."""
+    ended = asyncio.Event()
+    holder = sqlite3.connect(tmp_path / "turngate.db", isolation_level=None, check_same_thread=False)
+
+    @tool(effect="once", ask=False)
+    async def talk(ctx: ToolContext) -> str:
+        """Emit while the store is locked."""
+        holder.execute("BEGIN IMMEDIATE")
+        for number in range(1_000):
+            ctx.emit(number)
+        ended.set()
+        return "ok"
+
+    try:
+        with structlog.testing.capture_logs() as logs:
+            async with stack(client, sqlite, talk, model=talking()) as engine:
+                run = await engine.start()
+                await asyncio.wait_for(ended.wait(), 15)
+
+                async def gave_up() -> bool:
+                    return any(line["event"] == "progress of a call is lost" for line in logs)
+
+                await until(gave_up, "line in the log")
+                holder.execute("ROLLBACK")
+                assert (await engine.ended(run)).status == "completed"
+                assert (await engine.results(run))["c1"] == Ok(value={"value": "ok"})
+        assert await kept(sqlite) == []
+    finally:
+        holder.close()
+
+
+class CountedDatabase(Database):
+    """Counts write transactions."""
+
+    writes = 0
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[Connection]:
+        self.writes += 1
+        async with super().write() as conn:
+            yield conn
+
+
+@pytest.fixture
+async def executing(client: Client, sqlite: Database, tmp_path: Path) -> AsyncIterator[tuple[CountedDatabase, str]]:
+    """A store where call ``c1`` of a run executes, without any worker; and the run's id."""
+    async with stack(client, sqlite, model=talking(), working=False) as engine:
+        run = await engine.start()
+        async with sqlite.write() as conn:
+            await executions.begin(
+                conn, run_id=run.id, tool_call_id="c1", digest="d", decision_id=None, idempotency_key="k"
+            )
+        counted = CountedDatabase(f"sqlite:///{tmp_path}/turngate.db")
+        yield counted, run.id
+        await counted.close()
+        await engine.workflow(run).terminate()
+
+
+async def test_silence_costs_nothing(executing: tuple[CountedDatabase, str]) -> None:
+    """Without an event there is no task and no statement."""
+    database, run_id = executing
+    before = len(asyncio.all_tasks())
+    async with reporting(database, run_id=run_id, tool_call_id="c1"):
+        assert len(asyncio.all_tasks()) == before
+    assert database.writes == 0
+
+
+async def test_many_events_are_few_transactions(executing: tuple[CountedDatabase, str]) -> None:
+    """The first is written at once; what comes within the next tenth of a second goes together."""
+    database, run_id = executing
+    async with reporting(database, run_id=run_id, tool_call_id="c1") as emit:
+        for number in range(100):
+            emit(number)
+            await asyncio.sleep(0)
+    assert [row.payload for row in await kept(database)] == list(range(100))
+    assert database.writes <= 3
+
+
+async def test_cancelled_work_tells_its_last_words(executing: tuple[CountedDatabase, str]) -> None:
+    """Cancellation leaves the block like any end: what was emitted is stored, and the cancellation goes on its way."""
+    database, run_id = executing
+    waits = asyncio.Event()
+
+    async def work() -> None:
+        async with reporting(database, run_id=run_id, tool_call_id="c1") as emit:
+            emit("working")
+            waits.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                emit("stopping")
+
+    task = asyncio.create_task(work())
+    await waits.wait()
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert [row.payload for row in await kept(database)] == ["working", "stopping"]
+
+
+async def test_leaving_is_bounded_and_late_words_are_void(
+    executing: tuple[CountedDatabase, str], tmp_path: Path
+) -> None:
+    """With the store locked the block is left after about a second without an error; ``emit`` then does nothing."""
+    database, run_id = executing
+    holder = sqlite3.connect(tmp_path / "turngate.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    began = time.monotonic()
+    async with reporting(database, run_id=run_id, tool_call_id="c1") as emit:
+        emit("lost")
+    assert time.monotonic() - began < FLUSH_SECONDS + 3
+    holder.close()
+    emit("late")
+    async with database.read() as conn:
+        assert (await following.newest(conn)).progress_id == 0
+        assert await events.last_seq(conn) > 0
+    assert await kept(database) == []
