@@ -6,6 +6,7 @@ import asyncio
 
 import structlog
 
+from activities.author_code import heard
 from activities.engine import Engine
 from activities.redeemed import Redeemed
 from turngate.domain.hooks import HookedCall, RunScope
@@ -26,7 +27,7 @@ async def presentation_of(redeemed: Redeemed, result: Ok | Failure) -> str | Non
     try:
         params = redeemed.tool.decode(redeemed.raw_input)
         shown = asyncio.to_thread(presented, redeemed.tool, params, result)
-        return PRESENTATION.dump_json(await asyncio.wait_for(shown, PRESENTER_SECONDS)).decode()
+        return PRESENTATION.dump_json(await heard(shown, seconds=PRESENTER_SECONDS)).decode()
     except Exception:
         log.exception("presenter failed", tool=redeemed.tool.name)
         return None
@@ -48,7 +49,6 @@ async def after_tool(engine: Engine, redeemed: Redeemed, result: Ok | Failure) -
     )
     for hook in agent.hooks:
         try:
-            async with asyncio.timeout(HOOK_SECONDS):
-                await hook.after_tool(scope, hooked, result)
+            await heard(hook.after_tool(scope, hooked, result), seconds=HOOK_SECONDS)
         except Exception:
             log.exception("after_tool hook failed", hook=type(hook).__name__, tool=call.tool_name, run_id=run.id)

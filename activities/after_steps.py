@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import structlog
 
+from activities.author_code import heard
 from activities.engine import Engine
 from turngate.domain.hooks import RunScope
 from turngate.store import messages, runs, steps
@@ -23,11 +22,11 @@ async def after_step(engine: Engine, run: runs.Run, step: int) -> None:
     async with engine.database.read() as conn:
         closed = await steps.get(conn, run.id, step)
         results_id = None if closed is None else closed.results_message_id
-        results = [] if results_id is None else [await messages.get(conn, results_id)]
+        closing = [] if results_id is None else [await messages.get(conn, results_id)]
+    results = [message for message in closing if message.role == "tool"]  # not what a malformed response was answered
     scope = RunScope(run_id=run.id, agent=agent.name, step=step)
     for hook in agent.hooks:
         try:
-            async with asyncio.timeout(HOOK_SECONDS):
-                await hook.after_step(scope, results)
+            await heard(hook.after_step(scope, results), seconds=HOOK_SECONDS)
         except Exception:
             log.exception("after_step hook failed", hook=type(hook).__name__, run_id=run.id)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from activities.author_code import heard
 from activities.engine import Engine
 from turngate.domain.agents import Agent
 from turngate.domain.contract import PlannedCall
@@ -168,6 +169,6 @@ async def previewed(tool: Tool, params: Any, workspace: str | None) -> Preview |
         return None
     try:
         preview = asyncio.to_thread(tool.preview, params, None if workspace is None else Path(workspace))
-        return await asyncio.wait_for(preview, PREVIEW_SECONDS)
+        return await heard(preview, seconds=PREVIEW_SECONDS)
     except Exception as error:  # noqa: BLE001 - the tool author's code; the operator still sees the exact arguments
         return Preview(kind="text", text=f"No preview: {type(error).__name__}: {error}")

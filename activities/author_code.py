@@ -1,14 +1,51 @@
-"""Calling what a tool's author wrote: arguments by name and type, sync functions off the event loop."""
+"""Calling what an author wrote: arguments by name and type, sync functions off the event loop, failures kept in bounds."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 import svcs
 
 from turngate.domain.injection import Injected
 from turngate.domain.tool_context import ToolContext
+
+Answer = TypeVar("Answer")
+
+
+class AuthorCodeError(Exception):
+    """Author's code ended in a way that is no Exception: it gave itself up, or asked the process to exit."""
+
+
+async def heard(author: Awaitable[Answer], *, seconds: float) -> Answer:
+    """Await author's code for so long, and return what it returns. Whatever goes wrong in it is an Exception.
+
+    ``sys.exit()`` in a hook must not end the worker, nor a CancelledError that a library let out pass for an interrupt:
+    either would be tried again for a week. A cancellation from outside passes through.
+
+    Raises:
+        TimeoutError: it took longer.
+        AuthorCodeError: it ended in something that is no Exception.
+        Exception: whatever it raised itself.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            return await author
+    except Exception:
+        raise
+    except BaseException as odd:
+        if from_outside(odd):
+            raise
+        raise AuthorCodeError(type(odd).__name__) from odd
+
+
+def from_outside(odd: BaseException) -> bool:
+    """Tell whether this is not the author's doing: somebody cancelled the task at hand, or the process is stopped."""
+    if isinstance(odd, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(odd, KeyboardInterrupt | GeneratorExit)
 
 
 async def call_injected(

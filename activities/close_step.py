@@ -35,7 +35,10 @@ class CloseStep:
 
 
 async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
-    """End a live run in the caller's transaction and return it as it was; None for one that had ended."""
+    """End a live run in the caller's transaction and return it as it was; None for one that had ended.
+
+    With it end the runs of its sub-agents that still live: recorded and never started, or their workflow is gone too.
+    """
     run = await runs.get(conn, order.run_id)
     if run is None or run.status != "running":
         return None
@@ -57,7 +60,7 @@ async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
 
 async def _answer(conn: Connection, run: runs.Run) -> str:
     """Return the answer that a ``finish`` signal of the step at hand gave."""
-    for call in await calls.of_step(conn, run.id, run.step):
+    for call in reversed(await calls.of_step(conn, run.id, run.step)):  # of several the last counts
         signal = None if call.signal is None else SIGNAL.validate_json(call.signal)
         if isinstance(signal, Finish):
             return signal.answer
@@ -85,6 +88,9 @@ async def _close_calls(conn: Connection, run: runs.Run, order: CloseStepInput) -
     for call in await calls.of_step(conn, run.id, run.step):
         if call.result is not None:
             continue
+        if call.child_run_id is not None:
+            ends = {"run_id": call.child_run_id, "status": "interrupted", "by": order.by or "engine", "error_class": ""}
+            await end_run(conn, order.model_copy(update=ends))
         execution = started.get(call.tool_call_id)
         if execution is not None and execution.state == "executing" and (call.signal or call.child_run_id):
             # No handler of ours is at it: a timer that is given up, or a run that was told to stop and says itself how far

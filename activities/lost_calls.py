@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-from pydantic import TypeAdapter
-
 from activities.asking import request_id_of
 from activities.call_checks import mismatch, not_run
 from activities.call_marks import refuse, tell_started
@@ -14,17 +9,18 @@ from activities.engine import Engine
 from activities.preflight import Seen
 from activities.redeemed import AlreadySettled, OutcomeUnknown, Redeemed, Redemption
 from turngate.domain import results
+from turngate.domain.clipping import clipped
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import derived_id
 from turngate.domain.probes import DidNotHappen, Happened
 from turngate.domain.results import Failure, Ok, as_object
 from turngate.domain.tools import Tool, ToolManifest
-from turngate.store import calls, events, executions, requests, runs
+from turngate.store import calls, events, executions, requests, runs, whole_results
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 
 MAX_STARTS = 5
-"""How often a ``read`` or ``idempotent`` handler is started when its workers keep dying under it."""
+"""How often a handler is started when its workers keep dying under it; a ``once`` one only where its probe allows it."""
 
 
 async def again(
@@ -45,8 +41,8 @@ async def again(
         if outcome is None or outcome.decision_id is None or outcome.decision_id != order.decision_id:
             return OutcomeUnknown(outcome_id, call.digest)
     elif call.effect == "once" and seen is not None and isinstance(seen.probed, Happened) and tool is not None:
-        return await _it_happened(conn, run, call, tool, seen.probed)
-    elif call.effect == "once" and seen is not None and isinstance(seen.probed, DidNotHappen):
+        return await _it_happened(engine, conn, run, call, tool, seen.probed)
+    elif call.effect == "once" and _may_start_again(execution, seen):
         pass  # it starts again, on the tool's own word that the first start will never take effect
     elif call.effect == "once":
         # Before anything else is looked at: even when the call could not run again, nobody knows whether it has run.
@@ -72,13 +68,20 @@ async def again(
     return Redeemed(tool, run, call, raw_input, execution.idempotency_key)
 
 
+def _may_start_again(execution: executions.Execution, seen: Seen | None) -> bool:
+    """Tell whether the tool's probe says that it did not happen; a call that kills its workers is a person's to look at."""
+    return seen is not None and isinstance(seen.probed, DidNotHappen) and execution.attempts < MAX_STARTS
+
+
 async def _it_happened(
-    conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, happened: Happened
+    engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, happened: Happened
 ) -> AlreadySettled:
-    """Settle a lost call with the result its tool's probe found."""
-    value = as_object(json.loads(TypeAdapter(Any).dump_json(happened.result)))
+    """Settle a lost call with the result its tool's probe found, as if its handler had returned it."""
+    limit = engine.agent(run.agent).limits.result_chars
+    result, whole = clipped(Ok(value=as_object(happened.result)), limit=limit)
+    digest = None if whole is None else await whole_results.keep(conn, whole)
     await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="succeeded")
-    await calls.settle(conn, run.id, call.tool_call_id, Ok(value=value))
+    await calls.settle(conn, run.id, call.tool_call_id, result, whole_result=digest)
     told = {"tool_call_id": call.tool_call_id, "tool": tool.name, "ok": True, "by": "probe"}
     await events.append(conn, run.id, [("execution.finished", told)])
     return AlreadySettled()

@@ -6,7 +6,6 @@ The agent's before-hooks, the tool's precondition (is the world still as it was 
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,9 +16,10 @@ import structlog
 import svcs
 
 from activities.asking import previewed
-from activities.author_code import call_injected
+from activities.author_code import call_injected, heard
 from activities.engine import Engine
 from activities.redeemed import LookFirst
+from activities.success import encoded
 from turngate.domain import results
 from turngate.domain.agents import Agent
 from turngate.domain.digest import framed_sha256
@@ -100,22 +100,32 @@ async def precondition(engine: Engine, tool: Tool, params: Any, run: runs.Run, t
         workspace=None if run.workspace is None else Path(run.workspace),
         deadline=now() + timedelta(seconds=AUTHOR_SECONDS),
     )
-    async with svcs.Container(engine.services) as container, asyncio.timeout(AUTHOR_SECONDS):
-        value = await call_injected(tool.precondition, container, params=params, ctx=ctx)
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    async with svcs.Container(engine.services) as container:
+        asked = call_injected(tool.precondition, container, params=params, ctx=ctx)
+        value = await heard(asked, seconds=AUTHOR_SECONDS)
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    # Half a surrogate pair, from a file name that is not UTF-8, as its JSON escape: the store would change the character
+    # itself, so that it differed from itself for ever.
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 async def probe(engine: Engine, tool: Tool, run_id: str, tool_call_id: str) -> ProbeAnswer:
-    """Ask the tool whether a lost call took effect; None when it does not know, fails, or answers anything else."""
+    """Ask the tool whether a lost call took effect; None when it does not know, fails, or answers anything else.
+
+    The result of a call that did is JSON already, by the tool's success type; one that does not fit is no answer.
+    """
     if tool.probe is None:
         return None
     try:
-        async with svcs.Container(engine.services) as container, asyncio.timeout(AUTHOR_SECONDS):
-            answer = await call_injected(tool.probe, container, key=idempotency_key(run_id, tool_call_id))
+        async with svcs.Container(engine.services) as container:
+            asked = call_injected(tool.probe, container, key=idempotency_key(run_id, tool_call_id))
+            answer = await heard(asked, seconds=AUTHOR_SECONDS)
+        if isinstance(answer, Happened):
+            return Happened(encoded(tool, answer.result))
     except Exception:
         log.exception("probe failed", tool=tool.name, run_id=run_id)
         return None
-    return answer if isinstance(answer, Happened | DidNotHappen) else None
+    return answer if isinstance(answer, DidNotHappen) else None
 
 
 async def _hooks(agent: Agent, run: runs.Run, call: calls.Call, raw_input: str, params: Any) -> Failure | None:
@@ -124,8 +134,7 @@ async def _hooks(agent: Agent, run: runs.Run, call: calls.Call, raw_input: str, 
     hooked = HookedCall(tool_name=call.tool_name, tool_call_id=call.tool_call_id, raw_input=raw_input, params=params)
     for hook in agent.hooks:
         try:
-            async with asyncio.timeout(AUTHOR_SECONDS):
-                answer = await hook.before_tool(scope, hooked)
+            answer = await heard(hook.before_tool(scope, hooked), seconds=AUTHOR_SECONDS)
         except Exception as error:
             log.exception("before_tool hook failed", hook=type(hook).__name__, tool=call.tool_name, run_id=run.id)
             why = f"{type(hook).__name__}.before_tool failed ({type(error).__name__})"

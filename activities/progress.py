@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 from pydantic import JsonValue
 
+from turngate.domain.results import is_deeper
 from turngate.store import progress
 from turngate.store.database import Database
 from turngate.store.progress import NewProgress
@@ -172,7 +173,7 @@ def event_text(event: Any) -> str:
         if isinstance(event, str):
             return _clipped(event)
         text = _encoded(event)
-        if len(text) > MAX_EVENT_BYTES or len(text.encode()) > MAX_EVENT_BYTES or _is_deeper(event, MAX_DEPTH):
+        if len(text) > MAX_EVENT_BYTES or len(text.encode()) > MAX_EVENT_BYTES or is_deeper(event, MAX_DEPTH):
             return _clipped(text)
     except Exception:  # noqa: BLE001 - not JSON in one of many ways: types, NaN, cycles, thousands of levels
         return _clipped(_shown(event))
@@ -191,13 +192,6 @@ def _clipped(said: str) -> str:
 
 def _encoded(event: Any) -> str:
     return storable(_JSON.encode(event))
-
-
-def _is_deeper(value: object, levels: int) -> bool:
-    if not isinstance(value, dict | list | tuple):
-        return False
-    inner = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_is_deeper(each, levels - 1) for each in inner)
 
 
 def _shown(event: object) -> str:

@@ -16,6 +16,7 @@ from temporalio.exceptions import ApplicationError
 from activities.call_checks import digest_of
 from activities.engine import Engine
 from activities.preflight import precondition
+from activities.signals import read_signal
 from turngate.domain import contract, results
 from turngate.domain.contract import DecideInput, RecordDecisionInput, RecordedDecision, RecordExpiryInput
 from turngate.domain.policy import evaluate
@@ -134,6 +135,8 @@ class RecordDecision:
             raise _invalid_edit(f"the tool {request.tool_name!r} is no longer there")
         try:
             params = tool.decode(edited)
+            if tool.kind == "signal":
+                read_signal(self._engine, tool, params)
         except InvalidToolInput as problem:
             raise _invalid_edit(str(problem)) from None
         verdict = evaluate(self._engine.policy, tool, params, agent=request.agent)

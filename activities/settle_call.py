@@ -52,8 +52,8 @@ async def _result(conn: Connection, call: calls.Call) -> Ok | Failure:
         return result_of(SIGNAL.validate_json(call.signal))
     child = await runs.get(conn, call.child_run_id)
     if child is not None and child.status == "running":
-        # Its workflow is over and never came to its own end: terminated from outside, or failed for good.
-        gone = "Its workflow ended from outside before the run did."
+        # Its workflow is over and never came to its own end: terminated from outside, failed for good, or never started.
+        gone = "Its workflow was ended from outside before the run was, or could not be started."
         order = CloseStepInput(run_id=child.id, status="failed", reason=gone, at=now(), error_class="workflow_gone")
         await end_run(conn, order)
         child = await runs.get(conn, child.id)

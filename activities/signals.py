@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import structlog
 from pydantic import TypeAdapter
 
 from activities.engine import Engine
 from turngate.domain.contract import Wait
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.results import Ok
-from turngate.domain.signals import Finish, HandOff, Signal, SwitchModel, WaitUntil
+from turngate.domain.signals import MAX_WAIT, Finish, HandOff, Signal, SwitchModel, WaitUntil
 from turngate.domain.tool_failures import InvalidToolInput
 from turngate.domain.tools import Tool
 from turngate.store import calls, events, runs
+from turngate.store.clock import now
 from turngate.store.database import Connection
+
+log = structlog.get_logger(__name__)
 
 SIGNAL: TypeAdapter[Signal] = TypeAdapter(Signal)
 
@@ -22,7 +26,8 @@ SIGNAL: TypeAdapter[Signal] = TypeAdapter(Signal)
 def read_signal(engine: Engine, tool: Tool, params: Any) -> Signal:
     """Return what the call asks for, as its tool interprets it. Reads nothing, changes nothing.
 
-    Raises InvalidToolInput, in words for the model: there is no such agent or model, or the tool refuses the arguments.
+    Raises InvalidToolInput, in words for the model: there is no such agent or model, the wait is too long, or the tool
+    refuses the arguments (a ValueError, whose words it reads; anything else is the author's bug, and only logged).
     """
     if tool.interpret is None:
         raise InvalidToolInput(f"{tool.name!r} has no meaning here")
@@ -30,7 +35,14 @@ def read_signal(engine: Engine, tool: Tool, params: Any) -> Signal:
         signal = SIGNAL.validate_python(tool.interpret(params))
     except ValueError as refused:  # pydantic's own errors are of this kind too
         raise InvalidToolInput(str(refused)) from None
+    except Exception as bug:
+        log.exception("interpret failed", tool=tool.name)
+        why = f"{tool.name!r} could not make anything of these arguments ({type(bug).__name__}); this was logged"
+        raise InvalidToolInput(why) from None
     match signal:
+        case WaitUntil(until=until) if until is not None and until > now() + MAX_WAIT:
+            # Temporal counts timers in nanoseconds: one of some centuries would never be taken, nor ever end.
+            raise InvalidToolInput(f"a wait lasts at most {MAX_WAIT.days} days")
         case HandOff(agent=name) if name not in engine.agents:
             raise InvalidToolInput(f"there is no agent {name!r}; the agents are: {', '.join(engine.agents)}")
         case SwitchModel(model=spec):

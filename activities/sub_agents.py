@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import structlog
+
 from activities.engine import Engine
 from turngate.domain import results
 from turngate.domain.agents import Agent
 from turngate.domain.contract import ChildRun, RunLimits
 from turngate.domain.digest import derived_id
-from turngate.domain.messages import user_message
+from turngate.domain.messages import Message, user_message
 from turngate.domain.results import Failure, Ok
 from turngate.domain.tools import Tool
 from turngate.store import calls, events, messages, runs
 from turngate.store.database import Connection
+
+log = structlog.get_logger(__name__)
 
 MAX_DEPTH = 5
 """Agents above and including a sub-agent; agents that call each other by name would go on for ever."""
@@ -36,14 +40,25 @@ def agent_name(tool: Tool) -> str:
     return tool.agent.name if isinstance(tool.agent, Agent) else str(tool.agent)
 
 
-async def open_child(engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, params: Any) -> str:
+def brief_of(tool: Tool, params: Any) -> Message | Failure:
+    """Return the sub-agent's input message, or why there is none: what writes it is the author's code, and failed."""
+    try:
+        return user_message("" if tool.brief is None else tool.brief(params))
+    except Exception as error:
+        log.exception("brief failed", tool=tool.name)
+        why = f"its task could not be written from these arguments ({type(error).__name__}); this was logged"
+        return Failure(kind="execution_error", reason=f"{tool.name!r} was not started: {why}.")
+
+
+async def open_child(
+    engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, brief: Message
+) -> str:
     """Record the sub-agent's run: a conversation of its own, starting with the brief. Returns the run's id.
 
     The same call derives the same run. It inherits workspace and starter, so who may not decide here may not there.
     """
     agent = engine.agent(agent_name(tool))
     child_id = derived_id("run", run.id, call.tool_call_id)
-    brief = tool.brief(params) if tool.brief is not None else ""
     conversation_id, message_id = derived_id("conv", child_id), derived_id("msg", child_id, "input")
     await messages.create_conversation(conn, conversation_id)
     await messages.append(
@@ -53,7 +68,7 @@ async def open_child(engine: Engine, conn: Connection, run: runs.Run, call: call
         conversation_id=conversation_id,
         run_id=child_id,
         step=None,
-        message=user_message(brief),
+        message=brief,
     )
     await runs.create(
         conn,
@@ -63,7 +78,7 @@ async def open_child(engine: Engine, conn: Connection, run: runs.Run, call: call
         agent_version=agent.version,
         model=agent.model,
         workspace=run.workspace,
-        task=brief,
+        task=brief.text,
         input_message_id=message_id,
         started_by=run.started_by,
         idempotency_key=None,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import structlog
 
+from activities.author_code import heard
 from turngate.domain.agents import Agent
+from turngate.domain.history import reconcile
 from turngate.domain.hooks import RunScope
 from turngate.domain.messages import Message
 from turngate.models.port import LanguageModel, ModelRequest
@@ -26,13 +27,12 @@ async def transformed(
     shown = list(messages)
 
     async def generate(asked: Sequence[Message]) -> str:
-        return (await model.generate(ModelRequest(messages=list(asked), tools=[]))).message.text
+        return (await model.generate(ModelRequest(messages=reconcile(asked), tools=[]))).message.text  # I1 here, too
 
     scope = RunScope(run_id=run.id, agent=agent.name, step=step)
     for hook in agent.hooks:
         try:
-            async with asyncio.timeout(TRANSFORM_SECONDS):
-                answer = await hook.before_model(scope, tuple(shown), generate)
+            answer = await heard(hook.before_model(scope, tuple(shown), generate), seconds=TRANSFORM_SECONDS)
             if not answer or not all(isinstance(message, Message) for message in answer):
                 raise TypeError("before_model must return messages, at least one")  # noqa: TRY301 - handled as any other failure
             shown = list(answer)

@@ -6,9 +6,10 @@ from activities.call_marks import refuse, tell_started
 from activities.engine import Engine
 from activities.redeemed import AlreadySettled, Delegated, Waits
 from activities.signals import SIGNAL, read_signal, result_of, wait_of
-from activities.sub_agents import child_run, open_child, too_deep
+from activities.sub_agents import brief_of, child_run, open_child, too_deep
 from turngate.domain import results
 from turngate.domain.contract import RunToolInput
+from turngate.domain.results import Failure
 from turngate.domain.signals import Finish, WaitUntil
 from turngate.domain.tool_failures import InvalidToolInput
 from turngate.domain.tools import Tool
@@ -40,11 +41,11 @@ async def delegate(
     engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, order: RunToolInput
 ) -> AlreadySettled | Delegated:
     """Open the sub-agent's run."""
-    deep = too_deep(run, tool)
-    if deep is not None:
+    brief = too_deep(run, tool) or brief_of(tool, tool.decode(call.edited_input or call.input))
+    if isinstance(brief, Failure):
         await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
-        return await refuse(conn, run, call, deep)
-    child_id = await open_child(engine, conn, run, call, tool, tool.decode(call.edited_input or call.input))
+        return await refuse(conn, run, call, brief)
+    child_id = await open_child(engine, conn, run, call, tool, brief)
     told = {"tool_call_id": call.tool_call_id, "tool": tool.name, "attempt": 1, "decision_id": order.decision_id}
     await events.append(conn, run.id, [("execution.started", {**told, "child_run_id": child_id})])
     return Delegated(child_run(engine, child_id, tool))

@@ -16,8 +16,20 @@ MAX_KEY_CHARS = 255
 
 
 @dataclass(frozen=True, kw_only=True)
+class ForkPoint:
+    """Where a fork leaves another run: after its closed step ``step``, whose last message is ``message_id``."""
+
+    run_id: str
+    step: int
+    message_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Order:
-    """A checked order. ``fingerprint``: equal for the same content from the same person; ``key``: Idempotency-Key."""
+    """A checked order. ``fingerprint``: equal for the same content from the same person; ``key``: Idempotency-Key.
+
+    ``forked_from``: the past that a new conversation begins with; None: it begins empty.
+    """
 
     text: str
     conversation_id: str | None
@@ -25,6 +37,7 @@ class Order:
     model: str | None
     key: str | None
     fingerprint: str
+    forked_from: ForkPoint | None = None
 
 
 async def checked_order(
@@ -36,10 +49,11 @@ async def checked_order(
     workspace: str | None,
     model: str | None,
     idempotency_key: str | None,
+    text_at: str = "/input",
 ) -> Order:
-    """Return the order, or raise InvalidInputError saying what does not fit."""
+    """Return the order, or raise InvalidInputError saying what does not fit. ``text_at``: where the text was sent."""
     return Order(
-        text=_checked_text(text),
+        text=_checked_text(text, text_at),
         conversation_id=conversation_id,
         workspace=await _checked_workspace(workspace),
         model=_checked_model(model),
@@ -48,12 +62,12 @@ async def checked_order(
     )
 
 
-def _checked_text(text: str) -> str:
+def _checked_text(text: str, pointer: str) -> str:
     if not text.strip():
-        raise _invalid("/input", "say what the agent should do: the input is empty")
+        raise _invalid(pointer, "say what the agent should do: the text is empty")
     if len(text) > MAX_TEXT_CHARS:
-        raise _invalid("/input", f"at most {MAX_TEXT_CHARS:,} characters, not {len(text):,}")
-    require_storable(text, "/input")
+        raise _invalid(pointer, f"at most {MAX_TEXT_CHARS:,} characters, not {len(text):,}")
+    require_storable(text, pointer)
     return text
 
 

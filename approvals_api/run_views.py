@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
+from approvals_api.call_views import call_view, in_part, presentation_of
 from approvals_api.cursors import encode_cursor
 from approvals_api.read_models import (
     AgentView,
-    CallRequest,
     CallView,
     DecisionView,
     EventView,
     MessageView,
     Page,
+    ParentCall,
+    ProgressView,
     RequestDetail,
     RequestItem,
     RunDetail,
     RunSummary,
     StepView,
+    agents_path,
 )
 from turngate.domain.errors import NotFoundError
 from turngate.domain.messages import ReasoningPart
-from turngate.domain.policy import Verdict
 from turngate.domain.requests import ALLOWED_VERBS, RequestStatus, RunStatus
 from turngate.store import agents, calls, executions, messages, requests, runs, steps
-from turngate.store.calls import Call
 from turngate.store.database import Connection
 from turngate.store.events import Event
-from turngate.store.executions import Execution
 from turngate.store.messages import StoredMessage
+from turngate.store.progress import Progress
 from turngate.store.requests import Decision, Request
 from turngate.store.runs import Run
 from turngate.store.steps import Step
@@ -45,6 +47,7 @@ async def agent_list(conn: Connection) -> list[AgentView]:
             description=agent.description,
             tools=[name for name in agent.tools.split(", ") if name],
             published_at=agent.published_at,
+            sub_agent_of=[name for name in agent.sub_agent_of.split(", ") if name],
         )
         for agent in await agents.every(conn)
     ]
@@ -96,10 +99,14 @@ async def run_detail(conn: Connection, run_id: str) -> RunDetail:
         asked[request.tool_call_id].append(request)
     made: dict[int, list[CallView]] = defaultdict(list)
     for call in await calls.of_run(conn, run_id):
-        made[call.step].append(_call_view(call, asked[call.tool_call_id], executed.get(call.tool_call_id)))
+        made[call.step].append(call_view(call, asked[call.tool_call_id], executed.get(call.tool_call_id)))
     views = [_step_view(step, by_id[step.assistant_message_id], made[step.step]) for step in taken]
-    final_text = views[-1].text if views and run.status == "completed" else ""
-    return RunDetail(**run_summary(run).model_dump(), steps=views, final_text=final_text)
+    return RunDetail(
+        **run_summary(run).model_dump(),
+        steps=views,
+        final_text=await _final_text(conn, run, by_id),
+        parent=await _parent_call(conn, run),
+    )
 
 
 async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
@@ -110,8 +117,10 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     run = await existing_run(conn, request.run_id)
     call = await calls.get(conn, request.run_id, request.tool_call_id)
     step = await steps.get(conn, request.run_id, call.step) if call else None
+    result = call.settled_result if call else None
     execution = await executions.get(conn, request.run_id, request.tool_call_id)
     content = await requests.decision(conn, request.decision_id) if request.decision_id else None
+    asked = [each.id for each in await requests.of_call(conn, request.run_id, request.tool_call_id, kind=request.kind)]
     head = step.assistant_message_id if step else run.head_message_id
     return RequestDetail(
         **request_item(request).model_dump(),
@@ -125,7 +134,12 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         execution=execution.state if execution else "not_started",
         partial_output=execution.partial_output if execution else "",
         edited_input=call.edited_input if call else None,
-        result=call.settled_result if call else None,
+        result=result,
+        presentation=presentation_of(call, result) if call else None,
+        in_part=in_part(call, result) if call else None,
+        precondition=request.precondition,
+        instead_of=_neighbour(request, asked, -1),
+        replaced_by=_neighbour(request, asked, 1),
         run=run_summary(run),
         messages=message_views(await messages.path_to(conn, head)),
     )
@@ -169,6 +183,11 @@ def event_view(event: Event) -> EventView:
     return EventView.model_validate(event)
 
 
+def progress_view(said: Progress) -> ProgressView:
+    """Return progress as streams send it."""
+    return ProgressView.model_validate(said)
+
+
 def _step_view(step: Step, stored: StoredMessage, made: list[CallView]) -> StepView:
     thoughts = [part.text for part in stored.message.parts if isinstance(part, ReasoningPart)]
     return StepView(
@@ -182,27 +201,46 @@ def _step_view(step: Step, stored: StoredMessage, made: list[CallView]) -> StepV
         calls=made,
         created_at=step.created_at,
         closed_at=step.closed_at,
+        corrective=step.corrective,
     )
 
 
-def _call_view(call: Call, asked: list[Request], execution: Execution | None) -> CallView:
-    return CallView(
+async def _final_text(conn: Connection, run: Run, by_id: Mapping[str, StoredMessage]) -> str:
+    """Return a completed run's answer, which is its head: the last response, or what a call that finishes gave."""
+    if run.status != "completed":
+        return ""
+    stored = by_id.get(run.head_message_id)
+    return (stored.message if stored is not None else await messages.get(conn, run.head_message_id)).text
+
+
+async def _parent_call(conn: Connection, run: Run) -> ParentCall | None:
+    """Return the call that a sub-agent's run answers, with its place on its run's page."""
+    if run.parent_run_id is None or run.parent_tool_call_id is None:
+        return None
+    parent = await runs.get(conn, run.parent_run_id)
+    call = await calls.get(conn, run.parent_run_id, run.parent_tool_call_id)
+    if parent is None or call is None:
+        return None
+    return ParentCall(
+        run_id=parent.id,
         tool_call_id=call.tool_call_id,
         tool_name=call.tool_name,
-        input=call.input,
-        edited_input=call.edited_input,
-        digest=call.digest,
-        effect=call.effect,
-        disposition=call.disposition,
-        verdict=Verdict.model_validate_json(call.verdict) if call.verdict else None,
-        requests=[CallRequest.model_validate(request) for request in asked],
-        execution=execution.state if execution else "not_started",
-        attempts=execution.attempts if execution else 0,
-        started_at=execution.started_at if execution else None,
-        ended_at=execution.ended_at if execution else None,
-        result=call.settled_result,
-        settled_at=call.settled_at,
+        agents=agents_path(parent.path, parent.agent),
+        step=call.step,
+        place=call.position + 1,
     )
+
+
+def _neighbour(request: Request, asked: Sequence[str], side: Literal[-1, 1]) -> str | None:
+    """Return the approval before or after this one among those of its call.
+
+    A call has more than one only when what it depends on changed after a person had approved it. Questions about a lost
+    call's outcome come one after the other, too, and none of them takes another's place.
+    """
+    if request.kind != "approval":
+        return None
+    place = asked.index(request.id) + side
+    return asked[place] if 0 <= place < len(asked) else None
 
 
 def _decision_view(request: Request, content: Decision | None) -> DecisionView | None:

@@ -1,4 +1,4 @@
-"""Starting a run: one transaction in the store, then its workflow. Used by the JSON API, the pages and the CLI."""
+"""Starting a run: one transaction in the store, then its workflow. Used by the JSON API, the pages and forking."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def start(
         ForbiddenError: the principal may not start runs.
         UnavailableError: Temporal or the store is away; nothing was changed.
     """
-    principal.require("runs:write")
+    principal.require("runs:write")  # before anything is looked at
     order = await checked_order(
         by=principal.name,
         agent=agent,
@@ -64,6 +64,12 @@ async def start(
         model=model,
         idempotency_key=idempotency_key,
     )
+    return await start_ordered(services, principal, agent, order)
+
+
+async def start_ordered(services: Services, principal: Principal, agent: str, order: Order) -> Run:
+    """Start the run that a checked order asks for: record it, then start its workflow. Raises as :func:`start` does."""
+    principal.require("runs:write")
     async with services.database.read() as conn:
         published = await _published(conn, agent)
         first = await _first_under_key(conn, order)
@@ -79,7 +85,7 @@ async def start(
     try:
         await services.gateway.start_run(_turn_input(services, run, published), published.task_queue)
     except UnavailableError:
-        await _take_back(services, run, made_conversation=conversation_id is None)
+        await _take_back(services, run, made_conversation=order.conversation_id is None)
         raise
     return run
 
@@ -87,6 +93,7 @@ async def start(
 async def start_recorded(services: Services) -> int:
     """Start the workflows of runs whose process died between recording and starting them; returns how many were tried.
 
+    A sub-agent's run is not one of them: its parent's workflow starts it, and nobody else, or nobody would wait for it.
     Safe to repeat: a workflow that was started is left as it is. Raises UnavailableError when Temporal is away.
     """
     tried = 0
@@ -97,7 +104,7 @@ async def start_recorded(services: Services) -> int:
             published = {agent.name: agent for agent in await agents.every(conn)}
         for run in page:
             agent = published.get(run.agent)
-            if agent is not None and run.step == 0:
+            if agent is not None and run.step == 0 and run.parent_run_id is None:
                 await services.gateway.start_run(_turn_input(services, run, agent), agent.task_queue)
                 tried += 1
         if len(page) < SWEEP_PAGE:
@@ -115,12 +122,13 @@ async def _record(conn: Connection, principal: Principal, agent: PublishedAgent,
     live = await runs.live_of_conversation(conn, conversation_id)
     if live is not None:
         raise _live(live)
+    fork = order.forked_from
     run_id, message_id = f"run_{secrets.token_hex(12)}", f"msg_{secrets.token_hex(12)}"
     model = order.model or agent.model
     await messages.append(
         conn,
         message_id=message_id,
-        parent_id=await messages.head_of(conn, conversation_id),
+        parent_id=await messages.head_of(conn, conversation_id) if fork is None else fork.message_id,
         conversation_id=conversation_id,
         run_id=run_id,
         step=None,
@@ -139,10 +147,14 @@ async def _record(conn: Connection, principal: Principal, agent: PublishedAgent,
         started_by=principal.name,
         idempotency_key=order.key,
         request_fingerprint=order.fingerprint,
+        forked_from_run_id=None if fork is None else fork.run_id,
+        forked_from_step=None if fork is None else fork.step,
     )
     # The input is part of the conversation from now on, whatever becomes of the run that answers it.
     await messages.set_head(conn, conversation_id, message_id)
-    started = {"agent": agent.name, "model": model, "started_by": principal.name}
+    started: dict[str, object] = {"agent": agent.name, "model": model, "started_by": principal.name}
+    if fork is not None:
+        started["forked_from"] = {"run_id": fork.run_id, "step": fork.step}
     await events.append(conn, run_id, [("run.started", started)])
     run = await runs.get(conn, run_id)
     if run is None:  # pragma: no cover - inserted above, in this transaction
@@ -173,10 +185,10 @@ async def _take_back(services: Services, run: Run, *, made_conversation: bool) -
         ended = {"status": "failed", "reason": "Temporal was away; the run did not start", "error_class": "not_started"}
         await events.append(conn, run.id, [("run.ended", ended)])
         await runs.remove_unstarted(conn, run.id)
-        if parent_id is not None:
-            await messages.set_head(conn, run.conversation_id, parent_id)
         if made_conversation:
             await conn.execute(conversations.delete().where(conversations.c.id == run.conversation_id))
+        elif parent_id is not None:
+            await messages.set_head(conn, run.conversation_id, parent_id)
 
 
 async def _first_under_key(conn: Connection, order: Order) -> Run | None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.worker import Worker
 
 import worker as composition
@@ -28,6 +28,9 @@ from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents import Agent, App, Limits
 from turngate.domain.contract import InterruptInput
+from turngate.domain.digest import derived_id
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.hooks import Hooks
 from turngate.domain.messages import Message, ModelResponse, TextPart, ToolCallPart
 from turngate.domain.policy import Policy
 from turngate.domain.toolkit import Toolkit
@@ -74,6 +77,42 @@ class ListModel:
 
     async def aclose(self) -> None:
         return None
+
+
+Line = ModelResponse | Callable[[ModelRequest], Awaitable[ModelResponse]]
+
+
+class Script:
+    """Answers by the responses there are since the last user message, so several runs may share it; the last one stays."""
+
+    name = "scripted:test"
+
+    def __init__(self, *lines: Line) -> None:
+        self.lines = lines
+        self.seen: list[ModelRequest] = []
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        self.seen.append(request)
+        asked = max(place for place, message in enumerate(request.messages) if message.role == "user")
+        given = sum(message.role == "assistant" for message in request.messages[asked:])
+        line = self.lines[min(given, len(self.lines) - 1)]
+        return line if isinstance(line, ModelResponse) else await line(request)
+
+    async def aclose(self) -> None:
+        return None
+
+
+class Cast:
+    """Resolves ``scripted:NAME`` to the model of that name, as a registry would; there is no other."""
+
+    def __init__(self, **models: LanguageModel) -> None:
+        self._models = models
+
+    def resolve(self, spec: str) -> LanguageModel:
+        try:
+            return self._models[spec.removeprefix("scripted:")]
+        except KeyError:
+            raise ConfigurationError(f"there is no model {spec!r}") from None
 
 
 @dataclass
@@ -141,6 +180,16 @@ class Stack:
 
         return await until(look, f"pending request ({kind or 'any kind'}, {tool or 'any tool'})")
 
+    async def started_below(self, run: runs.Run) -> runs.Run:
+        """The first run of a sub-agent that answers a call of this run, once there is one."""
+
+        async def look() -> runs.Run | None:
+            async with self.database.read() as conn:
+                children = [each.child_run_id for each in await calls.of_run(conn, run.id) if each.child_run_id]
+                return await runs.get(conn, children[0]) if children else None
+
+        return await until(look, f"sub-agent's run below {run.id}")
+
     async def decide(self, request: requests.Request, verb: str, **options: Any) -> decisions.DecisionAnswer:
         by = options.pop("by", OPERATOR)
         options.setdefault("digest", request.digest)
@@ -164,6 +213,33 @@ class Stack:
             return found if found is not None and found.status != "running" else None
 
         return await until(look, f"end of run {run.id}", seconds)
+
+    async def child(self, run: runs.Run, tool_call_id: str) -> runs.Run:
+        """The run of the sub-agent that answers this call, once there is one."""
+
+        async def look() -> runs.Run | None:
+            async with self.database.read() as conn:
+                return await runs.get(conn, derived_id("run", run.id, tool_call_id))
+
+        return await until(look, f"sub-agent's run for call {tool_call_id}")
+
+    async def idle(self, run: runs.Run) -> None:
+        """Wait until the run's workflow has nothing to do: a worker that is stopped now takes no task down with it."""
+
+        async def look() -> bool:
+            found = (await self.workflow(run).describe()).raw_description
+            return not found.HasField("pending_workflow_task") and not found.pending_activities
+
+        await until(look, f"rest of the workflow of {run.id}")
+
+    async def closed(self, run: runs.Run) -> WorkflowExecutionStatus:
+        """How the run's workflow ended, once it has."""
+
+        async def look() -> WorkflowExecutionStatus | None:
+            found = await self.workflow(run).describe()
+            return found.status if found.close_time is not None else None
+
+        return await until(look, f"end of the workflow of {run.id}")
 
     async def history(self, run: runs.Run) -> list[Message]:
         async with self.database.read() as conn:
@@ -199,24 +275,32 @@ async def stack(
     client: Client,
     database: Database,
     *tools: Tool,
-    model: LanguageModel,
+    model: LanguageModel | Cast,
     policy: Policy | None = None,
     limits: Limits | None = None,
     services: Any = None,
     working: bool = True,
+    toolkit: Toolkit | None = None,
+    hooks: Sequence[Hooks] = (),
+    agents: Sequence[Agent] = (),
 ) -> AsyncIterator[Stack]:
-    """An engine with one agent named ``agent``; ``working``: a worker runs inside the block."""
+    """An engine with one agent named ``agent``, and more ``agents``; ``working``: a worker runs inside the block.
+
+    ``model``: of every agent, or a :class:`Cast` of them, where ``agent`` has ``scripted:test``.
+    """
     agent = Agent(
         name="agent",
         instructions="Be brief.",
-        toolkit=Toolkit.of(*tools),
+        toolkit=toolkit or Toolkit.of(*tools),
         model="scripted:test",
         limits=limits or Limits(),
+        hooks=hooks,
     )
-    app = check_app(App(agents=[agent], policy=policy, services=services), base=Path.cwd())
+    app = check_app(App(agents=[agent, *agents], policy=policy, services=services), base=Path.cwd())
     task_queue = f"test-{secrets.token_hex(4)}"
     await composition.publish_agents(app, database, task_queue=task_queue)
-    engine = composition.build_engine(app, database, OneModel(model))
+    models = model if isinstance(model, Cast) else OneModel(model)
+    engine = composition.build_engine(app, database, models)
     made = Stack(client, database, engine, task_queue)
     if not working:
         yield made

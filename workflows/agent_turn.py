@@ -17,6 +17,7 @@ from temporalio.exceptions import (
     ApplicationError,
     ChildWorkflowError,
     TemporalError,
+    WorkflowAlreadyStartedError,
     is_cancelled_exception,
 )
 
@@ -72,15 +73,24 @@ class AgentTurn:
 
     @workflow.run
     async def run(self, start: AgentTurnInput) -> AgentTurnResult:
+        """Do the work; a cancellation of the workflow itself is an interrupt like any.
+
+        It comes past our API, or because the parent's workflow is gone. The work has a task of its own, which it cannot
+        tear: wherever it arrives, also while the run is being closed, every call is closed and the store hears of it.
+        """
+        work = asyncio.create_task(self._work(start))
+        try:
+            await workflow.wait([work])
+        except asyncio.CancelledError:
+            if workflow.cancellation_reason() is None:  # the SDK takes this instance out of its cache
+                raise
+            self._stop(InterruptInput(by="temporal", reason="The workflow was cancelled."))
+        return await work
+
+    async def _work(self, start: AgentTurnInput) -> AgentTurnResult:
         """Loop over steps until the model makes no calls, a limit is reached, or the run is interrupted."""
         while True:
-            try:
-                ending = await self._step()
-            except (
-                asyncio.CancelledError
-            ):  # somebody cancelled the workflow itself, past our API: an interrupt like any
-                self._stop(InterruptInput(by="temporal", reason="The workflow was cancelled."))
-                ending = None
+            ending = await self._step()
             await workflow.wait_condition(lambda: not self._running and workflow.all_handlers_finished())
             if ending is None and self._state.interrupted:
                 ending = Ending.interrupted(self._state)
@@ -101,7 +111,9 @@ class AgentTurn:
         try:
             plan = await self._call_model()
         except ActivityError as error:
-            return Ending.interrupted(state) if is_cancelled_exception(error) else describe_failure(error)
+            return describe_failure(error)
+        if plan is None:
+            return Ending.interrupted(state)
         if plan.final:
             return Ending.completed()
         failure = await self._settle_all(plan)
@@ -118,7 +130,7 @@ class AgentTurn:
             )
         return None
 
-    async def _call_model(self) -> StepPlan:
+    async def _call_model(self) -> StepPlan | None:
         handle = workflow.start_activity(
             contract.CALL_MODEL,
             CallModelInput(run_id=self._run_id, step=self._state.step),
@@ -184,7 +196,9 @@ class AgentTurn:
             try:
                 result = await self._tracked(handle)
             except ActivityError as error:
-                return None if is_cancelled_exception(error) else describe_failure(error)
+                return describe_failure(error)
+        if result is None:
+            return None
         match result.state:
             case "settled":
                 self._state.finishing = self._state.finishing or result.finishes
@@ -194,9 +208,9 @@ class AgentTurn:
             case "asked_again":
                 return await self._asked(result.again or call)
             case "waits":
-                await self._wait(call, result.wait or Wait())
+                return await self._wait(call, result.wait or Wait())
             case "child":
-                await self._child(call, result.child)
+                return await self._child(call, result.child)
             case _:
                 assert_never(result.state)
         return None
@@ -206,19 +220,25 @@ class AgentTurn:
         self._open_gate(call)
         return await self._settle(call)
 
-    async def _wait(self, call: PlannedCall, wait: Wait) -> None:
+    async def _wait(self, call: PlannedCall, wait: Wait) -> Ending | None:
         """Hold the call on a durable timer, then store its result. An interrupt ends the wait, and closes the call."""
         timeout = timedelta(seconds=wait.seconds or 0) if wait.until is None else wait.until - workflow.now()
         with suppress(TimeoutError):
             await workflow.wait_condition(
                 lambda: self._state.interrupted, timeout=max(timeout, timedelta(0)), timeout_summary="wait_until"
             )
-        await self._settled_elsewhere(call)
+        return await self._settled_elsewhere(call)
 
-    async def _child(self, call: PlannedCall, child: ChildRun | None) -> None:
+    async def _child(self, call: PlannedCall, child: ChildRun | None) -> Ending | None:
         """Let a sub-agent's run answer the call. It closes by itself, also when its parent is gone."""
-        if child is None or self._state.interrupted:
-            return
+        if child is not None and not self._state.interrupted:
+            # How it ended is in the store, and the call's result says it; of one that could not start, too.
+            with suppress(ChildWorkflowError, WorkflowAlreadyStartedError):
+                await self._answered_by(child)
+        return await self._settled_elsewhere(call)
+
+    async def _answered_by(self, child: ChildRun) -> None:
+        """Start a sub-agent's run and wait for its end, which an interrupt asks for and does not cut short."""
         heartbeat = {"heartbeat_timeout_seconds": self._limits.heartbeat_timeout_seconds}
         limits = child.limits.model_copy(update=heartbeat)
         handle = await workflow.start_child_workflow(
@@ -232,23 +252,35 @@ class AgentTurn:
             if self._state.interrupted:  # it came while the child was being started
                 await self._interrupt_child(handle)
             await handle
-        except ChildWorkflowError:
-            pass  # how it ended is in the store, and the call's result says it
         finally:
             self._children.discard(handle)
-        await self._settled_elsewhere(call)
 
-    async def _settled_elsewhere(self, call: PlannedCall) -> None:
+    async def _settled_elsewhere(self, call: PlannedCall) -> Ending | None:
         """Store the result of a call that no activity was running for; of an interrupted run ``close_step`` does it."""
-        if not self._state.interrupted:
-            settling = SettleCallInput(run_id=self._run_id, call=call.call)
+        if self._state.interrupted:
+            return None
+        settling = SettleCallInput(run_id=self._run_id, call=call.call)
+        try:
             await workflow.execute_activity(contract.SETTLE_CALL, settling, **activity_options.SETTLE_CALL)
+        except ActivityError as error:
+            return describe_failure(error)
+        return None
 
-    async def _tracked(self, handle: workflow.ActivityHandle[Result]) -> Result:
-        """Await an activity that an interrupt may cancel."""
+    async def _tracked(self, handle: workflow.ActivityHandle[Result]) -> Result | None:
+        """Await an activity that an interrupt may cancel; None when it did."""
         self._running.add(handle)
         try:
             return await handle
+        except ActivityError as error:
+            if not is_cancelled_exception(error):
+                raise
+            return None
+        except asyncio.CancelledError:
+            # Cancelled in the moment in which its result came: the SDK raises this in place of ActivityError. It must
+            # not tear the step, whose other calls (a sub-agent's run, say) have still to come to their ends.
+            if not self._state.interrupted:
+                raise
+            return None
         finally:
             self._running.discard(handle)
 

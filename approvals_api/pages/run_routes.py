@@ -24,6 +24,7 @@ from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.domain.requests import RunStatus
+from turngate.store import progress
 
 router = APIRouter(include_in_schema=False)
 
@@ -31,6 +32,8 @@ PAGE_SIZE: Final = 50
 Tab = Literal["all", "running", "completed", "failed", "interrupted"]
 TABS: Final[tuple[Tab, ...]] = ("all", "running", "completed", "failed", "interrupted")
 MAX_CURSOR_CHARS: Final = 500
+PROGRESS_LINES: Final = 20
+"""As many as the module keeps on the page."""
 
 
 @router.get("/runs")
@@ -130,7 +133,7 @@ async def _show_new(
         "new_run.html",
         frame=frame,
         status=HTTPStatus.OK if error is None else status_of(error),
-        agents=agents,
+        agents=sorted(agents, key=lambda agent: bool(agent.sub_agent_of)),
         typed=typed,
         error=error,
         errors=_by_control(error),
@@ -149,6 +152,7 @@ async def _show_run(
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         run = await run_views.run_detail(conn, run_id)
+        said = await progress.newest_of_executing(conn, run_id, limit=PROGRESS_LINES)
     # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
     return await asyncio.to_thread(
         render,
@@ -156,6 +160,7 @@ async def _show_run(
         frame=frame,
         status=HTTPStatus.OK if error is None else status_of(error),
         run=run,
+        progress=said,
         typed=typed,
         error=error,
         errors=_by_control(error),
@@ -183,7 +188,7 @@ def _run_state(run: RunDetail) -> str:
         for step in run.steps
         for call in step.calls
     ]
-    return framed_sha256(run.status, str(len(run.steps)), *calls)[:16]
+    return framed_sha256(run.status, run.agent, run.model, str(len(run.steps)), *calls)[:16]
 
 
 def _list_state(items: list[RunSummary]) -> str:

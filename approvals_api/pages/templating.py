@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import shlex
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -17,6 +17,8 @@ from markupsafe import Markup
 from pydantic import JsonValue
 
 from approvals_api.pages import STATIC_DIR, arguments
+from approvals_api.pages.diff_view import read_diff
+from approvals_api.pages.result_text import depends_on
 from approvals_api.pages.visible import marked_text, visible, visible_line
 from turngate.store.clock import from_text
 
@@ -90,6 +92,10 @@ def _environment() -> Environment:
         "line": visible_line,
         "marked": marked_text,
         "as_json": _as_json,
+        "diff": read_diff,
+        "shell": shlex.join,
+        "depends_on": depends_on,
+        "said": _said,
         "one_line": arguments.one_line,
         "arguments": arguments.view,
         "pretty": arguments.pretty,
@@ -98,8 +104,13 @@ def _environment() -> Environment:
     return environment
 
 
-def _as_json(value: Mapping[str, JsonValue]) -> str:
+def _as_json(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _said(payload: JsonValue) -> str:
+    """Return what a tool says while it runs as text: a string as it is, anything else as JSON."""
+    return payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
 
 
 @cache

@@ -30,6 +30,16 @@ class MessageBody(_Body):
     input: str
 
 
+class ForkBody(_Body):
+    """Go on from a closed step of a run, elsewhere. ``step``: None is its newest; what is left out is as in that run."""
+
+    text: str
+    step: int | None = None
+    agent: str | None = None
+    model: str | None = None
+    workspace: str | None = None
+
+
 class InterruptBody(_Body):
     """Stop a run."""
 

@@ -6,12 +6,12 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Response
 
-from approvals_api import run_views, starting
+from approvals_api import forking, run_views, starting
 from approvals_api.cursors import decode_cursor
 from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.interrupting import interrupt
 from approvals_api.read_models import MessageView, Page, RunDetail, RunSummary
-from approvals_api.v1.bodies import Cursor, IdempotencyKey, InterruptBody, Limit, MessageBody, StartRunBody
+from approvals_api.v1.bodies import Cursor, ForkBody, IdempotencyKey, InterruptBody, Limit, MessageBody, StartRunBody
 from turngate.domain.requests import RunStatus
 
 router = APIRouter(tags=["runs"])
@@ -81,6 +81,31 @@ async def send_message(
         conversation_id=earlier.conversation_id,
         workspace=earlier.workspace,
         model=earlier.model or None,
+        idempotency_key=idempotency_key,
+    )
+    response.headers["Location"] = f"/api/v1/runs/{run.id}"
+    return run_views.run_summary(run)
+
+
+@router.post("/runs/{run_id}/fork", status_code=HTTPStatus.CREATED)
+async def fork_run(
+    run_id: str,
+    body: ForkBody,
+    services: ServicesDep,
+    principal: StarterDep,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> RunSummary:
+    """Start a run in a new conversation that shares this run's past up to a closed step; this run stays as it is."""
+    run = await forking.fork(
+        services,
+        principal,
+        run_id,
+        text=body.text,
+        step=body.step,
+        agent=body.agent,
+        model=body.model,
+        workspace=body.workspace,
         idempotency_key=idempotency_key,
     )
     response.headers["Location"] = f"/api/v1/runs/{run.id}"

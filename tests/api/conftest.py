@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from delegating import LIMITS, Acting, World
 from harness import stack
 from temporalio.client import Client
 
@@ -47,6 +48,21 @@ async def idle(client: Client, sqlite: Database) -> AsyncIterator[Api]:
     async with (
         stack(client, sqlite, *TOOLS, model=TextScript(), policy=POLICY, working=False) as engine,
         api_on(engine, Gateway(client, update_wait=timedelta(milliseconds=300))) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+async def office(client: Client, sqlite: Database, world: World) -> AsyncIterator[Api]:
+    """The API of an app whose agent has sub-agents, signals, tools from outside and results too large to show."""
+    async with (
+        stack(client, sqlite, *world.tools(), model=Acting(), limits=LIMITS) as engine,
+        api_on(engine, Gateway(client, update_wait=PATIENT)) as made,
     ):
         yield made
 

@@ -294,7 +294,7 @@ async def test_the_command_line_shows_it_under_the_call(
         assert {line["run_id"]: line["payload"] for line in said} == {parent: {"done": 1}, child: HOSTILE}
         return
     assert '    talk: {"done": 1}' in lines
-    assert "agent/helper │     talk: ⟨U+001B⟩[2Kall good⟨U+202E⟩ ⏎ second" in lines
-    below = [line for line in lines if line.startswith("agent/helper │ ")]
+    assert "agent \u203a helper │     talk: ⟨U+001B⟩[2Kall good⟨U+202E⟩ ⏎ second" in lines
+    below = [line for line in lines if line.startswith("agent \u203a helper │ ")]
     assert any("→ talk" in line for line in below)
     assert "\x1b" not in printed

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import pytest
 import uvicorn
+from delegating import LIMITS, Acting, World
 from harness import Stack, call, says, stack
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from pydantic import BaseModel, Field
@@ -278,6 +279,20 @@ async def idle_site(client: Client, sqlite: Database) -> AsyncIterator[Site]:
         site_on(engine, ran, Gateway(client, update_wait=timedelta(milliseconds=300))) as made,
     ):
         yield made
+
+
+@pytest.fixture(scope="session")
+async def office(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    """Pages of an app whose agent has sub-agents, signals, tools from outside and results too large to show."""
+    database = Database(f"sqlite:///{tmp_path_factory.mktemp('office')}/turngate.db")
+    await database.migrate()
+    async with (
+        stack(client, database, *World().tools(), model=Acting(), limits=LIMITS, working=False) as engine,
+        engine.worker(max_cached_workflows=500),
+        site_on(engine, Ran([]), Gateway(client, update_wait=UPDATE_WAIT)) as made,
+    ):
+        yield made
+    await database.close()
 
 
 @pytest.fixture

@@ -4,6 +4,9 @@ import re
 
 from playwright.async_api import expect
 
+from activities.progress import reporting
+from turngate.store import executions
+
 BUSY = "#main.settling"
 
 
@@ -86,3 +89,38 @@ async def test_the_module_knows_every_event_type(site, open_page):
     written = {event.type for event in await site.stack.events(await site.run(request))}
     assert written
     assert {kind for kind in written if f'"{kind}"' not in source} == set()
+
+
+async def test_what_a_running_tool_says_is_shown_as_it_comes(site, open_page):
+    """Under its call: what is kept at once and without JavaScript, the rest live, the last 20 lines, inert and visible."""
+    request = await site.gated("refund", '{"order": "p", "cents": 1}')
+    run_id, call_id = request.run_id, request.tool_call_id
+    async with site.stack.database.write() as conn:
+        await executions.begin(
+            conn, run_id=run_id, tool_call_id=call_id, digest=request.digest, decision_id=None, idempotency_key="p"
+        )
+    async with reporting(site.stack.database, run_id=run_id, tool_call_id=call_id) as emit:
+        emit("<b>unpacking</b>\x1b[2K\u202e")
+        shown = "<b>unpacking</b>⟨U+001B⟩[2K⟨U+202E⟩"
+        page = await open_page(f"/runs/{run_id}")
+        lines = page.locator("#call-1-1 .progress li")
+        await expect(lines).to_have_text([shown])
+        emit({"done": 3, "of": 10})
+        emit("a\tb\nc<img src=x>\u200b" + "e\u0301" + "\u0301" * 5)
+        live = "a⇥b⏎c<img src=x>⟨U+200B⟩" + "e" + "\u0301" * 4 + "⟨U+0301⟩" * 2
+        await expect(lines).to_have_text([shown, '{"done":3,"of":10}', live])
+        plain = await open_page(f"/runs/{run_id}", java_script_enabled=False)
+        # Server and module make the same of it.
+        assert await plain.locator("#call-1-1 .progress li").all_inner_texts() == await lines.all_inner_texts()
+        for number in range(1, 31):
+            emit(f"line {number}")
+        await expect(lines).to_have_text([f"line {number}" for number in range(11, 31)])
+        # A swap of the page (here at another run's event) keeps what had come.
+        await page.evaluate("document.querySelector('#main').dataset.state = 'older'")
+        await site.gated("refund", '{"order": "meanwhile", "cents": 1}')
+        await page.wait_for_selector("#main.settling")
+        await expect(lines).to_have_text([f"line {number}" for number in range(11, 31)])
+    assert await page.locator("#call-1-1 .progress :is(b, img)").count() == 0
+    await site.stack.interrupt(await site.run(request))
+    await site.ended(request)
+    await expect(lines).to_have_count(0)

@@ -4,8 +4,11 @@ import json
 
 import pytest
 from playwright.async_api import expect
+from sqlalchemy import update
 
 from approvals_api.pages.visible import is_hidden
+from turngate.domain.presentation import PRESENTATION, CommandBlock, DiffBlock, JsonBlock, TableBlock, TextBlock
+from turngate.store import tables
 
 HOSTILE = (
     '</pre></textarea></script><script>document.title="owned"</script><img src=x onerror="document.title=1">'
@@ -14,6 +17,13 @@ HOSTILE = (
     "\u200bzero\u200d \u2066iso\u2069 \u061c \ufeff \U000e0041tag \x1b[31mred\x1b[0m \x07 \r\nAPPROVED BY admin"
 )
 LONG = "x" * 3000
+BLOCKS = (
+    TextBlock(text=HOSTILE + LONG),
+    DiffBlock(diff=f"--- a/{HOSTILE}\n+++ b/x\n@@ -1,1 +1,1 @@\n-{LONG}\n+{HOSTILE}\n"),
+    CommandBlock(argv=("echo", HOSTILE, LONG, "")),
+    TableBlock(columns=(HOSTILE, LONG, "n"), rows=((HOSTILE, LONG, 1), (None, True, LONG)), more=5),
+    JsonBlock(value={HOSTILE: [HOSTILE, LONG]}),
+)
 LOOK = """() => {
     document.querySelectorAll('main details').forEach(each => { each.open = true });
     return {
@@ -50,9 +60,18 @@ async def hostile_paths(site):
     rejected = await site.gated("refund", order, LONG)
     await site.stack.decide(rejected, "reject", message=HOSTILE.replace("\x00", ""))
     await site.ended(rejected)
+    shown = await site.gated("refund", order)
+    await site.stack.decide(shown, "approve")
+    await site.ended(shown)
+    async with site.stack.database.write() as conn:
+        await conn.execute(
+            update(tables.calls)
+            .where(tables.calls.c.run_id == shown.run_id)
+            .values(presentation=PRESENTATION.dump_json(BLOCKS).decode())
+        )
     unknown = await site.start(f"no{HOSTILE}", HOSTILE, HOSTILE)
     await site.stack.ended(unknown)
-    for request in (*waiting, ended, rejected):
+    for request in (*waiting, ended, rejected, shown):
         paths += [f"/requests/{request.id}", f"/runs/{request.run_id}"]
     return [*paths, f"/runs/{unknown.id}"]
 
@@ -71,6 +90,18 @@ async def test_hostile_text_is_inert_and_every_page_fits_320_pixels(hostile_path
         assert [hex(ord(char)) for char in set(seen["text"]) if is_hidden(char)] == [], path
         assert (seen["unnamed"], seen["doubled"]) == ([], []), path
         assert seen["wide"] <= 0, path
+
+
+async def test_a_wide_table_scrolls_in_its_own_box(hostile_paths, open_page):
+    """On a small phone a result's table is wider than the page, and its box, which takes the focus, scrolls."""
+    page = await open_page(hostile_paths[-2], viewport={"width": 320, "height": 640})
+    await page.locator("details", has_text="Arguments and result").first.evaluate("each => { each.open = true }")
+    table = page.get_by_role("region", name="Table")
+    await expect(table).to_be_visible()
+    assert await table.evaluate("each => each.scrollWidth > each.clientWidth")
+    await table.focus()
+    await expect(table).to_be_focused()
+    await expect(page.get_by_role("region", name="What changed").locator(".added .code")).to_contain_text("bold")
 
 
 async def test_the_call_comes_first(site, open_page):

@@ -13,7 +13,7 @@ import httpx
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from turngate.cli import stores
+from turngate.cli import app_survey, stores
 from turngate.cli.app_loading import load_builders_app
 from turngate.cli.model_wiring import build_models
 from turngate.cli.serving import listen
@@ -32,11 +32,15 @@ ANSWER_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One check's outcome. ``said``: what was found; when it is bad, also how to mend it."""
+    """One check's outcome. ``said``: what was found; when it is bad, also how to mend it.
+
+    ``warns``: nothing is broken, and somebody should still look at it.
+    """
 
     what: str
     said: str
     good: bool = True
+    warns: bool = False
 
 
 async def examine(settings: Settings, target: str, *, probe: bool, show: Callable[[Finding], None]) -> list[Finding]:
@@ -63,6 +67,10 @@ async def _findings(settings: Settings, target: str, *, probe: bool) -> AsyncIte
     if app is None:
         return
     yield Finding("app", f"{target} has {', '.join(app.agents)}")
+    for what, said in app_survey.agent_lines(app):
+        yield Finding(what, said)
+    for said in app_survey.warnings(app):
+        yield Finding("warning", said, warns=True)
     async for finding in _models(settings, app, probe=probe):
         yield finding
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 import httpx_sse
@@ -21,6 +22,7 @@ from approvals_api.read_models import (
     DecisionResult,
     EventView,
     Page,
+    ProgressView,
     RequestDetail,
     RequestItem,
     RunDetail,
@@ -50,6 +52,7 @@ LONGEST_PAUSE_SECONDS = 2.0
 GIVE_UP_SECONDS = 120.0
 """How long a broken stream is tried again: long enough for a restart of the server."""
 RUN_ENDED = "run.ended"
+PROGRESS = "progress"
 
 _ERRORS: Mapping[int, type[TurngateError]] = {
     HTTPStatus.BAD_REQUEST: InvalidInputError,
@@ -132,9 +135,21 @@ class ApiClient:
         """Start the next run of the run's conversation."""
         return self._send(RunSummary, "POST", f"/runs/{run_id}/messages", {"input": text}, key=idempotency_key)
 
+    def fork_run(
+        self, run_id: str, text: str, *, step: int | None = None, idempotency_key: str | None = None, **own: str | None
+    ) -> RunSummary:
+        """Start a run after a closed step of this one (None: its newest). ``own``: ``agent``, ``model``, ``workspace``."""
+        body = _without_none({"text": text, "step": step, **own})
+        return self._send(RunSummary, "POST", f"/runs/{run_id}/fork", body, key=idempotency_key)
+
     def interrupt(self, run_id: str, *, reason: str = "") -> RunSummary:
         """Tell a run to stop; it ends a moment later."""
         return self._send(RunSummary, "POST", f"/runs/{run_id}/interrupt", {"reason": reason})
+
+    def get_result(self, run_id: str, tool_call_id: str) -> str:
+        """Return a call's whole result, ``{"result": …}``, as the very text that the API sent."""
+        path = f"/runs/{quote(run_id, safe='')}/calls/{quote(tool_call_id, safe='')}/result"
+        return self._answer(self._http.build_request("GET", path)).text
 
     def list_agents(self) -> list[AgentView]:
         """Return the published agents."""
@@ -187,14 +202,16 @@ class ApiClient:
 
     # Events
 
-    def follow_events(self, run_id: str | None = None, after: int = 0) -> Iterator[EventView]:
-        """Yield events after sequence number ``after``, each once, as they happen.
+    def follow_events(self, run_id: str | None = None, after: int = 0) -> Iterator[EventView | ProgressView]:
+        """Yield events after sequence number ``after``, and tools' progress between them, each once, as they happen.
 
-        With a ``run_id`` it ends after the run's last event. A broken stream is taken up again where it broke, for up to
-        two minutes; then UnavailableError is raised, as it is at once when the first connection fails.
+        With a ``run_id``: of that run and its sub-agents' runs, and it ends after the run's own last event. A broken
+        stream is taken up again where it broke, for up to two minutes; then UnavailableError is raised, as it is at once
+        when the first connection fails.
         """
         path = "/events" if run_id is None else f"/runs/{run_id}/events"
         connected = False
+        shown: dict[tuple[str, str], int] = {}  # progress is sent again on every connection
         pause, broken_since = FIRST_PAUSE_SECONDS, 0.0
         while True:
             try:
@@ -208,10 +225,18 @@ class ApiClient:
                     for sent in source.iter_sse():
                         if not sent.data:  # httpx-sse makes an empty event of a heartbeat comment
                             continue
+                        pause, broken_since = FIRST_PAUSE_SECONDS, 0.0
+                        if sent.event == PROGRESS:
+                            said = ProgressView.model_validate_json(sent.data)
+                            call = (said.run_id, said.tool_call_id)
+                            if said.n > shown.get(call, 0):
+                                shown[call] = said.n
+                                yield said
+                            continue
                         event = EventView.model_validate_json(sent.data)
-                        after, pause, broken_since = event.seq, FIRST_PAUSE_SECONDS, 0.0
+                        after = event.seq
                         yield event
-                        if run_id is not None and event.type == RUN_ENDED:
+                        if event.type == RUN_ENDED and event.run_id == run_id:
                             return
             except (httpx.TransportError, UnavailableError) as error:
                 broken_since = broken_since or time.monotonic()
@@ -232,12 +257,16 @@ class ApiClient:
         headers = {"Content-Type": "application/json", **({"Idempotency-Key": key} if key else {})}
         return self._call(model, self._http.build_request(method, path, content=text, headers=headers))
 
-    def _call(self, model: type[Model], request: httpx.Request) -> Model:
+    def _answer(self, request: httpx.Request) -> httpx.Response:
         try:
             response = self._http.send(request)
         except httpx.TransportError as error:
             raise self._nobody_there(error) from error
         self._check(response)
+        return response
+
+    def _call(self, model: type[Model], request: httpx.Request) -> Model:
+        response = self._answer(request)
         try:
             return model.model_validate_json(response.content)
         except ValueError as error:

@@ -23,9 +23,10 @@ def doctor(
         bool, typer.Option("--probe", help="Ask each model a short question; it may cost something.")
     ] = False,
 ) -> None:
-    """Check this machine, the data directory, the database, Temporal, the port, APP and its models.
+    """Check this machine, the data directory, the database, Temporal, the port, APP with its agents, and its models.
 
-    Exit code 1 when something is wrong; each ✗ says how to mend it.
+    Exit code 1 when something is wrong; each ✗ says how to mend it. A ! works, and may still not be what you meant, such
+    as a tool without a handler.
     """
     from turngate.cli import checks  # noqa: PLC0415 - slow to import
 
@@ -45,5 +46,6 @@ def _show(finding: object) -> None:
     from turngate.cli.checks import Finding  # noqa: PLC0415 - slow to import
 
     if isinstance(finding, Finding):
-        mark = ("✓ ", "green") if finding.good else ("✗ ", "red")
+        good = ("! ", "yellow") if finding.warns else ("✓ ", "green")
+        mark = good if finding.good else ("✗ ", "red")
         terminal.line(mark, f"{finding.what}: {plain(finding.said)}")

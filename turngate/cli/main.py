@@ -16,8 +16,10 @@ from turngate.cli import (
     access_commands,
     demo_command,
     doctor_command,
+    fork_commands,
     init_command,
     request_commands,
+    result_commands,
     run_commands,
     serve_commands,
     terminal,
@@ -52,7 +54,9 @@ app.command("migrate", rich_help_panel=SERVE)(serve_commands.migrate)
 app.command("run", rich_help_panel=WORK)(run_commands.run)
 app.command("watch", rich_help_panel=WORK)(run_commands.watch)
 app.command("runs", rich_help_panel=WORK)(run_commands.runs)
+app.command("fork", rich_help_panel=WORK)(fork_commands.fork)
 app.command("interrupt", rich_help_panel=WORK)(run_commands.interrupt)
+app.command("result", rich_help_panel=WORK)(result_commands.result)
 app.command("requests", rich_help_panel=WORK)(request_commands.requests)
 app.command("decide", rich_help_panel=WORK)(request_commands.decide)
 

@@ -23,7 +23,12 @@ def plain(text: str) -> str:
 def plain_line(text: str, limit: int | None = None) -> str:
     """Return :func:`plain` on one line, newlines as ``⏎``. ``limit``: characters, more are cut off with ``…``."""
     line = plain(text.strip()).replace("\n", NEWLINE_MARK).replace("\t", " ")
-    return line if limit is None or len(line) <= limit else line[: limit - 1] + ELLIPSIS
+    return line if limit is None else clipped(line, limit)
+
+
+def clipped(line: str, limit: int) -> str:
+    """Return a line of at most ``limit`` characters, what is cut off as ``…``."""
+    return line if len(line) <= limit else line[: limit - 1] + ELLIPSIS
 
 
 def indented(text: str, margin: str) -> str:

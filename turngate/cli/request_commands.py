@@ -44,7 +44,7 @@ def requests(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """List the requests that wait for a decision, oldest first."""
+    """List the requests that wait for a decision, oldest first; sub-agents' with the agents above them."""
     link = find_api(data_dir, url)
     with link.client() as client:
         page = client.list_requests(status=None if every else "pending", limit=SHOWN)
@@ -120,7 +120,7 @@ def _row(item: RequestItem) -> tuple[terminal.Piece, ...]:
         item.id,
         item.status,
         (item.risk, RISK_STYLE.get(item.risk, "")),
-        item.agent,
+        item.agents,
         item.tool_name,
         plain_line(item.input, 120),
     )

@@ -7,16 +7,19 @@ from collections.abc import Iterator
 from typing import Final
 
 from approvals_api.pages import json_text
+from approvals_api.pages.result_text import depends_on
 from approvals_api.read_models import RequestDetail
 from turngate.cli import terminal
 from turngate.cli.plain_text import plain, plain_line
+from turngate.cli.presenting import diff_lines, presentation_lines
 from turngate.cli.run_lines import AGENT_MARGIN
+from turngate.cli.run_words import in_part_said
 from turngate.cli.terminal import Piece
 from turngate.domain.previews import command_words
+from turngate.domain.results import Failure
 
 MARGIN: Final = "    "
 RISK_STYLE: Final = {"low": "green", "medium": "yellow", "high": "bold red"}
-DIFF_STYLE: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
@@ -26,22 +29,46 @@ def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
     """
     risk = request.risk
     terminal.line("")
-    terminal.line((request.tool_name, "bold"), f"  {request.kind} {request.id}, agent {request.agent}")
+    terminal.line((request.tool_name, "bold"), f"  {request.kind} {request.id}, agent {request.agents}")
     for line in exact_arguments(request.input):
         terminal.line(MARGIN, line)
     terminal.line(
         ("  risk ", "dim"), (risk, RISK_STYLE.get(risk, "")), ("  effect ", "dim"), request.manifest.effect,
         ("  asked by ", "dim"), plain_line(request.rule, 100), ("  ", ""), plain_line(request.reason, 300),
     )  # fmt: skip
+    for label, text in _more_facts(request):
+        terminal.line((f"  {label} ", "dim"), text)
     if request.preview:
         terminal.line(("  preview", "dim"))
         is_command = request.preview_kind == "command"
         shown = shlex.join(command_words(request.preview)) if is_command else request.preview
         for piece in preview_lines(shown, is_diff=request.preview_kind == "diff"):
             terminal.line(MARGIN, piece)
+    if request.result is not None and request.presentation is not None:
+        kind = request.result.kind if isinstance(request.result, Failure) else "result"
+        terminal.line(("  ", ""), (plain_line(kind, 64), "dim"))
+        for piece in presentation_lines(request.presentation):
+            terminal.line(MARGIN, piece)
     if with_words and request.agent_words.strip():
         terminal.line(("  the agent says", "dim"))
         terminal.line(("\n".join(AGENT_MARGIN + line for line in plain(request.agent_words).split("\n")), "cyan"))
+
+
+def _more_facts(request: RequestDetail) -> Iterator[tuple[str, str]]:
+    """Yield what only some requests have, as a label and a line."""
+    if request.manifest.kind == "agent":
+        yield "runs", "another agent, whose own calls are asked about by themselves"
+    if request.manifest.origin:
+        told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in request.manifest.origin.items())
+        yield "comes from", plain_line(told, 300)
+    if request.precondition is not None:
+        yield "depends on", plain_line(depends_on(request.precondition, indented=False), 300)
+    if request.instead_of:
+        yield "instead of", f"the approval {request.instead_of}, which does not count any more"
+    if request.replaced_by:
+        yield "asked again", f"as {request.replaced_by}; this answer does not count any more"
+    if request.in_part is not None:
+        yield "the result", in_part_said(request.in_part, request.run_id, request.tool_call_id)
 
 
 def exact_arguments(raw_input: str) -> Iterator[Piece]:
@@ -61,5 +88,7 @@ def exact_arguments(raw_input: str) -> Iterator[Piece]:
 
 def preview_lines(preview: str, *, is_diff: bool) -> Iterator[Piece]:
     """Yield the preview's lines, those of a diff in its colours."""
-    for line in plain(preview.rstrip("\n")).split("\n"):
-        yield (line, DIFF_STYLE.get(line[:1], "") if is_diff else "")
+    if is_diff:
+        yield from diff_lines(preview)
+        return
+    yield from ((line, "") for line in plain(preview.rstrip("\n")).split("\n"))

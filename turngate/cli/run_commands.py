@@ -68,7 +68,7 @@ def run(
     link = find_api(data_dir, url)
     directory = None if workspace is None else Path(workspace).expanduser().resolve()
     if directory is not None:
-        _warn_of_shared_directory(link, directory)
+        warn_of_shared_directory(link, directory)
     with link.client() as client:
         started = client.start_run(
             agent=agent or _only_agent(client),
@@ -78,7 +78,7 @@ def run(
             conversation_id=conversation,
         )
         if watch:
-            _follow(link, client, started.id, as_json=as_json)
+            follow(link, client, started.id, as_json=as_json)
         if as_json:
             terminal.raw(json.dumps(started.model_dump(mode="json")))
         else:
@@ -93,7 +93,7 @@ def watch(run_id: RunId, as_json: AsJson = False, data_dir: DataDir = None, url:
     """
     link = find_api(data_dir, url)
     with link.client() as client:
-        _follow(link, client, run_id, as_json=as_json)
+        follow(link, client, run_id, as_json=as_json)
 
 
 def runs(
@@ -102,7 +102,10 @@ def runs(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """List runs, newest first."""
+    """List runs, newest first. A sub-agent's run shows the agents above it, and the run whose call it answers.
+
+    What waits in it waits in the same inbox: `turngate requests`.
+    """
     link = find_api(data_dir, url)
     wanted: RunStatus | None = None if status is None else status.value
     with link.client() as client:
@@ -129,8 +132,8 @@ def interrupt(
     terminal.line(f"{run_id} is told to stop")
 
 
-def _follow(link: ApiLink, client: ApiClient, run_id: str, *, as_json: bool) -> None:
-    """Follow the run and exit as it ended; Ctrl-C detaches."""
+def follow(link: ApiLink, client: ApiClient, run_id: str, *, as_json: bool) -> None:
+    """Follow the run and exit as it ended; Ctrl-C detaches. Raises typer.Exit always."""
     asks = not as_json and terminal.is_interactive()
     try:
         ended: RunDetail = Watch(
@@ -149,7 +152,7 @@ def _follow(link: ApiLink, client: ApiClient, run_id: str, *, as_json: bool) -> 
 
 
 def _only_agent(client: ApiClient) -> str:
-    names = [found.name for found in client.list_agents()]
+    names = [found.name for found in client.list_agents() if not found.sub_agent_of]
     if len(names) == 1:
         return names[0]
     if not names:
@@ -157,7 +160,8 @@ def _only_agent(client: ApiClient) -> str:
     raise ConfigurationError(f"there are several agents: say which with --agent, one of {', '.join(names)}")
 
 
-def _warn_of_shared_directory(link: ApiLink, workspace: Path) -> None:
+def warn_of_shared_directory(link: ApiLink, workspace: Path) -> None:
+    """Say it when a run's workspace holds Turngate's own data."""
     if link.data_dir is not None and link.data_dir.is_relative_to(workspace):
         terminal.note(
             ("note: ", "yellow"),
@@ -171,8 +175,14 @@ def _row(found: RunSummary) -> tuple[terminal.Piece, ...]:
     return (
         found.id,
         (found.status, STATUS_STYLE.get(found.status, "")),
-        found.agent,
+        found.agents,
         str(found.step),
         found.created_at[:19].replace("T", " "),
-        plain_line(found.task, 80),
+        f"{_of_run(found)}{plain_line(found.task, 80)}",
     )
+
+
+def _of_run(found: RunSummary) -> str:
+    if found.parent_run_id:
+        return f"↳ of run {found.parent_run_id}: "
+    return f"fork of run {found.forked_from_run_id}: " if found.forked_from_run_id else ""

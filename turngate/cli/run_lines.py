@@ -6,15 +6,21 @@ import json
 from typing import Any, Final
 
 from approvals_api.pages import json_text
-from approvals_api.read_models import CallView, EventView, RunDetail, StepView
+from approvals_api.read_models import CallView, EventView, ProgressView, RunDetail, StepView
 from turngate.cli import terminal
 from turngate.cli.client import ApiClient
-from turngate.cli.plain_text import indented, plain_line
+from turngate.cli.plain_text import clipped, indented, plain_line
+from turngate.cli.presenting import first_lines, on_one_line
+from turngate.cli.run_words import forked_from, handed_off, in_part_said, model_switched, wait_said
 from turngate.domain.requests import RunStatus
 from turngate.domain.results import Failure
 
 AGENT_MARGIN: Final = "  │ "
 """Before every line that the agent wrote: no line of it can pass for one of ours."""
+RESULT_MARGIN: Final = "    ┊ "
+"""The same for every line of a result."""
+RESULT_LINES: Final = 10
+"""Most lines of one result: the page shows the rest."""
 STATUS_STYLE: Final[dict[RunStatus, str]] = {"completed": "green", "failed": "red", "interrupted": "yellow"}
 WAITING_FOR: Final = {
     "approval": "waits for approval",
@@ -40,8 +46,6 @@ class RunLines:
         """Print what this event means for a person; events that mean nothing to them print nothing."""
         said: dict[str, Any] = event.payload
         match event.type:
-            case "run.started":
-                terminal.line((f"run {event.run_id}", "bold"), f"  agent {said['agent']}, model {said['model']}")
             case "step.responded":
                 self._step(int(said["step"]), calls=int(said["calls"]))
             case "request.opened":
@@ -52,9 +56,23 @@ class RunLines:
                 how = event.type.removeprefix("request.")
                 terminal.line(("  ✗ ", "yellow"), f"{self._tool(said)}: the request {how}")
             case "execution.started":
-                self._started(str(said["tool_call_id"]), attempt=int(said["attempt"]))
+                self._started(said)
             case "execution.finished" | "call.closed":
                 self._ended(str(said["tool_call_id"]))
+            case _:
+                self._about_the_run(event.type, said)
+
+    def _about_the_run(self, kind: str, said: dict[str, Any]) -> None:
+        match kind:
+            case "run.started":
+                terminal.line((f"run {self._run_id}", "bold"), f"  agent {said['agent']}, model {said['model']}")
+                if fork := said.get("forked_from"):
+                    terminal.line(("  ⇒ ", "magenta"), forked_from(fork))
+                    terminal.line("    ", (f"{self._client.url}/runs/{fork['run_id']}", "underline"))
+            case "run.handed_off":
+                terminal.line(("  ⇒ ", "magenta"), handed_off(said))
+            case "run.model_switched":
+                terminal.line(("  ⇒ ", "magenta"), model_switched(said))
             case "model.retrying":
                 self._retrying(said)
             case "run.ended":
@@ -62,17 +80,29 @@ class RunLines:
             case _:
                 pass
 
+    def show_progress(self, said: ProgressView) -> None:
+        """Print what a running tool says, in a line under its call."""
+        call = self._call(said.tool_call_id)
+        name = plain_line(call.tool_name, 64) if call else "a tool"
+        if said.dropped:
+            terminal.line("    ", (f"{name}: {said.dropped:,} not shown", "dim"))
+        text = said.payload if isinstance(said.payload, str) else json.dumps(said.payload, ensure_ascii=False)
+        terminal.line("    ", (f"{name}: ", "dim"), plain_line(text, terminal.width() - len(name) - 6))
+
     def _step(self, number: int, *, calls: int) -> None:
         step = self._steps.get(number)
         if step is None:
             self._refresh()
             step = self._steps.get(number)
-        if step is None or not calls:  # Without calls it is the final answer, which is printed at the end.
+        if step is None or (not calls and step.corrective is None):  # the final answer, which is printed at the end
             return
         terminal.line("")
         terminal.line((f"step {number}", "bold"))
         if step.text.strip():
             terminal.line((indented(step.text.strip(), AGENT_MARGIN), "cyan"))
+        if step.corrective is not None:
+            terminal.line(("  ! ", "yellow"), "nothing could be made of this response; the model is told:")
+            terminal.line((indented(step.corrective, RESULT_MARGIN), "dim"))
 
     def _gate(self, request_id: str, call_id: str, kind: str) -> None:
         call = self._call(call_id)
@@ -93,32 +123,36 @@ class RunLines:
         outcome = f" ({str(said['outcome']).replace('_', ' ')})" if said.get("outcome") else ""
         terminal.line(mark, f"{self._tool(said)} {VERB_SAID[verb]}{outcome} by {by}{reason}")
 
-    def _started(self, call_id: str, *, attempt: int) -> None:
+    def _started(self, said: dict[str, Any]) -> None:
+        call_id, attempt, child = str(said["tool_call_id"]), int(said["attempt"]), said.get("child_run_id")
         call = self._call(call_id)
         if call is None:
             return
-        if call.requests and call.edited_input is None:
-            self._refresh()  # An edit may have come since: what runs is what must be shown.
+        if (call.requests and call.edited_input is None) or said.get("signal"):
+            self._refresh()  # An edit may have come since: what runs is what must be shown. Signals come with the start.
             call = self._calls[call_id]
         runs = call.edited_input or call.input
         shown = "" if self._shown_input.get(call_id) == runs else f" {_input_of(call)}"
         again = f" (attempt {attempt})" if attempt > 1 else ""
         terminal.line(("  → ", "dim"), call.tool_name, (f"{shown}{again}", "dim"))
+        if child:
+            terminal.line(("    ↳ ", "dim"), f"answered by a run of its own: {child}")
+        if (wait := wait_said(call)) is not None:
+            terminal.line(("    ⏲ ", "yellow"), wait)
 
     def _ended(self, call_id: str) -> None:
         call = self._call(call_id, settled=True)
         if call is None or call.result is None:
             return
+        name = plain_line(call.tool_name, 64)  # of a tool that nobody declared it may be anything
         if isinstance(call.result, Failure):
-            reason = plain_line(call.result.reason, terminal.width() - len(call.tool_name) - 20)
-            terminal.line(("  ✗ ", "red"), f"{call.tool_name} {plain_line(call.result.kind, 64)}: ", (reason, "dim"))
-            return
-        value = json.dumps(call.result.value, ensure_ascii=False)
-        terminal.line(
-            ("  ✓ ", "green"),
-            f"{call.tool_name} ",
-            (plain_line(value, terminal.width() - len(call.tool_name) - 6), "dim"),
-        )
+            reason = plain_line(call.result.reason, terminal.width() - len(name) - 20)
+            terminal.line(("  ✗ ", "red"), f"{name} {plain_line(call.result.kind, 64)}: ", (reason, "dim"))
+        else:
+            _success(name, call)
+        if call.in_part is not None:
+            told = in_part_said(call.in_part, self._run_id, call.tool_call_id)
+            terminal.line((RESULT_MARGIN, "dim"), (told, "yellow"))
 
     def _retrying(self, said: dict[str, Any]) -> None:
         wait = said.get("retry_in_seconds")
@@ -158,6 +192,17 @@ class RunLines:
             self._steps[step.step] = step
             for call in step.calls:
                 self._calls[call.tool_call_id] = call
+
+
+def _success(name: str, call: CallView) -> None:
+    shown = call.presentation or ()
+    if (one_line := on_one_line(shown)) is not None:
+        terminal.line(("  ✓ ", "green"), f"{name} ", (clipped(one_line, terminal.width() - len(name) - 6), "dim"))
+        return
+    terminal.line(("  ✓ ", "green"), name)
+    for piece in first_lines(shown, RESULT_LINES):
+        text, style = (piece, "") if isinstance(piece, str) else piece
+        terminal.line((RESULT_MARGIN, "dim"), (clipped(text, terminal.width() - len(RESULT_MARGIN)), style or "dim"))
 
 
 def _input_of(call: CallView | None, *, edited: bool = True) -> str:

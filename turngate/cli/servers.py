@@ -10,9 +10,10 @@ import logging
 from contextlib import AsyncExitStack
 
 from approvals_api.settings import is_loopback
-from turngate.cli import stack, stores, terminal
+from turngate.cli import app_survey, stack, stores, terminal
 from turngate.cli.app_loading import load_builders_app
 from turngate.cli.options import DEFAULT_APP
+from turngate.cli.plain_text import plain
 from turngate.cli.serving import listen
 from turngate.cli.signals import stop_signals
 from turngate.cli.temporal_link import connect_when_there, find_address
@@ -123,8 +124,8 @@ async def _greet(running: stack.Stack, app: LoadedApp, *, built_in: bool) -> Non
     terminal.line("")
     terminal.line("  Log in    ", (link, "bold"), "  (once, within 24 hours)")
     terminal.line("  Inbox     ", f"{url}/")
-    agents = ", ".join(f"{agent.name} ({agent.model})" for agent in app.agents.values())
-    terminal.line("  Agents    ", agents)
+    for at, (what, said) in enumerate(app_survey.agent_lines(app)):
+        terminal.line("  Agents    " if at == 0 else "            ", "↳ " if what == "sub-agent" else "", plain(said))
     terminal.line("  Temporal  ", running.temporal_address, f"  {running.temporal_ui_url or ''}".rstrip())
     terminal.line("  Data      ", str(settings.data_dir))
     terminal.line("")

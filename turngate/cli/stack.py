@@ -19,7 +19,7 @@ from temporalio.client import Client
 from approvals_api.app import create_app
 from approvals_api.gateway import Gateway
 from approvals_api.settings import ApiSettings
-from turngate.cli import stores, terminal
+from turngate.cli import app_survey, stores, terminal
 from turngate.cli.model_wiring import build_models
 from turngate.cli.serving import ApiServer
 from turngate.cli.temporal_link import connect_when_there
@@ -122,6 +122,8 @@ async def serving_worker(
     shorten_failures(details=settings.log_format == "json")
     models = build_models(settings, script_base=app.base)
     _warn_of_models(app, models)
+    for said in app_survey.warnings(app):
+        logger.warning("%s", said)
     worker = build_worker(client, build_engine(app, database, models), task_queue=settings.task_queue)
     await publish_agents(app, database, task_queue=settings.task_queue)
     task = asyncio.create_task(worker.run(), name="worker")

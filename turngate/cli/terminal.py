@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Final
 
@@ -16,6 +18,7 @@ Piece = str | tuple[str, str]
 """Text, or text with a rich style."""
 
 NARROWEST: Final = 60
+_margin: ContextVar[str] = ContextVar("margin", default="")
 PLAIN_WIDTH: Final = 200
 """How long a one-line value may get where nobody's window limits it."""
 
@@ -47,7 +50,20 @@ def is_interactive() -> bool:
 
 def line(*pieces: Piece) -> None:
     """Print one line of a result."""
-    out().print(_text(pieces))
+    text, margin = _text(pieces), _margin.get()
+    if margin:
+        text = Text("\n").join(Text.assemble((margin, "magenta"), each) for each in text.split(allow_blank=True))
+    out().print(text)
+
+
+@contextmanager
+def margin(text: str) -> Iterator[None]:
+    """Put a text, made plain by the caller, before each line of results that the block prints."""
+    before = _margin.set(text)
+    try:
+        yield
+    finally:
+        _margin.reset(before)
 
 
 def note(*pieces: Piece) -> None:

@@ -104,6 +104,18 @@ class App:
         """The app's agents, then the sub-agents their toolkits bring along, each once."""
         return list({agent.name: agent for agent in self._reachable()}.values())
 
+    @property
+    def callers(self) -> dict[str, list[str]]:
+        """Sub-agent → the agents whose toolkits call it; without those that the app offers to people itself."""
+        offered = {agent.name for agent in self.agents}
+        found: dict[str, list[str]] = {}
+        for agent in self.all_agents:
+            for tool in agent.toolkit:
+                name = tool.agent.name if isinstance(tool.agent, Agent) else tool.agent
+                if name is not None and name not in offered and agent.name not in found.setdefault(name, []):
+                    found[name].append(agent.name)
+        return found
+
     def _reachable(self) -> Iterator[Agent]:
         waiting = list(self.agents)
         seen: set[int] = set()

@@ -14,9 +14,12 @@ HEAD_SHARE = 0.6
 
 
 def whole_text(result: Ok | Failure) -> str:
-    """Return the text that is clipped, stored and read on: the success value, or the failure's fields, as JSON."""
+    """Return the text that is clipped, stored and read on: the success value, or the failure's fields, as JSON.
+
+    Half a surrogate pair (from a file name that is not UTF-8) becomes ``?``: it can be neither hashed nor stored.
+    """
     body = result.value if isinstance(result, Ok) else result.fields
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace").decode()
 
 
 def result_digest(text: str) -> str:

@@ -56,6 +56,19 @@ ToolResult = Annotated[Ok | Failure, Field(discriminator="tag")]
 TOOL_RESULT: TypeAdapter[Ok | Failure] = TypeAdapter(ToolResult)
 
 
+MAX_DEPTH = 100
+"""Levels of arrays and objects in one result. Pydantic reads 200 and writes 255, with what stands around the result in a
+message or an answer of the API; one that is written and cannot be read again would break its conversation for good."""
+
+
+def is_deeper(value: object, levels: int) -> bool:
+    """Tell whether a JSON value nests deeper than so many levels of arrays and objects."""
+    if not isinstance(value, dict | list | tuple):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(is_deeper(each, levels - 1) for each in inner)
+
+
 def as_object(value: Any) -> dict[str, JsonValue]:
     """Wrap a JSON value that is not an object, so that results are always objects (providers require it)."""
     return value if isinstance(value, dict) else {"value": value}

@@ -5,9 +5,12 @@ The tool only says what it wants; the engine carries it out, after policy and, w
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+MAX_WAIT = timedelta(days=366)
 
 
 class _Signal(BaseModel):
@@ -22,11 +25,14 @@ class Finish(_Signal):
 
 
 class WaitUntil(_Signal):
-    """Hold this call on a durable timer: ``until`` an instant, or for ``seconds``. The step goes on when it is over."""
+    """Hold this call on a durable timer: ``until`` an instant, or for ``seconds``. The step goes on when it is over.
+
+    At most ``MAX_WAIT``. An instant that has passed, or neither of both: it is over at once.
+    """
 
     signal: Literal["wait_until"] = "wait_until"
     until: AwareDatetime | None = None
-    seconds: float | None = Field(default=None, ge=0)
+    seconds: float | None = Field(default=None, ge=0, le=MAX_WAIT.total_seconds())
 
 
 class HandOff(_Signal):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Literal, dataclass_transform, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, create_model
+from pydantic_core import PydanticSerializationError
 
 MAX_REASON_CHARS = 500
 
@@ -41,19 +43,32 @@ class ToolFailure(Exception):  # noqa: N818 - tool authors name failures after w
             cls.kind = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
         own = {
             name: (annotation, getattr(cls, name, ...))
-            for name, annotation in get_type_hints(cls).items()
+            for name, annotation in get_type_hints(cls, include_extras=True).items()
             if not name.startswith("_") and name != "kind"
         }
         cls._model = create_model(cls.__name__, __config__=ConfigDict(extra="forbid"), **own)  # type: ignore[call-overload]
 
     def __init__(self, **fields: Any) -> None:
-        self.fields: dict[str, JsonValue] = self._model(**fields).model_dump(mode="json")
+        self.fields: dict[str, JsonValue] = _encoded(self._model, fields)
         super().__init__(json.dumps(self.fields, ensure_ascii=False))
 
     @classmethod
     def json_schema(cls) -> dict[str, JsonValue]:
         """Return the JSON Schema of the failure's fields, as the model reads them."""
         return cls._model.model_json_schema(mode="serialization")
+
+
+def _encoded(model: type[BaseModel], fields: dict[str, Any]) -> dict[str, JsonValue]:
+    """Return the JSON of a failure's fields. Raises ValidationError for fields that do not fit.
+
+    As with a tool's success, values that have the declared types are encoded as they are: validating them would decode
+    a second time, and a type that parses text would choke on its own value (I7).
+    """
+    required = {name for name, field in model.model_fields.items() if field.is_required()}
+    if required <= fields.keys() <= model.model_fields.keys():
+        with suppress(PydanticSerializationError):
+            return model.model_construct(**fields).model_dump(mode="json", warnings="error")
+    return model(**fields).model_dump(mode="json")
 
 
 def describe_validation(error: ValidationError) -> str:

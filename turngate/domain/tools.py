@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema
 
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
@@ -125,7 +126,19 @@ class Tool:
 
     @cached_property
     def manifest(self) -> ToolManifest:
-        """The wire descriptor. Kept: pydantic builds the schemas anew each time, in half a millisecond."""
+        """The wire descriptor. Kept: pydantic builds the schemas anew each time, in half a millisecond.
+
+        Raises ConfigurationError when one of its types has no JSON Schema.
+        """
+        try:
+            return self._described()
+        except PydanticInvalidForJsonSchema as error:
+            raise ConfigurationError(
+                f"tool {self.name!r} cannot be shown to a model: {error.message}. Give that type a schema: "
+                'Annotated[…, WithJsonSchema({"type": "string"})] (pydantic)'
+            ) from error
+
+    def _described(self) -> ToolManifest:
         return ToolManifest(
             name=self.name,
             description=self.description,

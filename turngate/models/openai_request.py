@@ -22,6 +22,8 @@ PROVIDER: Final = "openai_compatible"
 """The key of ``provider_options`` that this adapter writes and reads; no other provider's is sent."""
 
 INVALID_ARGUMENTS: Final = "invalid_json_arguments"
+SPEC: Final = "openai"
+"""This provider in a model's spec, under which a provider tool says how it is told to run it."""
 MAX_NAME_CHARS: Final = 64
 NAME_IS_FREE_OF: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -30,7 +32,8 @@ def request_body(model: str, messages: Sequence[Message], tools: Sequence[ToolMa
     """Return the request's body; ``messages`` must be reconciled (I1), and their order is kept.
 
     Raises:
-        ModelError: ``invalid_request``, for a file part without content and url.
+        ModelError: ``invalid_request``, for a file part without content and url; ``configuration``, for a provider tool
+            that does not say how this provider runs it.
     """
     body: dict[str, Any] = {"model": model, "messages": [sent for message in messages for sent in _sent(message)]}
     if tools:
@@ -156,6 +159,8 @@ def _file(part: FilePart) -> dict[str, Any]:
 
 
 def _tool(manifest: ToolManifest) -> dict[str, Any]:
+    if manifest.kind == "provider":
+        return _of_provider(manifest)
     parameters: dict[str, Any] = dict(manifest.parameters)
     if parameters.get("type", "object") == "object" and "$ref" not in parameters:
         parameters = {"type": "object", "properties": {}, **parameters}
@@ -167,3 +172,17 @@ def _tool(manifest: ToolManifest) -> dict[str, Any]:
     if manifest.strict:
         function["strict"] = True
     return {"type": "function", "function": function}
+
+
+def _of_provider(manifest: ToolManifest) -> dict[str, Any]:
+    """Return the entry for a tool that the provider runs, as its author wrote it."""
+    entry = manifest.provider.get(SPEC)
+    if entry is None:
+        named = ", ".join(manifest.provider) or "none"
+        raise ModelError(
+            f"the provider tool {manifest.name!r} does not say how {SPEC!r} runs it (it names: {named}); give it an entry "
+            f"for {SPEC!r}, or the agent another model",
+            error_class="configuration",
+            retryable=False,
+        )
+    return dict(entry)

@@ -30,7 +30,8 @@ def load_app(target: str) -> LoadedApp:
     """Import ``module:attribute`` (the current directory comes first on the path, as for an ASGI server).
 
     Raises:
-        ConfigurationError: no such module or attribute, not an App, an unreadable policy; the message says the fix.
+        ConfigurationError: no such module or attribute, not an App, an unreadable policy, a tool whose types no model can
+            be shown; the message says the fix.
         MissingServicesError: names each tool and the service its registry lacks.
     """
     module_name, separator, attribute = target.partition(":")
@@ -58,7 +59,7 @@ def load_app(target: str) -> LoadedApp:
 
 
 def check_app(app: App, *, base: Path) -> LoadedApp:
-    """Return the app with its policy read and its services checked. Raises as :func:`load_app`."""
+    """Return the app with its policy read, its services and its tools' schemas checked. Raises as :func:`load_app`."""
     services = app.services or svcs.Registry()
     missing = [
         (tool.name, getattr(service, "__name__", str(service)))
@@ -69,6 +70,9 @@ def check_app(app: App, *, base: Path) -> LoadedApp:
     ]
     if missing:
         raise MissingServicesError(sorted(set(missing)))
+    for agent in app.all_agents:
+        for tool in agent.toolkit:
+            _ = tool.manifest  # a type without a JSON Schema would otherwise end the first run that offers it
     return LoadedApp(
         app=app,
         agents={agent.name: agent for agent in app.all_agents},

@@ -14,7 +14,10 @@ from turngate.store.tables import agents
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedAgent:
-    """One agent as its worker last published it. ``tools``: names, comma-separated, in order."""
+    """One agent as its worker last published it. ``tools``: names, comma-separated, in order.
+
+    ``sub_agent_of``: the agents whose calls it answers, the same way; empty for one that the app offers to people itself.
+    """
 
     name: str
     version: str
@@ -24,6 +27,7 @@ class PublishedAgent:
     tools: str
     task_queue: str
     published_at: str
+    sub_agent_of: str = ""
 
     @property
     def run_limits(self) -> Limits:
@@ -32,7 +36,8 @@ class PublishedAgent:
 
 
 async def publish(conn: Connection, app: App, *, task_queue: str) -> None:
-    """Replace what this app's agents published before."""
+    """Replace what this app's agents, sub-agents included, published before."""
+    callers = app.callers
     for agent in app.all_agents:
         await conn.execute(delete(agents).where(agents.c.name == agent.name))
         await conn.execute(
@@ -45,6 +50,7 @@ async def publish(conn: Connection, app: App, *, task_queue: str) -> None:
                 tools=", ".join(agent.toolkit.names),
                 task_queue=task_queue,
                 published_at=as_text(now()),
+                sub_agent_of=", ".join(callers.get(agent.name, ())),
             )
         )
 

@@ -110,6 +110,16 @@ async def of_run(conn: Connection, run_id: str) -> list[Request]:
     return [Request(**row) for row in (await conn.execute(query)).mappings()]
 
 
+async def of_call(conn: Connection, run_id: str, tool_call_id: str, *, kind: RequestKind) -> list[Request]:
+    """Return the requests of one kind that a call opened, oldest first."""
+    query = (
+        select(requests)
+        .where(requests.c.run_id == run_id, requests.c.tool_call_id == tool_call_id, requests.c.kind == kind)
+        .order_by(requests.c.created_at, requests.c.id)
+    )
+    return [Request(**row) for row in (await conn.execute(query)).mappings()]
+
+
 async def page(
     conn: Connection,
     *,

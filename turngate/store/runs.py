@@ -32,7 +32,7 @@ class Run:
 
     ``task``: the first 500 characters of the input, for lists. ``error_class``: a typed failure class, or empty.
     ``parent_run_id``, ``parent_tool_call_id``: the call that a sub-agent's run answers. ``path``: the agents above it and
-    itself, joined by ``/``.
+    itself, joined by ``/``. ``forked_from_run_id``, ``forked_from_step``: the closed step whose past a fork shares.
     """
 
     id: str
@@ -58,6 +58,8 @@ class Run:
     parent_run_id: str | None
     parent_tool_call_id: str | None
     path: str
+    forked_from_run_id: str | None
+    forked_from_step: int | None
 
 
 async def create(
@@ -77,6 +79,8 @@ async def create(
     parent_run_id: str | None = None,
     parent_tool_call_id: str | None = None,
     path: str | None = None,
+    forked_from_run_id: str | None = None,
+    forked_from_step: int | None = None,
 ) -> None:
     """Insert a live run. ``path`` None: the agent's own name.
 
@@ -101,6 +105,8 @@ async def create(
             parent_run_id=parent_run_id,
             parent_tool_call_id=parent_tool_call_id,
             path=path or agent,
+            forked_from_run_id=forked_from_run_id,
+            forked_from_step=forked_from_step,
         )
     )
 
@@ -141,10 +147,12 @@ async def advance(conn: Connection, run_id: str, *, step: int) -> bool:
     return (await conn.execute(_ADVANCE, {"run": run_id, "at_step": step})).rowcount == 1
 
 
-async def go_on_with(conn: Connection, run_id: str, *, agent: str, agent_version: str, model: str) -> None:
-    """Let another agent or model take the run's next step."""
-    query = update(runs).where(runs.c.id == run_id)
-    await conn.execute(query.values(agent=agent, agent_version=agent_version, model=model))
+async def go_on_with(conn: Connection, run: Run, *, agent: str, agent_version: str, model: str) -> None:
+    """Let another agent or model take the run's next step. The path goes along: it names who asks and who delegates."""
+    above, slash, _before = run.path.rpartition("/")
+    query = update(runs).where(runs.c.id == run.id)
+    path = f"{above}{slash}{agent}"
+    await conn.execute(query.values(agent=agent, agent_version=agent_version, model=model, path=path))
 
 
 async def move_head(conn: Connection, run: Run, message_id: str) -> None:

@@ -31,6 +31,8 @@ agents = Table(
     Column("tools", StorableText, nullable=False),
     Column("task_queue", StorableText, nullable=False),
     Column("published_at", StorableText, nullable=False),
+    # Names of the agents whose calls it answers, when the app does not offer it to people itself.
+    Column("sub_agent_of", StorableText, nullable=False, server_default=""),
 )
 
 conversations = Table(
@@ -83,6 +85,9 @@ runs = Table(
     Column("parent_run_id", StorableString(64)),
     Column("parent_tool_call_id", StorableString(255)),
     Column("path", StorableText, nullable=False, server_default=""),
+    # A fork: the run and the closed step of it whose past it shares.
+    Column("forked_from_run_id", StorableString(64)),
+    Column("forked_from_step", Integer),
     # One live run per conversation, held by the database itself.
     Index(
         "uq_runs_live_conversation",

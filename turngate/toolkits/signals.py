@@ -10,8 +10,7 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, create_model, model_validator
 
 from turngate import Finish, HandOff, SwitchModel, Tool, WaitUntil, signal_tool
-
-MAX_WAIT_SECONDS = 366 * 24 * 3600
+from turngate.domain.signals import MAX_WAIT
 
 
 class FinishParams(BaseModel):
@@ -38,7 +37,9 @@ class WaitParams(BaseModel):
     until: AwareDatetime | None = Field(
         default=None, description="An instant with its offset: 2026-11-30T09:00:00+01:00."
     )
-    seconds: float | None = Field(default=None, ge=0, le=MAX_WAIT_SECONDS, description="Or: so many seconds from now.")
+    seconds: float | None = Field(
+        default=None, ge=0, le=MAX_WAIT.total_seconds(), description="Or: so many seconds from now."
+    )
 
     @model_validator(mode="after")
     def _one_of_both(self) -> WaitParams:

@@ -12,8 +12,10 @@ const REFRESH_EVERY_MS = 1000;
 const HIDDEN_POLL_MS = 30_000;
 const EVENT_TYPES = [
   "run.started", "step.responded", "request.opened", "call.closed", "execution.started", "execution.finished",
-  "execution.unknown", "request.decided", "request.expired", "decision.refused", "model.retrying", "run.ended",
+  "execution.unknown", "request.decided", "request.expired", "decision.refused", "model.retrying", "run.handed_off",
+  "run.model_switched", "run.ended",
 ];
+const PROGRESS_LINES = 20;
 const RELOADS_LISTS = new Set(["run.started", "step.responded", "request.opened", "request.decided", "request.expired", "run.ended"]);
 
 const $ = (selector, root = document) => root.querySelector(selector);
@@ -60,6 +62,59 @@ function isBusy() {
   return [...main().querySelectorAll("input, textarea, select")].some(isChanged);
 }
 
+/* What tools say while they run */
+
+// As the server marks it (visible.py): whatever a person cannot see, or would take for a space.
+const HIDDEN = /(?! )[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{Zs}\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5\u180b-\u180d\u180f\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/u;
+const MARK = /[\p{Mn}\p{Me}]/u;
+const MARKS_IN_A_ROW = 4;
+const said = new Map(); // tool call → its newest lines; kept apart from the page, which may be swapped at any time
+
+function visibleLine(text) {
+  const shown = document.createElement("bdi");
+  let marks = MARKS_IN_A_ROW;
+  for (const char of text.replaceAll("\r\n", "\n")) {
+    marks = MARK.test(char) ? marks + 1 : 0;
+    if (!HIDDEN.test(char) && marks <= MARKS_IN_A_ROW) { shown.append(char); continue; }
+    const code = char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+    const text = { "\n": "⏎", "\t": "⇥" }[char] ?? `⟨U+${code}⟩`;
+    shown.append(Object.assign(document.createElement("span"), { className: "hidden-char", textContent: text }));
+  }
+  shown.normalize();
+  return shown;
+}
+
+function showProgress() {
+  for (const list of main().querySelectorAll("[data-progress]")) {
+    const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 4;
+    for (const each of said.get(list.dataset.progress) ?? []) {
+      if (each.n <= Number(list.dataset.n)) continue;
+      list.dataset.n = each.n;
+      const item = document.createElement("li");
+      if (each.dropped) {
+        const left = `${each.dropped.toLocaleString("en")} not shown`;
+        item.append(Object.assign(document.createElement("span"), { className: "dim", textContent: left }), " ");
+      }
+      item.append(visibleLine(typeof each.payload === "string" ? each.payload : JSON.stringify(each.payload)));
+      list.append(item);
+    }
+    while (list.children.length > PROGRESS_LINES) list.firstElementChild.remove();
+    if (atEnd) list.scrollTop = list.scrollHeight;
+  }
+}
+
+let drawing = null;
+
+function onProgress(event) {
+  const each = JSON.parse(event.data);
+  if (each.run_id !== main().dataset.run) return; // a sub-agent's run has a page of its own
+  const lines = said.get(each.tool_call_id) ?? [];
+  if (each.n <= (lines.at(-1)?.n ?? 0)) return; // kept progress comes again on every connection
+  lines.push(each);
+  said.set(each.tool_call_id, lines.slice(-PROGRESS_LINES));
+  drawing ??= requestAnimationFrame(() => { drawing = null; showProgress(); });
+}
+
 /* Live updates */
 
 let inertUntil = 0;
@@ -87,6 +142,7 @@ function swap(fresh) {
   main().classList.add("settling");
   setTimeout(() => main().classList.remove("settling"), INERT_MS);
   tellTimes();
+  showProgress();
   say("The page was brought up to date.");
 }
 
@@ -136,8 +192,10 @@ function onEvent(event) {
 
 function listen() {
   if (!document.body.dataset.seq || source !== null) return;
-  source = new EventSource(`/api/v1/events?after=${seen}`);
+  const whose = main().dataset.page === "run" ? main().dataset.run : "none";
+  source = new EventSource(`/api/v1/events?after=${seen}&progress=${encodeURIComponent(whose)}`);
   for (const type of EVENT_TYPES) source.addEventListener(type, onEvent);
+  source.addEventListener("progress", onProgress);
   source.addEventListener("error", () => {
     // The browser tries again by itself unless the server refused; then the page itself says why (a login, mostly).
     if (source?.readyState === EventSource.CLOSED) { source = null; setTimeout(() => { listen(); void refresh(); }, 5000); }

@@ -1,4 +1,4 @@
-"""Sub-agents, signals, preconditions, presentations, whole results, progress. Revision 0002."""
+"""Sub-agents, forks, signals, preconditions, presentations, whole results, progress. Revision 0002."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ def upgrade() -> None:
     op.add_column("runs", sa.Column("parent_tool_call_id", sa.String(length=255), nullable=True))
     op.add_column("runs", sa.Column("path", sa.Text(), server_default="", nullable=False))
     op.create_index("ix_runs_parent_run_id", "runs", ["parent_run_id"])
+    op.add_column("runs", sa.Column("forked_from_run_id", sa.String(length=64), nullable=True))
+    op.add_column("runs", sa.Column("forked_from_step", sa.Integer(), nullable=True))
     op.add_column("calls", sa.Column("signal", sa.Text(), nullable=True))
     op.add_column("calls", sa.Column("child_run_id", sa.String(length=64), nullable=True))
     op.add_column("calls", sa.Column("presentation", sa.Text(), nullable=True))
     op.add_column("calls", sa.Column("whole_result", sa.String(length=64), nullable=True))
     op.add_column("requests", sa.Column("path", sa.Text(), server_default="", nullable=False))
     op.add_column("requests", sa.Column("precondition", sa.Text(), nullable=True))
+    op.add_column("agents", sa.Column("sub_agent_of", sa.Text(), server_default="", nullable=False))
     op.add_column("steps", sa.Column("corrective", sa.Text(), nullable=True))
     op.create_table(
         "whole_results",
@@ -49,6 +52,8 @@ def downgrade() -> None:
     op.drop_index("ix_progress_run_id", table_name="progress")
     op.drop_table("progress")
     op.drop_table("whole_results")
+    with op.batch_alter_table("agents") as agents:
+        agents.drop_column("sub_agent_of")
     with op.batch_alter_table("steps") as steps:
         steps.drop_column("corrective")
     with op.batch_alter_table("requests") as requests:
@@ -59,5 +64,5 @@ def downgrade() -> None:
             calls.drop_column(name)
     op.drop_index("ix_runs_parent_run_id", table_name="runs")
     with op.batch_alter_table("runs") as runs:
-        for name in ("path", "parent_tool_call_id", "parent_run_id"):
+        for name in ("forked_from_step", "forked_from_run_id", "path", "parent_tool_call_id", "parent_run_id"):
             runs.drop_column(name)

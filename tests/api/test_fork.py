@@ -1,0 +1,318 @@
+"""Forking over HTTP and in the terminal: a new conversation goes on from a closed step, and nothing else changes."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from api_server import Api, token_for
+from delegating import World, step, task
+from harness import Stack, until
+from sqlalchemy import Table, select
+from typer.testing import CliRunner
+
+from approvals_api import forking, starting
+from approvals_api.app import create_app
+from approvals_api.principals import OPERATOR_SCOPES, Principal
+from approvals_api.run_order import ForkPoint
+from turngate.cli.main import app
+from turngate.store import agents, runs
+from turngate.store.tables import conversations, events, metadata
+from turngate.store.tables import messages as messages_table
+from turngate.store.tables import runs as runs_table
+
+ADA = Principal(name="ada", via="session", scopes=OPERATOR_SCOPES)
+
+
+async def shown(api: Api, path: str) -> dict[str, Any]:
+    answer = await api.operator.get(f"/api/v1{path}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def forked(api: Api, run_id: str, *, key: str | None = None, **body: Any) -> httpx.Response:
+    headers = {"Idempotency-Key": key} if key else {}
+    return await api.agent.post(f"/api/v1/runs/{run_id}/fork", json=body, headers=headers)
+
+
+async def finished(api: Api, run_id: str) -> dict[str, Any]:
+    async def look() -> dict[str, Any] | None:
+        run = await shown(api, f"/runs/{run_id}")
+        return run if run["status"] != "running" else None
+
+    return await until(look, f"end of {run_id}")
+
+
+async def request_of(api: Api, run_id: str) -> dict[str, Any]:
+    """The run's pending request, once there is one."""
+    async with api.stack.database.read() as conn:
+        run = await runs.get(conn, run_id)
+    assert run is not None
+    return await shown(api, f"/requests/{(await api.stack.request(run)).id}")
+
+
+async def approved(api: Api, run_id: str) -> None:
+    answer = await api.decide(await request_of(api, run_id))
+    assert answer.status_code == 200, answer.text
+
+
+async def conversation(api: Api, run: dict[str, Any]) -> list[dict[str, Any]]:
+    return (await shown(api, f"/conversations/{run['conversation_id']}/messages"))["items"]
+
+
+async def rows(engine: Stack, table: Table) -> set[tuple[Any, ...]]:
+    async with engine.database.read() as conn:
+        return {tuple(row) for row in await conn.execute(select(table))}
+
+
+async def paid_twice(office: Api) -> dict[str, Any]:
+    """A completed run of three steps: two payments and an answer."""
+    run = await office.start(task(step(("pay", {"cents": 1})), step(("pay", {"cents": 2}))))
+    await approved(office, run["id"])
+    await approved(office, run["id"])
+    done = await finished(office, run["id"])
+    assert (done["status"], len(done["steps"])) == ("completed", 3)
+    return done
+
+
+async def test_a_fork_goes_on_after_a_closed_step(office: Api, world: World) -> None:
+    """After step 1 the fork takes step 2 anew, asks again, and says where it comes from: in run, list and first event."""
+    run = await paid_twice(office)
+    answer = await forked(office, run["id"], text="Once more.", step=1)
+    assert answer.status_code == 201, answer.text
+    fork = answer.json()
+    assert answer.headers["location"] == f"/api/v1/runs/{fork['id']}"
+    assert fork["conversation_id"] != run["conversation_id"]
+    assert (fork["agent"], fork["model"], fork["task"]) == (run["agent"], run["model"], "Once more.")
+    await approved(office, fork["id"])
+    done = await finished(office, fork["id"])
+    assert (done["status"], done["final_text"]) == ("completed", "All done.")
+    assert world.paid == [1, 2, 2]
+    for view in (
+        fork,
+        done,
+        next(each for each in (await shown(office, "/runs"))["items"] if each["id"] == fork["id"]),
+    ):
+        assert (view["forked_from_run_id"], view["forked_from_step"]) == (run["id"], 1)
+    async with office.stack.database.read() as conn:
+        stored = await runs.get(conn, fork["id"])
+    assert stored is not None
+    first = (await office.stack.events(stored))[0]
+    assert (first.type, first.payload["forked_from"]) == ("run.started", {"run_id": run["id"], "step": 1})
+
+
+async def test_a_fork_shares_its_past_and_touches_nothing(office: Api) -> None:
+    """Nothing is copied and nothing changes: every row there was is still there, and what is new belongs to the fork."""
+    run = await paid_twice(office)
+    tables = [table for table in metadata.sorted_tables if table.name != "event_counter"]
+    before = {table.name: await rows(office.stack, table) for table in tables}
+    fork = (await forked(office, run["id"], text="And now?")).json()
+    await finished(office, fork["id"])
+    for table in tables:
+        new = await rows(office.stack, table) - before[table.name]
+        assert before[table.name] <= await rows(office.stack, table), table.name
+        if "run_id" in table.c:
+            assert {row[list(table.c).index(table.c.run_id)] for row in new} <= {fork["id"]}, table.name
+    past, told = await conversation(office, run), await conversation(office, fork)
+    assert [each["id"] for each in told[: len(past)]] == [each["id"] for each in past]
+    assert [(each["role"], each["run_id"]) for each in told[len(past) :]] == [
+        ("user", fork["id"]),
+        ("assistant", fork["id"]),
+    ]
+    assert (fork["forked_from_step"], told[len(past)]["parent_id"]) == (3, past[-1]["id"])
+
+
+async def test_a_running_run_is_forked_at_a_closed_step(office: Api, world: World) -> None:
+    """While step 2 waits for a person, the fork leaves after step 1, the newest closed one; both go their own way."""
+    run = await office.start(task(step(("pay", {"cents": 1})), step(("pay", {"cents": 2}))))
+    await approved(office, run["id"])
+    waiting = await request_of(office, run["id"])
+    fork = (await forked(office, run["id"], text="Meanwhile…")).json()
+    assert fork["forked_from_step"] == 1
+    open_step = await forked(office, run["id"], text="x", step=2)
+    assert (open_step.status_code, open_step.json()["code"]) == (422, "no_such_step")
+    assert open_step.json()["detail"].endswith("has no closed step 2 to fork from: its one closed step is 1")
+    assert (await office.decide(await request_of(office, fork["id"]), "reject")).status_code == 200
+    assert (await finished(office, fork["id"]))["status"] == "completed"
+    assert (await shown(office, f"/requests/{waiting['id']}"))["status"] == "pending"
+    assert (await office.decide(waiting)).status_code == 200
+    assert (await finished(office, run["id"]))["status"] == "completed"
+    assert world.paid == [1, 2]
+
+
+async def test_a_fork_is_forked_in_its_turn(office: Api) -> None:
+    """A fork's steps count from 1; its fork shares both pasts. What a signal gave as the answer is part of the past."""
+    run = await office.start(task(step(("finish", {"answer": "It is 42."}))))
+    await finished(office, run["id"])
+    first = await finished(office, (await forked(office, run["id"], text="Why?")).json()["id"])
+    second = await finished(office, (await forked(office, first["id"], text="Really?", step=1)).json()["id"])
+    told = await conversation(office, second)
+    assert [each["role"] for each in told] == [
+        "user", "assistant", "tool", "assistant", "user", "assistant", "user", "assistant",
+    ]  # fmt: skip
+    assert told[3]["parts"][0]["text"] == "It is 42."
+    assert [each["run_id"] for each in told] == [run["id"]] * 4 + [first["id"]] * 2 + [second["id"]] * 2
+
+
+async def test_another_agent_and_model_may_go_on(office: Api, tmp_path: Any) -> None:
+    """What is left out is as in the run; another agent comes with its own model."""
+    start = await office.start(task(), workspace=str(tmp_path), model="scripted:other")
+    run = await finished(office, start["id"])
+    same, other, named = [
+        (await forked(office, run["id"], text="x", **body)).json()
+        for body in ({}, {"agent": "researcher"}, {"model": "scripted:third", "workspace": "/"})
+    ]
+    assert (same["agent"], same["model"], same["workspace"]) == ("agent", "scripted:other", str(tmp_path))
+    assert (other["agent"], other["model"], other["workspace"]) == ("researcher", "scripted:acting", str(tmp_path))
+    assert (named["agent"], named["model"], named["workspace"]) == ("agent", "scripted:third", "/")
+    for each in (same, other, named):
+        assert (await finished(office, each["id"]))["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"text": "x", "step": 2}, "/step"),
+        ({"text": "x", "step": 0}, "/step"),
+        ({"text": "x", "step": -1}, "/step"),
+        ({"text": "x", "step": 10**30}, "/step"),
+        ({"text": "x", "step": True}, "/step"),
+        ({"text": "x", "step": "1"}, "/step"),
+        ({"text": " \n"}, "/text"),
+        ({"text": "a\x00"}, "/text"),
+        ({}, "/text"),
+        ({"text": "x", "agent": "nobody"}, "/agent"),
+        ({"text": "x", "model": "nocolon"}, "/model"),
+        ({"text": "x", "workspace": "relative"}, "/workspace"),
+        ({"text": "x", "started_by": "mallory"}, "/started_by"),
+    ],
+)
+async def test_what_does_not_fit_is_422_and_changes_nothing(api: Api, body: dict[str, Any], pointer: str) -> None:
+    """422 names the place."""
+    run = await finished(api, (await api.start("hello"))["id"])
+    before = [await rows(api.stack, table) for table in (runs_table, messages_table, conversations, events)]
+    answer = await forked(api, run["id"], **body)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer), answer.text
+    assert [await rows(api.stack, table) for table in (runs_table, messages_table, conversations, events)] == before
+
+
+async def test_a_missing_step_is_answered_with_those_there_are(office: Api) -> None:
+    """The message lists the closed steps, or says why there are none; an unknown run is 404."""
+    run = await paid_twice(office)
+    assert "its closed steps are 1 to 3" in (await forked(office, run["id"], text="x", step=9)).json()["detail"]
+    live = await office.start(task(step(("pay", {"cents": 1}))))
+    await request_of(office, live["id"])
+    detail = (await forked(office, live["id"], text="x")).json()["detail"]
+    assert detail == f"run {live['id']} has no closed step to fork from: none of its steps is closed yet"
+    assert (await forked(office, "run_none", text="x")).status_code == 404
+
+
+async def test_only_who_may_start_runs_may_fork(api: Api) -> None:
+    """A token that may only read gets 403, a stranger 401, a page of another site 403."""
+    run = await finished(api, (await api.start("hello"))["id"])
+    reader = await token_for(api.stack.database, "reader", "requests:read")
+    path = f"/api/v1/runs/{run['id']}/fork"
+    assert (await api.stranger.post(path, json={"text": "x"}, headers=reader)).status_code == 403
+    assert (await api.stranger.post(path, json={"text": "x"})).status_code == 401
+    elsewhere = {"Origin": "https://elsewhere.test"}
+    assert (await api.operator.post(path, json={"text": "x"}, headers=elsewhere)).status_code == 403
+
+
+async def test_the_same_key_makes_one_fork(api: Api) -> None:
+    """Idempotency-Key: ten at once make one fork; another step or text under it is 409, as is a plain run."""
+    run = await finished(api, (await api.start("hello"))["id"])
+    key = secrets.token_hex(8)
+    answers = await asyncio.gather(*(forked(api, run["id"], key=key, text="x") for _ in range(10)))
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    for body in ({"text": "x", "step": 1}, {"text": "y"}, {"text": "x", "model": "scripted:other"}):
+        other = await forked(api, run["id"], key=key, **body)
+        assert (other.status_code, other.json()["code"]) == (409, "idempotency_key_reused")
+    plain = {"agent": "agent", "input": "x"}
+    reused = await api.agent.post("/api/v1/runs", json=plain, headers={"Idempotency-Key": key})
+    assert reused.status_code == 409
+
+
+async def test_the_same_key_means_the_same_fork_when_the_run_has_gone_on(office: Api) -> None:
+    """Without a step the newest is meant; sent again after the next step has closed, it is still the first fork."""
+    run = await office.start(task(step(("pay", {"cents": 1})), step(("pay", {"cents": 2}))))
+    await approved(office, run["id"])
+    await request_of(office, run["id"])
+    first = await forked(office, run["id"], key="k", text="x")
+    await approved(office, run["id"])
+    await finished(office, run["id"])
+    again = await forked(office, run["id"], key="k", text="x")
+    assert (again.json()["id"], again.json()["forked_from_step"]) == (first.json()["id"], 1)
+
+
+async def test_without_temporal_nothing_is_forked(cut_off: Api, api: Api) -> None:
+    """503, and no row is left."""
+    run = await finished(api, (await api.start("hello"))["id"])
+    before = [await rows(api.stack, table) for table in (runs_table, messages_table, conversations, events)]
+    assert (await forked(cut_off, run["id"], text="x")).status_code == 503
+    assert [await rows(api.stack, table) for table in (runs_table, messages_table, conversations, events)] == before
+
+
+async def recorded(api: Api, run: dict[str, Any]) -> runs.Run:
+    """A fork of this run that is in the store only, as a crash would leave it."""
+    order = await starting.checked_order(
+        by="ada", agent="agent", text="x", conversation_id=None, workspace=None, model=None, idempotency_key=None
+    )
+    async with api.stack.database.write() as conn:
+        published, source = await agents.get(conn, "agent"), await runs.get(conn, run["id"])
+        assert published is not None
+        assert source is not None
+        point: ForkPoint = await forking._fork_point(conn, source, None)
+        return await starting._record(conn, ADA, published, replace(order, forked_from=point))
+
+
+async def test_a_fork_that_did_not_start_is_taken_back_alone(api: Api) -> None:
+    """Temporal went away in between: the fork's rows go, with its conversation, and the past that it shared stays."""
+    run = await finished(api, (await api.start("hello"))["id"])
+    before = [await rows(api.stack, table) for table in (runs_table, messages_table, conversations)]
+    fork = await recorded(api, run)
+    await starting._take_back(api.stack.services, fork, made_conversation=True)
+    assert [await rows(api.stack, table) for table in (runs_table, messages_table, conversations)] == before
+
+
+async def test_i5_a_fork_that_was_only_recorded_is_started_later(api: Api) -> None:
+    """I5: a crash between the store and Temporal leaves it without a workflow; the sweep at start-up starts it."""
+    run = await finished(api, (await api.start("hello"))["id"])
+    fork = await recorded(api, run)
+    assert await starting.start_recorded(api.stack.services) >= 1
+    assert (await finished(api, fork.id))["status"] == "completed"
+
+
+async def test_page_and_terminal_say_where_a_fork_comes_from(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`turngate fork` starts and follows it; story, list and page name run and step, with a link."""
+    token = await token_for(api.stack.database, "cli", "runs:write", "requests:read")
+    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
+
+    async def printed(*arguments: str, code: int = 0) -> str:
+        answer = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--url", api.url])
+        assert answer.exit_code == code, answer.output
+        return answer.stdout
+
+    run = await finished(api, (await api.start("hello"))["id"])
+    told = await printed("fork", run["id"], "And now?", "--step", "1", "--model", "scripted:other")
+    assert f"⇒ forked from run {run['id']} after step 1" in told
+    assert f"{api.url}/runs/{run['id']}" in told
+    assert "completed after 1 step" in told
+    fork_id = (await printed("fork", run["id"], "Again.", "--no-watch")).strip()
+    assert (await finished(api, fork_id))["forked_from_run_id"] == run["id"]
+    listed = {line.split("\t")[0]: line.split("\t") for line in (await printed("runs")).splitlines()}
+    assert listed[fork_id][5] == f"fork of run {run['id']}: Again."
+    await printed("fork", run["id"], "x", "--step", "7", code=1)
+
+    services = api.stack.services
+    pages = create_app(database=services.database, gateway=services.gateway, settings=services.settings)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", cookies=dict(api.operator.cookies)
+    ) as browser:
+        page = (await browser.get(f"/runs/{fork_id}")).text
+        assert f'<a href="/runs/{run["id"]}#step-1">' in page
+        assert "forked from" not in (await browser.get(f"/runs/{run['id']}")).text

@@ -1,0 +1,112 @@
+"""What `turngate watch`, `runs`, `requests` and `decide` print of sub-agents, signals and results in part."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from api_server import Api, token_for
+from delegating import World, step, task
+from typer.testing import CliRunner
+
+from turngate.cli.main import app
+from turngate.store import runs
+
+Printed = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture
+async def printed(office: Api, monkeypatch: pytest.MonkeyPatch) -> Printed:
+    """Run a command against the office's API; returns what it prints on stdout."""
+    token = await token_for(office.stack.database, "cli", "runs:write", "requests:read", "requests:decide")
+    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
+
+    async def run(*arguments: str) -> str:
+        answer = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--url", office.url])
+        assert answer.exit_code == 0, answer.output
+        return answer.stdout
+
+    return run
+
+
+async def begun(api: Api, text: str) -> runs.Run:
+    started = await api.start(text)
+    async with api.stack.database.read() as conn:
+        run = await runs.get(conn, started["id"])
+    assert run is not None
+    return run
+
+
+async def test_signals_and_malformed_responses_are_told_in_words(office: Api, printed: Printed) -> None:
+    """A wait says until when, a switch and a hand-off who goes on, a malformed response what the model is told."""
+    steps = (
+        step(("wait_until", {"seconds": 0})),
+        step(malformed="a brace\x1b[31m is missing"),
+        step(("switch_model", {"model": "scripted:other"})),
+        step(("hand_off", {"agent": "researcher"})),
+    )
+    run = await begun(office, task(*steps))
+    await office.stack.ended(run)
+    told = await printed("watch", run.id)
+    assert "⏲ waits until 2" in told
+    assert "nothing could be made of this response; the model is told:" in told
+    assert "┊ Your last response could not be parsed: a brace⟨U+001B⟩[31m is missing" in told
+    assert "⇒ the model scripted:other goes on, in place of scripted:test" in told
+    assert "⇒ handed over from agent to researcher, who goes on" in told
+    assert "\x1b" not in told
+
+
+async def test_a_finished_runs_answer_is_printed(office: Api, printed: Printed) -> None:
+    """The answer that a signal gave stands at the end, and the last step's words where they were said."""
+    run = await begun(office, task(step(("finish", {"answer": "It is 42."}), words="I end this.")))
+    await office.stack.ended(run)
+    told = (await printed("watch", run.id)).splitlines()
+    assert told.index("  │ I end this.") < told.index("  │ It is 42.")
+
+
+async def test_a_sub_agents_lines_carry_its_path(office: Api, printed: Printed, world: World) -> None:
+    """Lists and stories show the path of agents; the request is decided by its id as any other."""
+    run = await begun(office, task(step(("researcher", {"task": task(step(("pay", {"cents": 9})))}))))
+    child = await office.stack.started_below(run)
+    request = await office.stack.request(child)
+    assert (await printed("requests")).split("\t")[3] == "agent \u203a researcher"
+    listed = {line.split("\t")[0]: line.split("\t") for line in (await printed("runs")).splitlines()}
+    assert listed[child.id][2] == "agent \u203a researcher"
+    assert listed[child.id][5].startswith(f"↳ of run {run.id}: ")
+    assert not listed[run.id][5].startswith("↳")
+    decided = await printed("decide", request.id, "approve")
+    assert "agent agent \u203a researcher" in decided
+    await office.stack.ended(run)
+    told = await printed("watch", run.id)
+    assert f"↳ answered by a run of its own: {child.id}" in told
+    assert "agent \u203a researcher │   ⏸ pay waits for approval" in told
+    assert world.paid == [9]
+
+
+async def test_where_a_tool_comes_from_is_printed_before_the_decision(office: Api, printed: Printed) -> None:
+    """Origin and precondition are lines of the request."""
+    booking = await office.stack.request(await begun(office, task(step(("ledger_book", {})))))
+    told = await printed("decide", booking.id, "reject")
+    assert f"comes from mcp server ledger<b>, server version 1.2, manifest digest {'ab' * 32}" in told
+    deploying = await office.stack.request(await begun(office, task(step(("deploy", {})))))
+    assert 'depends on {"release": "r1"}' in await printed("decide", deploying.id, "reject")
+
+
+async def test_a_result_in_part_names_the_command_that_prints_it(office: Api, printed: Printed) -> None:
+    """The story says how much is shown; the command it names prints all of it."""
+    run = await begun(office, task(step(("read_log", {"chars": 5_000}))))
+    await office.stack.ended(run)
+    told = await printed("watch", run.id)
+    line = next(line for line in told.splitlines() if "shown in part (1,000 of " in line)
+    command = line.partition("all of it: turngate ")[2].split()
+    assert len(await printed(*command)) == 5_001
+
+
+async def test_a_tool_name_that_a_model_made_up_is_inert(office: Api, printed: Printed) -> None:
+    """Nobody declared it, so it may hold anything; the terminal gets markers."""
+    run = await begun(office, task(step(("no\x1b[2Jsuch", {}))))
+    await office.stack.ended(run)
+    told = await printed("watch", run.id)
+    assert "✗ no⟨U+001B⟩[2Jsuch unknown_tool" in told
+    assert "\x1b" not in told

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from turngate import Agent, App, Policy, Rule, Toolkit, declare_tool, interaction_tool, provider_tool, sub_agent, tool
+from turngate.cli.app_survey import agent_lines, tools_by_kind, warnings
+from turngate.cli.checks import Finding, examine
+from turngate.runtime import ports
+from turngate.runtime.app_loader import LoadedApp, check_app
+from turngate.runtime.settings import load_settings
+from turngate.toolkits.signals import finish
+
+
+class Params(BaseModel):
+    text: str
+
+
+@tool(effect="read", ask=False)
+async def look(params: Params) -> str:
+    """Look."""
+    return params.text
+
+
+ask = interaction_tool(name="ask", description="Ask.", params=Params, answer=Params)
+search = provider_tool(name="web_search", description="Search.", provider={"openai": {"type": "web_search"}})
+apart = declare_tool(name="apart", description="Elsewhere.", params=Params, success=str)
+
+
+def loaded(*tools, policy: Policy | None = None, more: tuple[Agent, ...] = ()) -> LoadedApp:
+    support = Agent(name="support", instructions="", toolkit=Toolkit.of(*tools), model="scripted:s")
+    return check_app(App(agents=[support, *more], policy=policy), base=Path())
+
+
+def helper(*tools) -> Agent:
+    return Agent(name="helper", instructions="", toolkit=Toolkit.of(*tools), model="scripted:h")
+
+
+def test_an_agent_is_listed_with_its_tools_by_kind():
+    """Each kind has a word, in one order, whatever order the tools have."""
+    app = loaded(sub_agent(helper()), finish, ask, search, look)
+    assert tools_by_kind(app.agents["support"]) == (
+        "tools: look; run by the provider: web_search; signals: finish; asks people by: ask; sub-agents: helper"
+    )
+    assert tools_by_kind(app.agents["helper"]) == "no tools"
+
+
+def test_sub_agents_are_listed_last_with_the_agents_that_call_them():
+    """One that the app offers itself is no sub-agent, also when another agent calls it."""
+    app = loaded(sub_agent(helper(look)), look)
+    assert list(agent_lines(app)) == [
+        ("agent", "support (scripted:s); tools: look; sub-agents: helper"),
+        ("sub-agent", "helper of support (scripted:h); tools: look"),
+    ]
+    offered = loaded(sub_agent("helper"), more=(helper(),))
+    assert [what for what, _said in agent_lines(offered)] == ["agent", "agent"]
+
+
+def test_a_tool_that_nothing_here_runs_is_warned_of():
+    """The tool, the agent, what becomes of its calls, and the mend."""
+    [said] = warnings(loaded(sub_agent(helper(apart)), look))
+    assert "'apart' of agent 'helper'" in said
+    assert "non_local_tool" in said
+    assert "toolkit.handlers({'apart': function})" in said
+
+
+@pytest.mark.parametrize("verdict", ["deny", "ask"])
+def test_a_provider_tool_that_no_model_is_told_of_is_warned_of(verdict):
+    """Nobody can be asked before the provider runs it; the rule that keeps it back is named."""
+    policy = Policy(rule=[Rule(name="no-web", verdict=verdict, tools=["web_*"])])
+    [said] = warnings(loaded(search, policy=policy))
+    assert "'web_search' of agent 'support'" in said
+    assert "'no-web'" in said
+    assert list(warnings(loaded(search))) == []
+
+
+async def test_the_doctor_lists_agents_and_warns_without_failing(tmp_path: Path, monkeypatch):
+    """A warning is shown as one, and everything is still in order."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "surveyed_app.py").write_text(
+        "from turngate import Agent, App, Toolkit, declare_tool, sub_agent\n"
+        "tool = declare_tool(name='apart', description='', params=None, success=str)\n"
+        "helper = Agent(name='helper', instructions='', toolkit=Toolkit.of(tool), model='scripted:s')\n"
+        "kit = Toolkit.of(sub_agent(helper))\n"
+        "app = App(agents=[Agent(name='support', instructions='', toolkit=kit, model='scripted:s')])\n"
+    )
+    settings = load_settings(data_dir=tmp_path / "data", api_port=ports.choose_port())
+    shown: list[Finding] = []
+    found = await examine(settings, "surveyed_app:app", probe=False, show=shown.append)
+    assert [finding.said for finding in found if finding.what == "agent"] == [
+        "support (scripted:s); sub-agents: helper"
+    ]
+    assert [finding.said for finding in found if finding.what == "sub-agent"] == [
+        "helper of support (scripted:s); tools: apart"
+    ]
+    [warned] = [finding for finding in found if finding.warns]
+    assert (warned.what, warned.good) == ("warning", True)

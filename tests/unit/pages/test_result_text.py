@@ -1,0 +1,63 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from approvals_api.pages.result_text import PAGE_CHARS, depends_on, page_of, readable
+
+
+def test_a_bare_text_is_read_as_it_is():
+    """The wrapping that makes every result an object is not shown around a text."""
+    assert readable(json.dumps({"value": "two\nlines"})) == "two\nlines"
+
+
+@pytest.mark.parametrize("body", ['{"value": 1.10}', '{"value": "x", "more": null}', '{"n": 10000000000000000000001}'])
+def test_anything_else_keeps_its_digits_one_member_a_line(body):
+    """Numbers are not rounded on the way to a person."""
+    shown = readable(body)
+    assert json.loads(shown) == json.loads(body)
+    assert shown.count("\n") == body.count(":") + 1
+    assert all(digits in shown for digits in ("1.10", "10000000000000000000001") if digits in body)
+
+
+def test_what_cannot_be_taken_apart_is_shown_as_stored():
+    """Text that is not JSON, and JSON nested too deep to be written again."""
+    assert readable('{"a": ') == '{"a": '
+    deep = "[" * 400 + "]" * 400
+    assert readable(deep).replace("\n", "").replace(" ", "") == deep
+    deeper = "[" * 900 + "]" * 900
+    assert json.loads(readable(deeper)) == json.loads(deeper)
+
+
+@given(st.integers(min_value=0, max_value=3 * PAGE_CHARS))
+def test_pages_follow_each_other_without_gap_or_overlap(total):
+    """From the first page on, `next` leads through the whole text; `previous` leads back to the first page."""
+    text = "".join(chr(97 + n % 26) for n in range(total))
+    seen, page = "", page_of(text, 0)
+    while True:
+        assert (page.end - page.start, page.total) == (len(page.text), total)
+        assert len(page.text) <= PAGE_CHARS
+        seen += page.text
+        if page.next is None:
+            break
+        page = page_of(text, page.next)
+    assert seen == text
+    while page.previous is not None:
+        page = page_of(text, page.previous)
+    assert page.start == 0
+
+
+@given(st.integers(min_value=0), st.integers(min_value=1, max_value=3 * PAGE_CHARS))
+def test_an_offset_behind_the_end_is_the_last_page(offset, total):
+    """A link from elsewhere never shows an empty page of a text that is not empty."""
+    assert page_of("x" * total, offset).text
+
+
+def test_what_a_call_depends_on_is_said_in_words():
+    """A text without its quotes, a value as JSON, and a precondition that failed as such."""
+    assert depends_on('"etag-7"') == "etag-7"
+    assert depends_on('{"release": "r1"}') == '{\n  "release": "r1"\n}'
+    assert depends_on('{"release": "r1"}', indented=False) == '{"release": "r1"}'
+    assert depends_on('{"precondition_failed": "OSError"}') == "could not be found out (OSError)"
+    assert "OSError" in depends_on('{"precondition_failed": "OSError", "more": 1}')

@@ -1,0 +1,201 @@
+"""Tools that nothing here runs: those of the model's provider, questions to people, and tools whose handler is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from fake_provider import FakeProvider, completion, serving_provider, tool_call
+from harness import ListModel, Stack, call, says, stack
+from pydantic import BaseModel, field_validator
+from temporalio.client import Client
+from tools_under_test import Amount, Bench
+
+from turngate import Policy, Rule, Toolkit, declare_tool, interaction_tool, provider_tool
+from turngate.domain.errors import ConflictError, InvalidInputError
+from turngate.domain.policy import Answer
+from turngate.domain.results import Failure, Ok
+from turngate.domain.tools import Tool
+from turngate.models import OpenAICompatibleModel
+from turngate.models.scripted import ScriptedModel
+from turngate.store import requests
+from turngate.store.database import Database
+
+ENTRY = {"type": "web_search", "search_context_size": "low", "filters": {"domains": ["example.com"]}}
+SEARCH = provider_tool(
+    name="web_search", description="Search.", provider={"openai": ENTRY, "other": {"type": "search_20990101"}}
+)
+FOREIGN = provider_tool(name="code_runner", description="Run code.", provider={"other": {"type": "code"}})
+
+
+@pytest.fixture
+def provider() -> Iterator[FakeProvider]:
+    with serving_provider() as server:
+        yield server
+
+
+@asynccontextmanager
+async def asking(
+    client: Client, database: Database, provider: FakeProvider, *tools: Tool, **options: Any
+) -> AsyncIterator[Stack]:
+    """An engine on the OpenAI-compatible adapter, against a real server."""
+    model = OpenAICompatibleModel(provider.base_url, None, "some-model", timeout=10)
+    async with stack(client, database, *tools, model=model, **options) as engine:
+        yield engine
+    await model.aclose()
+
+
+async def test_a_provider_tool_is_told_to_its_provider_as_its_author_wrote_it(
+    client: Client, sqlite: Database, bench: Bench, provider: FakeProvider
+) -> None:
+    """The entry for this provider stands in the request as it is, in the toolkit's order; the provider's answer is text."""
+    provider.answer(completion("I searched, and found it."))
+    async with asking(client, sqlite, provider, bench.look, SEARCH, bench.pay) as engine:
+        run = await engine.ended(await engine.start())
+        assert run.status == "completed"
+        tools = provider.requests[0].body["tools"]
+        assert tools[1] == ENTRY
+        assert [tool.get("function", {}).get("name") for tool in tools] == ["look", None, "pay"]
+
+
+async def test_a_provider_tool_that_the_provider_cannot_run_fails_the_run(
+    client: Client, sqlite: Database, provider: FakeProvider
+) -> None:
+    """It is never dropped in silence: at once, before anything is sent, the run fails and names tool and provider."""
+    async with asking(client, sqlite, provider, FOREIGN) as engine:
+        run = await engine.ended(await engine.start())
+        assert (run.status, run.error_class) == ("failed", "configuration")
+        for named in ("'code_runner'", "'openai'", "other"):
+            assert named in run.reason
+        assert provider.requests == []
+        assert "model.retrying" not in [event.type for event in await engine.events(run)]
+
+
+@pytest.mark.parametrize("verdict", ["deny", "ask"])
+async def test_i2_a_provider_tool_that_policy_does_not_allow_is_not_offered(
+    client: Client, sqlite: Database, provider: FakeProvider, verdict: Answer
+) -> None:
+    """I2: nobody could be asked before the provider runs it; an entry that is missing does not matter then."""
+    provider.answer(completion("I cannot search."))
+    policy = Policy(rule=[Rule(name="no-web", verdict=verdict, tools=["web_search", "code_runner"])])
+    async with asking(client, sqlite, provider, SEARCH, FOREIGN, policy=policy) as engine:
+        assert (await engine.ended(await engine.start())).status == "completed"
+        assert "tools" not in provider.requests[0].body
+
+
+async def test_i9_a_provider_tool_called_as_if_it_were_ours_is_answered(
+    client: Client, sqlite: Database, provider: FakeProvider
+) -> None:
+    """I9: a call to it is closed as ``non_local_tool`` without anyone being asked, and the run goes on."""
+    provider.answer(completion(calls=[tool_call("web_search", '{"query": "x"}', call_id="c1")]))
+    provider.answer(completion("Sorry."))
+    async with asking(client, sqlite, provider, SEARCH) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        result = (await engine.results(run))["c1"]
+        assert isinstance(result, Failure)
+        assert (result.kind, "provider runs it" in result.reason) == ("non_local_tool", True)
+        assert await engine.executions(run) == {}
+        async with sqlite.read() as conn:
+            assert await requests.of_run(conn, run.id) == []
+
+
+async def test_the_scripted_model_takes_any_provider_tool(client: Client, sqlite: Database) -> None:
+    """A script plays on whatever is offered, so a demo of an agent with provider tools runs."""
+    model = ScriptedModel.from_text("responses: [{text: Hello.}]", "test")
+    async with stack(client, sqlite, SEARCH, FOREIGN, model=model) as engine:
+        assert (await engine.ended(await engine.start())).status == "completed"
+
+
+async def test_i9_a_declared_tool_without_a_handler_is_answered(client: Client, sqlite: Database) -> None:
+    """I9, I2: a call to a tool whose handler is not here is ``non_local_tool``, also when its gate would have asked."""
+    kit = Toolkit.of(declare_tool(name="elsewhere", description="Elsewhere.", params=Amount, ask=True))
+    model = ListModel(says(call("elsewhere", '{"cents": 1}', "c1")), says("Then not."))
+    async with stack(client, sqlite, model=model, toolkit=kit) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        assert (await engine.results(run))["c1"].kind == "non_local_tool"
+
+
+class Choice(BaseModel):
+    """An answer with a rule that JSON Schema cannot say."""
+
+    day: str
+    at: int
+
+    @field_validator("day")
+    @classmethod
+    def a_weekday(cls, value: str) -> str:
+        if value.lower() in {"saturday", "sunday"}:
+            raise ValueError("not on a weekend")
+        return value
+
+
+CHOOSE = interaction_tool(name="choose", description="Ask when.", params=Amount, answer=Choice)
+WRONG_ANSWERS = {
+    "shape": '{"day": "Monday"}',
+    "type": '{"day": "Monday", "at": "noon"}',
+    "own-rule": '{"day": "Sunday", "at": 9}',
+    "json": '{"day": ',
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_ANSWERS)
+async def test_a_wrong_answer_saves_nothing(client: Client, sqlite: Database, wrong: str) -> None:
+    """Whatever does not fit the answer's type, as the schema or only the tool knows it, is refused; the question stays."""
+    async with stack(client, sqlite, CHOOSE, model=ListModel(says(call("choose", '{"cents": 1}', "q")))) as engine:
+        run = await engine.start()
+        request = await engine.request(run, kind="question")
+        with pytest.raises(InvalidInputError):
+            await engine.decide(request, "respond", args=WRONG_ANSWERS[wrong], decision_id="wrong")
+        async with sqlite.read() as conn:
+            assert await requests.decision(conn, "wrong") is None
+            assert await requests.get(conn, request.id) == request
+        assert (await engine.results(run))["q"] is None
+        await engine.interrupt(run)
+        await engine.ended(run)
+
+
+async def test_i4_an_answer_is_the_result_and_the_first_one_counts(client: Client, database: Database) -> None:
+    """I4: the answer is what the model reads, as the person gave it; a second person is told who was first."""
+    model = ListModel(says(call("choose", '{"cents": 1}', "q")), says("Thanks."))
+    async with stack(client, database, CHOOSE, model=model) as engine:
+        run = await engine.start()
+        request = await engine.request(run, kind="question")
+        await engine.decide(request, "respond", args='{"day": "Monday", "at": 9}')
+        with pytest.raises(ConflictError):
+            await engine.decide(request, "respond", args='{"day": "Friday", "at": 9}')
+        await engine.ended(run)
+        assert (await engine.results(run))["q"] == Ok(value={"day": "Monday", "at": 9})
+        assert model.seen[1].messages[-1].results[0].result == Ok(value={"day": "Monday", "at": 9})
+        assert await engine.executions(run) == {}
+
+
+@pytest.mark.parametrize("verdict", ["deny", "allow"])
+async def test_i12_a_rule_may_forbid_a_question_and_never_answers_it(
+    client: Client, sqlite: Database, verdict: Answer
+) -> None:
+    """I12: a denied question reaches nobody; an allowed one has nothing to run, so it is asked all the same."""
+    policy = Policy(rule=[Rule(name="questions", verdict=verdict, tools=["choose"])])
+    model = ListModel(says(call("choose", '{"cents": 1}', "q")), says("Well."))
+    async with stack(client, sqlite, CHOOSE, model=model, policy=policy) as engine:
+        run = await engine.start()
+        if verdict == "allow":
+            await engine.decide(await engine.request(run, kind="question"), "reject", message="Not now.")
+        await engine.ended(run)
+        result = (await engine.results(run))["q"]
+        assert result.kind == ("rejected" if verdict == "allow" else "denied")
+
+
+async def test_i9_a_question_whose_own_arguments_do_not_fit_is_not_asked(client: Client, sqlite: Database) -> None:
+    """I9: the question is checked before a person is bothered with it."""
+    model = ListModel(says(call("choose", '{"cents": "many"}', "q")), says("Well."))
+    async with stack(client, sqlite, CHOOSE, model=model) as engine:
+        run = await engine.start()
+        await engine.ended(run)
+        assert (await engine.results(run))["q"].kind == "input_validation_error"
+        async with sqlite.read() as conn:
+            assert await requests.of_run(conn, run.id) == []

@@ -1,0 +1,397 @@
+"""Signals: what a call asks of the loop (finish, wait, hand off, switch model) is carried out once, with its step."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from harness import Cast, ListModel, Script, Stack, call, says, stack, until
+from pydantic import BaseModel
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.testing import ActivityEnvironment
+from tools_under_test import Bench
+
+from activities.call_model import CallModel
+from activities.run_tool import RunTool
+from approvals_api import run_views
+from turngate import Agent, Finish, HandOff, Policy, Rule, Toolkit, WaitUntil, signal_tool
+from turngate.domain.contract import AgentTurnInput, CallModelInput, RunLimits, RunToolInput
+from turngate.domain.errors import InvalidInputError
+from turngate.domain.history import is_reconciled
+from turngate.domain.results import Failure, Ok
+from turngate.domain.tools import Tool
+from turngate.store import requests, runs
+from turngate.store.database import Database
+from turngate.toolkits.signals import finish, hand_off, switch_model, wait_until
+
+FINISHED = call("finish", '{"answer": "All is paid."}', "f")
+
+
+class Nothing(BaseModel):
+    """No parameters."""
+
+
+def expert(bench: Bench) -> Agent:
+    return Agent(
+        name="expert", instructions="You are the expert.", toolkit=Toolkit.of(bench.pay), model="scripted:expert"
+    )
+
+
+async def stored(engine: Stack, run: runs.Run) -> runs.Run:
+    async with engine.database.read() as conn:
+        found = await runs.get(conn, run.id)
+    assert found is not None
+    return found
+
+
+async def event_types(engine: Stack, run: runs.Run) -> list[str]:
+    return [event.type for event in await engine.events(run)]
+
+
+async def timers(engine: Stack, run: runs.Run) -> int:
+    events = (await engine.workflow(run).fetch_history()).events
+    return sum(event.event_type == EventType.EVENT_TYPE_TIMER_STARTED for event in events)
+
+
+async def settled(engine: Stack, run: runs.Run, call_id: str) -> None:
+    async def look() -> bool:
+        return (await engine.results(run)).get(call_id) is not None
+
+    await until(look, f"result of {call_id}")
+
+
+async def test_finish_completes_the_run_once_the_steps_other_calls_are_settled(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """``finish`` waits for a call at a gate; then its answer is the run's, the last message, and nothing more is asked."""
+    model = ListModel(says("Paying.", FINISHED, call("pay", '{"cents": 5}', "p")), says("never"))
+    async with stack(client, database, bench.pay, finish, model=model) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.event(run, "execution.finished")
+        assert (await engine.results(run))["f"] == Ok(value={"finished": True})
+        assert (await stored(engine, run)).status == "running"
+        await engine.decide(request, "approve")
+        assert (await engine.ended(run)).status == "completed"
+        assert await engine.closed(run) == WorkflowExecutionStatus.COMPLETED
+        assert bench.paid == [5]
+        history = await engine.history(run)
+        assert [message.role for message in history] == ["user", "assistant", "tool", "assistant"]
+        assert history[-1].text == "All is paid."
+        assert is_reconciled(history)
+        async with database.read() as conn:
+            detail = await run_views.run_detail(conn, run.id)
+        assert (detail.final_text, len(detail.steps)) == ("All is paid.", 1)
+        assert len(model.seen) == 1
+        assert (await event_types(engine, run))[-1] == "run.ended"
+
+
+async def test_a_conversation_goes_on_after_finish(client: Client, sqlite: Database) -> None:
+    """The next run sees call, result and answer, in the order a provider takes."""
+    model = ListModel(says(FINISHED), says("You are welcome."))
+    async with stack(client, sqlite, finish, model=model) as engine:
+        run = await engine.start()
+        await engine.ended(run)
+        await engine.ended(await engine.start("thanks", conversation_id=run.conversation_id))
+        sent = model.seen[1].messages[1:]
+        assert [message.role for message in sent] == ["user", "assistant", "tool", "assistant", "user"]
+        assert is_reconciled(sent)
+
+
+@pytest.mark.parametrize("verb", ["approve", "edit", "reject", "respond"])
+async def test_finish_under_an_ask_rule_waits_for_a_person(client: Client, sqlite: Database, verb: str) -> None:
+    """Approved or edited, the (edited) answer ends the run; rejected or answered in its place, the run goes on."""
+    policy = Policy(rule=[Rule(name="read-first", verdict="ask", tools=["finish"])])
+    model = ListModel(says(FINISHED), says("Then I go on."))
+    async with stack(client, sqlite, finish, model=model, policy=policy) as engine:
+        run = await engine.start()
+        args = '{"answer": "All is paid, and checked."}' if verb == "edit" else None
+        await engine.decide(await engine.request(run), verb, args=args, message="Check it." if verb != "edit" else "")
+        assert (await engine.ended(run)).status == "completed"
+        answers = {"approve": "All is paid.", "edit": "All is paid, and checked."}
+        assert (await engine.history(run))[-1].text == answers.get(verb, "Then I go on.")
+        assert len(model.seen) == (1 if verb in answers else 2)
+
+
+async def test_of_two_that_finish_the_last_counts(client: Client, sqlite: Database) -> None:
+    """Two ``finish`` in one step: the second one's answer, as for every signal."""
+    model = ListModel(says(FINISHED, call("finish", '{"answer": "No, not all."}', "g")))
+    async with stack(client, sqlite, finish, model=model) as engine:
+        run = await engine.start()
+        await engine.ended(run)
+        assert (await engine.history(run))[-1].text == "No, not all."
+
+
+async def test_i5_a_signal_whose_answer_was_lost_is_answered_again(client: Client, sqlite: Database) -> None:
+    """I5: the attempt after a lost one says again that the run finishes, or how long it waits; nothing is taken twice."""
+    model = ListModel(says(FINISHED, call("wait_until", '{"seconds": 60}', "w")))
+    async with stack(client, sqlite, finish, wait_until, model=model, working=False) as engine:
+        run = await engine.start()
+        await ActivityEnvironment().run(CallModel(engine.engine).call_model, CallModelInput(run_id=run.id, step=1))
+        for call_id in ("f", "w"):
+            order = RunToolInput(run_id=run.id, call=call_id)
+            first, again = [await ActivityEnvironment().run(RunTool(engine.engine).run_tool, order) for _ in range(2)]
+            assert first == again
+            assert (first.finishes, first.state) == ((True, "settled") if call_id == "f" else (False, "waits"))
+        assert (await event_types(engine, run)).count("execution.started") == 2
+        await engine.workflow(run).terminate()
+
+
+async def test_i5_a_wait_is_a_durable_timer_and_outlives_its_worker(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I5: a call waits at no worker's cost; the step's other calls go on meanwhile, and a restart changes nothing."""
+    step = says(call("wait_until", '{"seconds": 1.5}', "w"), call("look", '{"name": "x"}', "l"))
+    model = ListModel(step, says("Done."))
+    async with stack(client, database, bench.look, wait_until, model=model, working=False) as engine:
+        async with engine.worker():
+            run = await engine.start()
+            started = await engine.event(run, "execution.finished")
+            assert started.payload["tool"] == "look"
+            await engine.idle(run)
+            assert (await engine.results(run))["w"] is None
+        async with engine.worker():
+            assert (await engine.ended(run)).status == "completed"
+        assert (await engine.results(run))["w"] == Ok(value={"waited": True})
+        assert await timers(engine, run) == 1
+        execution = (await engine.executions(run))["w"]
+        began, ended = (datetime.fromisoformat(str(at)) for at in (execution.started_at, execution.ended_at))
+        assert (ended - began).total_seconds() >= 1.5
+        assert execution.state == "succeeded"
+
+
+async def test_i1_an_interrupt_ends_a_wait_at_once(client: Client, sqlite: Database) -> None:
+    """I1: a wait of a day is over with the interrupt; its call is closed as interrupted, and the conversation is whole."""
+    day_off = datetime.now(UTC) + timedelta(days=1)
+    model = ListModel(says(call("wait_until", json.dumps({"until": day_off.isoformat()}), "w")), says("Later."))
+    async with stack(client, sqlite, wait_until, model=model) as engine:
+        run = await engine.start()
+        await engine.event(run, "execution.started")
+        await engine.interrupt(run, "no need")
+        assert (await engine.ended(run)).status == "interrupted"
+        result = (await engine.results(run))["w"]
+        assert isinstance(result, Failure)
+        assert (result.kind, result.fields["interrupted_by"]) == ("interrupted", "operator")
+        assert (await engine.executions(run))["w"].state == "failed"
+        await engine.ended(await engine.start("and now?", conversation_id=run.conversation_id))
+        assert is_reconciled(model.seen[1].messages[1:])
+
+
+async def test_an_instant_that_has_passed_is_not_waited_for(client: Client, sqlite: Database) -> None:
+    """A past instant, and an author's wait without any, are over at once: no timer is started."""
+    nothing = signal_tool(name="rest", description="Rest.", params=Nothing, interpret=lambda _: WaitUntil())
+    step = says(call("wait_until", '{"until": "2020-01-01T00:00:00Z"}', "w"), call("rest", "{}", "r"))
+    async with stack(client, sqlite, wait_until, nothing, model=ListModel(step, says("Done."))) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        assert list((await engine.results(run)).values()) == [Ok(value={"waited": True})] * 2
+        await engine.closed(run)
+        assert await timers(engine, run) == 0
+
+
+async def test_i9_a_wait_that_would_never_end_is_refused(client: Client, sqlite: Database) -> None:
+    """I9: beyond a year (a timer Temporal may not even be able to hold) the model reads why; the run goes on."""
+    forever = signal_tool(
+        name="sleep",
+        description="Sleep.",
+        params=Nothing,
+        interpret=lambda _: WaitUntil.model_validate({"seconds": 1e12}),
+    )
+    step = says(call("wait_until", '{"until": "9999-12-31T23:59:59Z"}', "w"), call("sleep", "{}", "s"))
+    async with stack(client, sqlite, wait_until, forever, model=ListModel(step, says("Done."))) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        results = await engine.results(run)
+        assert [result.kind for result in results.values()] == ["input_validation_error"] * 2
+        assert "366 days" in results["w"].reason
+
+
+async def test_i8_waits_and_signals_across_continue_as_new(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I8: with a new execution after every step, waits are waited, a hand-off holds, and a finish ends the run."""
+    cast = Cast(
+        test=ListModel(
+            says(call("wait_until", '{"seconds": 0.2}', "w1")),
+            says(call("wait_until", '{"seconds": 0.2}', "w2"), call("hand_off", '{"agent": "closer"}', "h")),
+        ),
+        closer=ListModel(says(FINISHED)),
+    )
+    closer = Agent(name="closer", instructions="Close.", toolkit=Toolkit.of(finish), model="scripted:closer")
+    options = {"model": cast, "agents": [closer], "working": False}
+    async with stack(client, sqlite, wait_until, hand_off("closer"), **options) as engine:
+        run = await engine.start()
+        await engine.workflow(run).terminate()
+        started = await client.start_workflow(
+            "AgentTurn",
+            AgentTurnInput(run_id=run.id, agent="agent", limits=RunLimits(continue_as_new_after_steps=1)),
+            id=run.id,
+            task_queue=engine.task_queue,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        )
+        async with engine.worker():
+            ended = await engine.ended(run)
+        assert (ended.status, ended.agent, ended.step) == ("completed", "closer", 3)
+        assert (await engine.history(run))[-1].text == "All is paid."
+        assert (await engine.workflow(run).describe()).run_id != started.first_execution_run_id
+
+
+async def test_hand_off_lets_another_agent_go_on(client: Client, database: Database, bench: Bench) -> None:
+    """From the next step on: the other's instructions, tools and model, over the whole conversation; its gates are its own."""
+    first = ListModel(
+        says("Not mine.", call("hand_off", '{"agent": "expert"}', "h"), call("look", '{"name": "x"}', "l"))
+    )
+    second = ListModel(says(call("pay", '{"cents": 5}', "p")), says("Done."))
+    cast = Cast(test=first, expert=second)
+    options = {"model": cast, "agents": [expert(bench)]}
+    async with stack(client, database, bench.look, hand_off("expert"), **options) as engine:
+        run = await engine.start()
+        request = await engine.request(run, tool="pay")
+        assert (request.agent, request.path) == ("expert", "expert")
+        await engine.decide(request, "approve")
+        ended = await engine.ended(run)
+        assert (ended.status, ended.agent, ended.model) == ("completed", "expert", "scripted:expert")
+        assert ended.agent_version == engine.engine.agent("expert").version
+        assert bench.paid == [5]
+        assert bench.looked == ["x"]
+        sent = second.seen[0]
+        assert sent.messages[0].text == "You are the expert."
+        assert [tool.name for tool in sent.tools] == ["pay"]
+        assert [message.role for message in sent.messages] == ["system", "user", "assistant", "tool"]
+        assert sent.messages[-1].results[0].result == Ok(value={"handed_off_to": "expert"})
+        assert len(first.seen) == 1
+        told = await engine.event(run, "run.handed_off")
+        assert told.payload == {"tool_call_id": "h", "from": "agent", "to": "expert"}
+
+
+async def test_switch_model_lets_another_model_go_on(client: Client, sqlite: Database, bench: Bench) -> None:
+    """From the next step on the other model answers, with the same agent's instructions and tools."""
+    cast = Cast(
+        test=ListModel(says(call("switch_model", '{"model": "scripted:big"}', "s"))), big=ListModel(says("Ah!"))
+    )
+    async with stack(client, sqlite, bench.look, switch_model("scripted:big"), model=cast) as engine:
+        run = await engine.start()
+        ended = await engine.ended(run)
+        assert (ended.status, ended.agent, ended.model) == ("completed", "agent", "scripted:big")
+        big = cast.resolve("scripted:big")
+        assert isinstance(big, ListModel)
+        assert big.seen[0].messages[0].text == "Be brief."
+        assert (await engine.history(run))[-1].text == "Ah!"
+        told = await engine.event(run, "run.model_switched")
+        assert (told.payload["from"], told.payload["to"]) == ("scripted:test", "scripted:big")
+
+
+async def test_of_several_signals_in_a_step_the_last_counts(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Two hand-offs: the second agent goes on; a switch after a hand-off counts, one before it gives way to the agent's model."""
+    third = Agent(name="third", instructions="Third.", toolkit=Toolkit.of(), model="scripted:third")
+    tools = [hand_off("expert", "third"), switch_model("scripted:big")]
+    order = [("hand_off", '{"agent": "expert"}'), ("switch_model", '{"model": "scripted:big"}')]
+    order.append(("hand_off", '{"agent": "third"}'))
+    for made, agent, model in ((order, "third", "scripted:third"), (order[:2], "expert", "scripted:big")):
+        last = ListModel(says("Mine."))
+        cast = Cast(test=ListModel(says(*(call(*each) for each in made))), third=last, big=last)
+        async with stack(client, sqlite, *tools, model=cast, agents=[expert(bench), third]) as engine:
+            ended = await engine.ended(await engine.start())
+            assert (ended.status, ended.agent, ended.model) == ("completed", agent, model)
+            assert len(last.seen) == 1
+
+
+def to(name: str, answer: HandOff | Finish | Exception) -> Tool:
+    def interpret(_: BaseModel) -> HandOff | Finish:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return signal_tool(name=name, description="Do it.", params=Nothing, interpret=interpret)
+
+
+async def test_i9_a_signal_that_cannot_be_carried_out_is_the_models_to_read(client: Client, sqlite: Database) -> None:
+    """I9: an agent or model there is not, a ValueError of the author's, a bug of the author's: results, and no failed run."""
+    tools = [
+        hand_off("ghost"),
+        to("delegate", HandOff(agent="nobody")),
+        switch_model("scripted:none"),
+        to("escalate", ValueError("only on weekdays")),
+        to("broken", KeyError("secret")),
+    ]
+    step = says(
+        call("hand_off", '{"agent": "other"}', "literal"),
+        call("hand_off", '{"agent": "ghost"}', "hand_off"),
+        call("delegate", "{}", "delegate"),
+        call("switch_model", '{"model": "scripted:none"}', "switch"),
+        call("escalate", "{}", "escalate"),
+        call("broken", "{}", "broken"),
+    )
+    model = ListModel(step, says("I see."))
+    async with stack(client, sqlite, *tools, model=Cast(test=model)) as engine:
+        run = await engine.start()
+        ended = await engine.ended(run)
+        assert (ended.status, ended.agent, ended.model) == ("completed", "agent", "scripted:test")
+        results = await engine.results(run)
+        assert {result.kind for result in results.values()} == {"input_validation_error"}
+        assert "the agents are: agent" in results["delegate"].reason
+        assert "'scripted:none'" in results["switch"].reason
+        assert results["escalate"].reason == "only on weekdays"
+        assert "KeyError" in results["broken"].reason
+        assert "secret" not in results["broken"].reason
+
+
+async def test_i6_an_edit_is_read_as_the_signal_it_makes(client: Client, sqlite: Database) -> None:
+    """I6: an edit into a signal that cannot be carried out is refused like one that does not fit; nothing is saved."""
+
+    class Where(BaseModel):
+        agent: str
+
+    pass_on = signal_tool(
+        name="pass_on",
+        description="Pass on.",
+        params=Where,
+        interpret=lambda params: HandOff(agent=params.agent),
+        ask=True,
+    )
+    other = Agent(name="other", instructions="Other.", toolkit=Toolkit.of(), model="scripted:test")
+    model = ListModel(says(call("pass_on", '{"agent": "agent"}', "c")), says("Mine now."))
+    async with stack(client, sqlite, pass_on, model=model, agents=[other]) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        with pytest.raises(InvalidInputError, match="no agent 'nobody'"):
+            await engine.decide(request, "edit", args='{"agent": "nobody"}', decision_id="bad")
+        async with sqlite.read() as conn:
+            assert await requests.decision(conn, "bad") is None
+        await engine.decide(request, "edit", args='{"agent": "other"}')
+        assert (await engine.ended(run)).agent == "other"
+
+
+async def test_signals_of_an_interrupted_step_change_nothing(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A hand-off or finish that was taken in a step that is interrupted has no effect: same agent, no answer."""
+    step = says(call("hand_off", '{"agent": "expert"}', "h"), FINISHED, call("pay", '{"cents": 5}', "p"))
+    cast = Cast(test=ListModel(step, says("Still me.")), expert=ListModel(says("never")))
+    async with stack(
+        client, sqlite, bench.pay, finish, hand_off("expert"), model=cast, agents=[expert(bench)]
+    ) as engine:
+        run = await engine.start()
+        await engine.request(run)
+        for call_id in ("h", "f"):
+            await settled(engine, run, call_id)
+        await engine.interrupt(run)
+        ended = await engine.ended(run)
+        assert (ended.status, ended.agent, ended.model) == ("interrupted", "agent", "scripted:test")
+        assert "run.handed_off" not in await event_types(engine, run)
+        assert (await engine.history(run))[-1].role == "tool"
+        following = await engine.start("go on", conversation_id=run.conversation_id)
+        assert (await engine.ended(following)).agent == "agent"
+
+
+async def test_i12_a_rejected_signal_is_not_asked_again(client: Client, sqlite: Database) -> None:
+    """I12: the same finish after a person rejected it is closed without asking a second time."""
+    policy = Policy(rule=[Rule(name="read-first", verdict="ask", tools=["finish"])])
+    again = call("finish", '{"answer":"All is paid."}', "g")
+    async with stack(
+        client, sqlite, finish, model=Script(says(FINISHED), says(again), says("Oh.")), policy=policy
+    ) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "reject")
+        assert (await engine.ended(run)).status == "completed"
+        assert [result.kind for result in (await engine.results(run)).values()] == ["rejected", "rejected"]
+        assert (await engine.history(run))[-1].text == "Oh."

@@ -1,0 +1,62 @@
+"""``turngate fork``: go on from a closed step of a run, in a conversation of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turngate.cli import terminal
+from turngate.cli.api_link import find_api
+from turngate.cli.options import AsJson, DataDir, Url
+from turngate.cli.run_commands import RunId, follow, warn_of_shared_directory
+
+
+def fork(
+    run_id: RunId,
+    message: Annotated[
+        str, typer.Argument(metavar="MESSAGE", help="What to say after that step; `-` reads it from stdin.")
+    ],
+    step: Annotated[
+        int | None, typer.Option(min=1, help="The closed step to go on from.", show_default="its newest")
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="Another agent.", show_default="the run's")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Another model, as PROVIDER:NAME.", show_default="the run's, or that agent's")
+    ] = None,
+    workspace: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Another directory to work in.", show_default="the run's")
+    ] = None,
+    watch: Annotated[bool, typer.Option(help="Follow the fork to its end, or return at once.")] = True,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Start a run that shares another one's past up to a step, and goes on with MESSAGE in a conversation of its own.
+
+    The other run stays as it is, and may still be running; what its tools did is not undone. Ctrl-C leaves the fork
+    running. Exit code: 0 completed, 1 failed, 3 interrupted.
+    """
+    link = find_api(data_dir, url)
+    directory = None if workspace is None else workspace.expanduser().resolve()
+    if directory is not None:
+        warn_of_shared_directory(link, directory)
+    with link.client() as client:
+        started = client.fork_run(
+            run_id,
+            sys.stdin.read() if message == "-" else message,
+            step=step,
+            agent=agent,
+            model=model,
+            workspace=None if directory is None else str(directory),
+        )
+        if watch:
+            follow(link, client, started.id, as_json=as_json)
+        if as_json:
+            terminal.raw(json.dumps(started.model_dump(mode="json")))
+        else:
+            terminal.line(started.id)
+            terminal.note(f"follow it: turngate watch{link.options} {started.id}, or {link.url}/runs/{started.id}")

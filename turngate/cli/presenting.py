@@ -1,0 +1,98 @@
+"""A call's presentation as lines of a terminal: block by block, nothing in it able to move the cursor or pass for ours."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from pydantic import JsonValue
+from rich.cells import cell_len, chop_cells
+
+from turngate.cli.plain_text import plain, plain_line
+from turngate.cli.terminal import Piece
+from turngate.domain.presentation import (
+    Block,
+    CommandBlock,
+    DiffBlock,
+    JsonBlock,
+    Presentation,
+    TableBlock,
+    TextBlock,
+)
+
+DIFF_STYLE: Final = {"+": "green", "-": "red", "@": "cyan"}
+WIDEST_CELL: Final = 60
+_GAP: Final = "  "
+
+
+def first_lines(presentation: Presentation, limit: int) -> Iterator[Piece]:
+    """Yield the first ``limit`` lines of a presentation, and how many more there are."""
+    lines = presentation_lines(presentation)
+    yield from islice(lines, limit)
+    if (more := sum(1 for _ in lines)) > 0:
+        yield (f"… {more:,} more {'line' if more == 1 else 'lines'}", "dim")
+
+
+def presentation_lines(presentation: Presentation) -> Iterator[Piece]:
+    """Yield every line of a presentation, each without a line feed in it."""
+    for block in presentation:
+        yield from _block_lines(block)
+
+
+def on_one_line(presentation: Presentation) -> str | None:
+    """Return what is said in one text of one line, or in JSON, as one line; None for everything else."""
+    match presentation:
+        case (TextBlock(text=text),) if "\n" not in text.strip():
+            return plain_line(text)
+        case (JsonBlock(value=value),):
+            return plain_line(json.dumps(value, ensure_ascii=False))
+        case _:
+            return None
+
+
+def diff_lines(diff: str) -> Iterator[Piece]:
+    """Yield a unified diff's lines in their colours."""
+    for line in _lines(diff):
+        yield (line, DIFF_STYLE.get(line[:1], ""))
+
+
+def _block_lines(block: Block) -> Iterator[Piece]:
+    match block:
+        case TextBlock():
+            yield from _lines(block.text)
+        case DiffBlock():
+            yield from diff_lines(block.diff)
+        case CommandBlock():
+            yield from ((line, "bold") for line in _lines(shlex.join(block.argv)))
+        case TableBlock():
+            yield from _table_lines(block)
+        case JsonBlock():
+            yield from _lines(json.dumps(block.value, ensure_ascii=False, indent=2))
+
+
+def _lines(text: str) -> Iterator[str]:
+    yield from plain(text.rstrip("\n")).split("\n")
+
+
+def _table_lines(table: TableBlock) -> Iterator[Piece]:
+    rows = [[_cell(cell) for cell in row] for row in (table.columns, *table.rows)]
+    widths = [max(cell_len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for at, row in enumerate(rows):
+        yield (_aligned(row, widths), "bold" if at == 0 else "")
+    if table.more > 0:
+        yield (f"… {table.more:,} more {'row' if table.more == 1 else 'rows'}", "dim")
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    # By cells, not characters: a Chinese letter is two wide.
+    return _GAP.join(cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _cell(cell: JsonValue) -> str:
+    if cell is None:
+        return "-"
+    text = plain_line(cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False))
+    return text if cell_len(text) <= WIDEST_CELL else chop_cells(text, WIDEST_CELL - 1)[0] + "…"

@@ -1,0 +1,66 @@
+"""``turngate result``: what a call returned, whole, where pages, terminal and model show a part of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from approvals_api.pages import json_text
+from approvals_api.pages.result_text import readable
+from turngate.cli import terminal
+from turngate.cli.api_link import find_api
+from turngate.cli.options import AsJson, DataDir, Url
+from turngate.cli.plain_text import plain, plain_line
+from turngate.domain.errors import ConfigurationError, UnavailableError
+
+
+def result(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `turngate runs` shows it.")],
+    call_id: Annotated[
+        str, typer.Argument(metavar="CALL", help="The call's id, as it stands where a result is shown in part.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it to this file instead.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Print what a call returned, whole, however little of it the model was shown.
+
+    A text is printed as it is, anything else as indented JSON; --json prints `{"result": …}` as the API sends it. On a
+    terminal characters that nobody sees are marked; in a pipe and in FILE everything is as the tool wrote it.
+    """
+    with find_api(data_dir, url).client() as client:
+        document = client.get_result(run_id, call_id)
+    text = document if as_json else _readable(document)
+    if out is not None:
+        _write(out, text)
+        terminal.note(f"{len(text):,} characters written to {out}")
+    elif sys.stdout.isatty() and not as_json:
+        terminal.raw(plain(text))
+    else:
+        terminal.raw(text)
+
+
+def _readable(document: str) -> str:
+    """Return the result for people; says on stderr when the call failed."""
+    parsed = json_text.parse(document)
+    match None if parsed is None else parsed.tree:
+        case {"result": {"tag": "ok", "value": value}}:
+            return readable(json_text.dump(value))
+        case {"result": {"tag": "failure", "kind": str(kind), "reason": str(reason), "fields": fields}}:
+            terminal.note(("the call failed: ", "yellow"), f"{plain_line(kind, 64)}: {plain_line(reason, 1_000)}")
+            return readable(json_text.dump(fields))
+        case _:
+            raise UnavailableError("the answer is not a result: is this another version of Turngate's API?")
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8", errors="replace", newline="")
+    except OSError as error:
+        raise ConfigurationError(f"--out {file}: the file cannot be written ({error.strerror})") from None

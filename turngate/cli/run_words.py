@@ -1,0 +1,49 @@
+"""Words for what only some runs and calls have: a past of another run, a signal, a wait, a result shown in part."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from approvals_api.read_models import CallView, ResultInPart
+from turngate.cli.plain_text import plain_line
+from turngate.domain.signals import WaitUntil
+
+
+def handed_off(said: Mapping[str, Any]) -> str:
+    """Return what the event ``run.handed_off`` says."""
+    return f"handed over from {_plain(said['from'])} to {_plain(said['to'])}, who goes on"
+
+
+def model_switched(said: Mapping[str, Any]) -> str:
+    """Return what the event ``run.model_switched`` says."""
+    return f"the model {_plain(said['to'])} goes on, in place of {_plain(said['from'])}"
+
+
+def forked_from(said: Mapping[str, Any]) -> str:
+    """Return where the run of the event ``run.started`` was forked from."""
+    return f"forked from run {_plain(said['run_id'])} after step {_plain(said['step'])}"
+
+
+def wait_said(call: CallView) -> str | None:
+    """Return how long a call that waits will wait; None for every other call."""
+    if not isinstance(call.signal, WaitUntil):
+        return None
+    if call.waits_until is None:
+        return "waits"
+    until = datetime.fromisoformat(call.waits_until)
+    return f"waits until {until:%Y-%m-%d %H:%M:%S} UTC; it costs nothing, and outlives restarts"
+
+
+def in_part_said(part: ResultInPart, run_id: str, tool_call_id: str) -> str:
+    """Return how much of a result is shown, and the command that prints all of it."""
+    return (
+        f"shown in part ({part.shown_chars:,} of {part.total_chars:,} characters); all of it: "
+        f"turngate result {run_id} {_plain(shlex.quote(tool_call_id))}"
+    )
+
+
+def _plain(value: object) -> str:
+    return plain_line(str(value), 200)
