@@ -1,16 +1,18 @@
 """A support agent whose refunds are real tools: declared apart from their handlers, gated, previewed, and safe to lose.
 
 It shows the whole vocabulary of one tool: parameters and result as types, declared failures, an ``ask`` predicate, a
-preview, a precondition (is the order still as it was when a person said yes?), a probe (did a lost refund happen?) and
-a presenter. Run it with ``turngate up refunds_app:app``.
+preview, a precondition (is the order still as it was when a person said yes?), a probe (did a lost refund happen?), a
+presenter, middleware and a hook. Run it with ``turngate up refunds_app:app``.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import svcs
 from pydantic import BaseModel, Field, JsonValue
@@ -18,14 +20,20 @@ from pydantic import BaseModel, Field, JsonValue
 from turngate import (
     Agent,
     App,
+    Deny,
     DidNotHappen,
     Failure,
     Happened,
+    HookedCall,
+    Hooks,
+    Invocation,
     Limits,
     Ok,
     Presentation,
     Preview,
     ProbeAnswer,
+    Proceed,
+    RunScope,
     TableBlock,
     TextBlock,
     ToolContext,
@@ -34,6 +42,7 @@ from turngate import (
     declare_tool,
     tool,
 )
+from turngate.toolkits.context import KeepRecent
 
 HERE = Path(__file__).parent
 
@@ -158,17 +167,42 @@ async def refund_by_shop(params: RefundParams, ctx: ToolContext, shop: Shop) -> 
     return Receipt(order_id=params.order_id, refunded=params.amount, left=left)
 
 
+async def audit(invocation: Invocation, proceed: Proceed) -> Any:
+    """Log who ran for how long, whatever came of it: middleware around every handler of the kit."""
+    started = time.monotonic()
+    try:
+        return await proceed()
+    finally:
+        invocation.ctx.logger.info("%s took %.3f s", invocation.tool_name, time.monotonic() - started)
+
+
+class DailyLimit(Hooks):
+    """Pay back no more than so much, whoever approves."""
+
+    def __init__(self, shop: Shop, most: Decimal) -> None:
+        self._shop, self._most = shop, most
+
+    async def before_tool(self, scope: RunScope, call: HookedCall) -> Deny | None:
+        """Say no to a refund that would pass the limit. A hook may forbid; it can allow nothing."""
+        if not isinstance(call.params, RefundParams):
+            return None
+        total = sum(self._shop.refunds.values(), call.params.amount)
+        return Deny(f"That would be {total} today, and {self._most} is the most.") if total > self._most else None
+
+
+shop = Shop()
 registry = svcs.Registry()
-registry.register_value(Shop, Shop())
+registry.register_value(Shop, shop)
 
 app = App(
     agents=[
         Agent(
             name="support",
             instructions="Look up the order first. Refund only what the customer is owed, and say what you did.",
-            toolkit=Toolkit.of(look_up_order, refund).handlers(refund=refund_by_shop),
+            toolkit=Toolkit.of(look_up_order, refund).handlers(refund=refund_by_shop).wrap(audit),
             model=os.environ.get("TURNGATE_MODEL") or f"scripted:{HERE / 'script.yaml'}",
             limits=Limits(steps=10),
+            hooks=[DailyLimit(shop, most=Decimal(500)), KeepRecent(200)],
         )
     ],
     services=registry,

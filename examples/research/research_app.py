@@ -1,6 +1,6 @@
 """A writer that gives the reading to a sub-agent: a run of its own, with its own tools, limits and requests.
 
-The reader's gated call lands in the same inbox, with the path ``writer › reader``. Interrupting the writer interrupts the
+The reader's gated call lands in the same inbox, with the path ``writer/reader``. Interrupting the writer interrupts the
 reader too. Run it with ``turngate up research_app:app``.
 """
 
