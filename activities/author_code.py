@@ -31,13 +31,34 @@ async def heard(author: Awaitable[Answer], *, seconds: float) -> Answer:
     """
     try:
         async with asyncio.timeout(seconds):
-            return await author
+            return await apart(author)
     except Exception:
         raise
     except BaseException as odd:
         if from_outside(odd):
             raise
         raise AuthorCodeError(type(odd).__name__) from odd
+
+
+async def apart(author: Awaitable[Answer]) -> Answer:
+    """Await author's code in a task of its own; what it returns or raises passes through, a cancellation goes down to it.
+
+    Code that cancels the task it runs in (a cancel scope that is never left does so for as long as the task lives) would
+    otherwise cancel the activity: its call would count as lost, and what it has to store could not be stored.
+    """
+
+    async def held() -> tuple[Answer | None, BaseException | None]:
+        try:
+            return await author, None
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as raised:  # noqa: BLE001 - SystemExit that leaves a task ends the event loop
+            return None, raised
+
+    answer, raised = await asyncio.create_task(held())
+    if raised is not None:
+        raise raised
+    return answer  # type: ignore[return-value]  # None only where the author's code returned it
 
 
 def from_outside(odd: BaseException) -> bool:

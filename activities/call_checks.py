@@ -7,8 +7,8 @@ from turngate.domain import results
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import call_digest
 from turngate.domain.policy import evaluate
-from turngate.domain.results import Failure
-from turngate.domain.tool_failures import InvalidToolInput
+from turngate.domain.results import Failure, Ok
+from turngate.domain.tool_failures import MAX_REASON_CHARS, InvalidToolInput
 from turngate.domain.tools import Tool
 from turngate.store import calls, requests, runs
 from turngate.store.database import Connection
@@ -63,3 +63,10 @@ def digest_of(engine: Engine, call: calls.Call, tool: Tool, raw_input: str) -> s
 def not_run(why: str) -> Failure:
     """Return the failure of a call that was stopped before it started."""
     return Failure(kind="execution_error", reason=f"The call did not run: {why}.")
+
+
+def raises(tool: Tool | None, result: Ok | Failure | None) -> str:
+    """Return why a call that has this result fails its run, in words for people; "" when the run goes on."""
+    if tool is None or not isinstance(result, Failure) or not tool.fails_run(result):
+        return ""
+    return f"tool {tool.name!r} failed: {result.kind}: {result.reason}"[:MAX_REASON_CHARS]

@@ -27,7 +27,7 @@ from turngate.domain.clipping import READ_RESULT
 from turngate.domain.contract import CallModelInput, StepPlan
 from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.domain.history import CLOSED_BY_REPAIR, mint_call_ids, reconcile
-from turngate.domain.malformed import corrective
+from turngate.domain.malformed import corrective, without_calls
 from turngate.domain.messages import Message, ModelResponse, TextPart
 from turngate.domain.policy import evaluate
 from turngate.domain.tools import ToolManifest
@@ -57,14 +57,14 @@ class CallModel:
                 return stored.stored_plan
             agent = self._engine.agent(run.agent)
             if stored is not None and response is not None:
-                return await self._plan(run, agent, start.step, response, stored.finish_reason)
-            answer = await self._ask(run, agent, start.step)
+                return await self._plan(run, agent, start.step, response, stored.finish_reason, stored.corrective)
+            answer, told = await self._ask(run, agent, start.step)
             if answer.is_final:
                 plan = await self._finish(run, start.step, answer)
                 await after_step(self._engine, run, start.step)
                 return plan
-            await self._store(run, start.step, answer, corrective(answer, agent.toolkit.names))
-            return await self._plan(run, agent, start.step, answer.message, answer.finish_reason)
+            await self._store(run, start.step, answer, told)
+            return await self._plan(run, agent, start.step, answer.message, answer.finish_reason, told)
 
     async def _load(self, start: CallModelInput) -> tuple[runs.Run, steps.Step | None, Message | None]:
         """Return the run with its previous step closed, and what an earlier attempt stored of this one."""
@@ -96,24 +96,28 @@ class CallModel:
         await after_step(self._engine, closed_by, step.step)
         return run
 
-    async def _ask(self, run: runs.Run, agent: Agent, step: int) -> ModelResponse:
+    async def _ask(self, run: runs.Run, agent: Agent, step: int) -> tuple[ModelResponse, str | None]:
+        """Return the model's answer, and what it is told of one that nothing can be made of."""
         async with self._engine.database.read() as conn:
             history = [stored.message for stored in await messages.path_to(conn, run.head_message_id)]
         system = Message(role="system", parts=(TextPart(text=agent.instructions),))
         try:
             model = self._engine.models.resolve(run.model)
             shown = await transformed(agent, run, step, [system, *history], model)
+            offered = self._offered(agent, history)
             # I1: what cannot be sent is repaired, never sent. The stored messages are immutable; the repair is a pure
             # function of them, so every retry sends the same.
-            answer = await model.generate(ModelRequest(messages=reconcile(shown), tools=self._offered(agent, history)))
+            answer = await model.generate(ModelRequest(messages=reconcile(shown), tools=offered))
         except ConfigurationError as error:
             raise ApplicationError(
                 error.message, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True
             ) from error
         except ModelError as error:
             raise await self._reported(run, agent, step, error) from error
+        answer = without_calls(answer)
         taken = {call.tool_call_id for message in history for call in message.calls}
-        return answer.model_copy(update={"message": mint_call_ids(answer.message, step=step, taken=taken)})
+        message = mint_call_ids(answer.message, step=step, taken=taken)
+        return answer.model_copy(update={"message": message}), corrective(answer, [tool.name for tool in offered])
 
     def _offered(self, agent: Agent, history: list[Message]) -> list[ToolManifest]:
         """Return the descriptors the model sees, always in the same order, for its prompt cache.
@@ -165,9 +169,11 @@ class CallModel:
             await events.append(conn, run.id, [responded, ("run.ended", ended)])
         return plan
 
-    async def _plan(self, run: runs.Run, agent: Agent, step: int, message: Message, finish_reason: str) -> StepPlan:
+    async def _plan(
+        self, run: runs.Run, agent: Agent, step: int, message: Message, finish_reason: str, told: str | None
+    ) -> StepPlan:
         async with self._engine.database.read() as conn:
-            planned = await self._planner.plan(conn, run, agent, step, message, finish_reason)
+            planned = await self._planner.plan(conn, run, agent, step, message, finish_reason, told)
         async with self._engine.database.write() as conn:
             if not await runs.advance(conn, run.id, step=step):
                 # An attempt that was thought lost: its requests would wait in the inbox for ever.

@@ -14,15 +14,14 @@ from typing import Any
 import structlog
 import svcs
 
-from activities.author_code import call_injected, from_outside
-from activities.success import encoded
+from activities.author_code import apart, call_injected, from_outside
+from activities.success import encoded, json_of
 from turngate.domain import results
 from turngate.domain.middleware import Invocation, Proceed
 from turngate.domain.results import MAX_DEPTH, Failure, Ok, as_object, is_deeper
 from turngate.domain.tool_context import ToolContext
 from turngate.domain.tool_failures import InvalidToolInput, ToolFailure
 from turngate.domain.tools import Tool
-from turngate.store.storable import storable
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +43,7 @@ async def execute(tool: Tool, raw_input: str, ctx: ToolContext, services: svcs.R
     limit = asyncio.timeout(tool.timeout.total_seconds())
     try:
         async with svcs.Container(services) as container, limit:
-            value = await _invoked(tool, params, ctx, container)
+            value = await apart(_invoked(tool, params, ctx, container))
     except tool.failures as declared:
         return _declared(tool, declared)
     except BaseException as crash:  # a crash of one tool is a result the model reads, never a failed run (I9)
@@ -81,13 +80,16 @@ async def _invoked(tool: Tool, params: Any, ctx: ToolContext, container: svcs.Co
 
 def _declared(tool: Tool, declared: Exception) -> Failure:
     assert isinstance(declared, ToolFailure)  # noqa: S101 - `failures` holds nothing else
-    # Half a surrogate pair is mended here, as in a success: the digest of a whole result could not be made from it.
-    fields: dict[str, Any] = json.loads(storable(json.dumps(declared.fields, ensure_ascii=False)))
+    fields = json_of(declared.fields)
     if is_deeper(fields, MAX_DEPTH):
         return _unshowable(tool)
     reason = fields.get("reason") or fields.get("message")
     text = reason if isinstance(reason, str) else json.dumps(fields, ensure_ascii=False)
-    return Failure(kind=declared.kind, reason=text, fields=fields)
+    # A subclass that was not declared goes by the name of the one that was: the model has been shown no other, and a
+    # class that nobody looked at must not speak with the engine's own words (`class Denied(RefundDeclined)`).
+    kinds: dict[type, str] = {failure: failure.kind for failure in tool.failures}
+    kind = next(kinds[each] for each in type(declared).__mro__ if each in kinds)
+    return Failure(kind=kind, reason=text, fields=fields)
 
 
 def _gone_wrong(tool: Tool, crash: BaseException, *, timed_out: bool) -> Failure:

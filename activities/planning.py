@@ -17,6 +17,7 @@ from turngate.domain import results
 from turngate.domain.agents import Agent
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.digest import call_digest, repeat_key
+from turngate.domain.malformed import problem_in
 from turngate.domain.messages import Message, ToolCallPart
 from turngate.domain.policy import Verdict, evaluate
 from turngate.domain.requests import RequestKind
@@ -62,9 +63,19 @@ class Planner:
         self._engine = engine
 
     async def plan(
-        self, conn: Connection, run: runs.Run, agent: Agent, step: int, message: Message, finish_reason: str
+        self,
+        conn: Connection,
+        run: runs.Run,
+        agent: Agent,
+        step: int,
+        message: Message,
+        finish_reason: str,
+        corrective: str | None,
     ) -> PlannedStep:
-        """Return everything to store for this response's calls. Reads the store, writes nothing."""
+        """Return everything to store for this response's calls. Reads the store, writes nothing.
+
+        ``corrective``: what the model is told of a response that nothing can be made of.
+        """
         keys = [repeat_key(call.tool_name, call.input) for call in message.calls]
         refused = await calls.refusals_by_key(conn, run.id, keys) if step > 1 else {}
         planned = PlannedStep(plan=StepPlan(final=False))
@@ -95,7 +106,7 @@ class Planner:
             final=False,
             calls=tuple(to_settle),
             malformed=malformed,
-            problem=_problem(wrong) if malformed else "",
+            problem=_problem(wrong, corrective) if malformed else "",
             signals=any(isinstance(each, _Admitted) and each.tool.kind == "signal" for each in admissions),
         )
         return planned
@@ -194,6 +205,8 @@ class Planner:
             return json.dumps({"precondition_failed": type(error).__name__})
 
 
-def _problem(wrong: Counter[str]) -> str:
+def _problem(wrong: Counter[str], corrective: str | None) -> str:
     """Return what was wrong with a response nothing could be run from, in kinds and counts: no content of it."""
-    return ", ".join(f"{kind} ({count})" for kind, count in wrong.items()) or "it was empty or could not be parsed"
+    if corrective is not None:
+        return problem_in(corrective)
+    return ", ".join(f"{kind} ({count})" for kind, count in wrong.items())

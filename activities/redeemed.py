@@ -26,6 +26,8 @@ class AlreadySettled:
     """The call has its result; an earlier attempt's answer was lost on the way."""
 
     finishes: bool = False
+    raises: str = ""
+    """Why the run fails with it; empty when it goes on."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ sub-agents have no handler: behind the same door stands what the engine does for
 from __future__ import annotations
 
 from activities.asking import ask_again, asked_again
-from activities.call_checks import authority, mismatch
+from activities.call_checks import authority, mismatch, raises
 from activities.call_marks import refuse, tell_started
 from activities.engine import Engine
 from activities.lost_calls import again
@@ -33,9 +33,9 @@ async def redeem(engine: Engine, conn: Connection, order: RunToolInput, seen: Se
     if run is None or found is None:
         raise LookupError(f"no planned call {order.call!r} in run {order.run_id!r}")
     call, execution = found
-    if call.result is not None:
-        return AlreadySettled(finishes=is_finish(call))
     tool = engine.tool(engine.agent(run.agent), call.tool_name)
+    if call.result is not None:
+        return AlreadySettled(finishes=is_finish(call), raises=raises(tool, call.settled_result))
     if execution is not None:
         return await _started_before(engine, conn, run, call, tool, execution, order, seen)
     expected, request, problem = await authority(conn, call, order)

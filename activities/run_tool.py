@@ -16,6 +16,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.after_calls import after_tool, presentation_of
+from activities.call_checks import raises
 from activities.engine import Engine
 from activities.executor import execute
 from activities.heartbeats import heartbeating
@@ -80,7 +81,8 @@ class RunTool:
             with _bugs_end_the_run():
                 redemption = await self._redeem(order)
             match redemption:
-                case AlreadySettled(finishes):
+                case AlreadySettled(finishes, raises):
+                    _fail_run(raises)
                     return RunToolResult(state="settled", finishes=finishes)
                 case OutcomeUnknown(request_id, digest):
                     return RunToolResult(state="unknown", outcome_request_id=request_id, digest=digest)
@@ -120,6 +122,7 @@ class RunTool:
             raise
         await self._record(order, await self._finished(redeemed, result))
         await after_tool(self._engine, redeemed, result)
+        _fail_run(raises(redeemed.tool, result))
 
     async def _handled(
         self, order: RunToolInput, redeemed: Redeemed, partial: list[str], emit: Callable[[JsonValue], None]
@@ -144,7 +147,8 @@ class RunTool:
         """Return what is to be stored of a result: what the model is shown, the whole where that is a part, and the view."""
         limit = self._engine.agent(redeemed.run.agent).limits.result_chars
         # The tool that reads the rest has a bound of its own; clipping what it reads would go round in circles.
-        shown, whole = (result, None) if redeemed.tool.name == READ_RESULT else clipped(result, limit=limit)
+        reader = self._engine.built_in.find(READ_RESULT)
+        shown, whole = (result, None) if redeemed.tool is reader else clipped(result, limit=limit)
         return Finished(redeemed.tool, shown, whole, await presentation_of(redeemed, result))
 
     async def _stopped(self, order: RunToolInput, partial: str) -> None:
@@ -186,6 +190,12 @@ class RunTool:
             view = {"presentation": finished.presentation, "whole_result": digest}
             await calls.settle(conn, order.run_id, order.call, result, **view)
             await events.append(conn, order.run_id, [("execution.finished", told)])
+
+
+def _fail_run(why: str) -> None:
+    """End the run with a failure whose tool is declared to raise. The call has its result by now, so that a retry knows."""
+    if why:
+        raise ApplicationError(why, "tool_raised", type=contract.ERROR_TOOL_RAISED, non_retryable=True)
 
 
 @contextmanager

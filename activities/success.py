@@ -24,8 +24,10 @@ def encoded(tool: Tool, value: Any) -> Any:
         Exception: it does not fit the type (pydantic's errors, or those of the author's own types), or nests deeper than
             every reader of a stored result can follow (ValueError).
     """
+    if value is None:  # pydantic encodes it in place of anything; a handler that forgot its `return` is found here
+        tool.success.validate_python(None)
     try:
-        made = json.loads(tool.success.dump_json(value, warnings="error"))
+        made = _read(tool.success.dump_json(value, warnings="error"))
     except PydanticSerializationError as mismatch:
         made = _second_try(tool, value, mismatch)
     if is_deeper(made, MAX_DEPTH):
@@ -35,15 +37,23 @@ def encoded(tool: Tool, value: Any) -> Any:
 
 def _second_try(tool: Tool, value: Any, mismatch: PydanticSerializationError) -> Any:
     try:
-        # Half a surrogate pair, from a file name that is not UTF-8, has no JSON text of its own; the rest is worth keeping.
+        # A text with half a surrogate pair, from a file name that is not UTF-8, cannot be encoded; it is worth keeping.
         tree = tool.success.dump_python(value, mode="json", warnings="error")
     except PydanticSerializationError:
         pass
     else:
-        text = storable(json.dumps(tree, ensure_ascii=False))
-        return json.loads(text, parse_constant=lambda _: None)
+        return json_of(tree)
     try:
         fitting = tool.success.validate_python(value)
     except ValidationError:
         raise mismatch from None
-    return json.loads(tool.success.dump_json(fitting))
+    return _read(tool.success.dump_json(fitting))
+
+
+def json_of(value: Any) -> Any:
+    """Return a value that JSON can say, as it can be stored: without NaN, without halves of surrogate pairs."""
+    return _read(storable(json.dumps(value, ensure_ascii=False)))
+
+
+def _read(text: str | bytes) -> Any:
+    return json.loads(text, parse_constant=lambda _: None)  # a type may be configured to write NaN as such

@@ -146,8 +146,9 @@ def children() -> set[int]:
     """Process ids of our children that are alive: other tests have theirs."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
-        for child in (task / "children").read_text().split():
-            stat = Path(f"/proc/{child}/stat")
-            if stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z":
-                found.add(int(child))
+        with suppress(OSError):  # threads and children may end while we look
+            for child in (task / "children").read_text().split():
+                with suppress(OSError):
+                    if Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                        found.add(int(child))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any
@@ -37,19 +37,20 @@ class Money:
     currency: str
     amount: Decimal
 
-    def __str__(self) -> str:
-        return f"{self.currency} {self.amount}"
-
 
 def parse_money(text: Any) -> Money:
-    if not isinstance(text, str):
-        raise ValueError(f"an amount of money is a text, not {type(text).__name__}")
-    currency, _space, amount = text.partition(" ")
+    currency, space, amount = text.partition(" ") if isinstance(text, str) else ("", "", "")
+    if not space:
+        raise ValueError(f"an amount of money is a text such as EUR 1.20, not {type(text).__name__}")
     return Money(currency, Decimal(amount))
 
 
+def money_text(money: Money) -> str:
+    return f"{money.currency} {money.amount}"
+
+
 MoneyText = Annotated[
-    Money, BeforeValidator(parse_money), PlainSerializer(str), WithJsonSchema({"type": "string", "minLength": 5})
+    Money, BeforeValidator(parse_money), PlainSerializer(money_text), WithJsonSchema({"type": "string", "minLength": 5})
 ]
 Trail = Annotated[list[str], BeforeValidator(lambda sent: [*sent, DECODED])]
 """Grows by one each time it is decoded."""
@@ -83,17 +84,17 @@ class Parcel(BaseModel):
 def raw(price: str = "10.50", trail: str = "model") -> str:
     """The arguments as a model sends them, in a form of its own that no encoder gives."""
     return (
-        '{ "url":"https://shop.example",  "at": "2026-01-02T03:04:05.000+02:00", "price": "%s", "speed": 2,\n'
-        '  "fee": "EUR 0.70", "label": "AP_-", "seal": {"stamp": "AP/+"}, "every": "PT90M", "tags": ["fragile", "fragile"],'
-        ' "trail": ["%s"] }'
-    ) % (price, trail)
+        '{ "url":"https://shop.example",  "at": "2026-01-02T03:04:05.000+02:00", "speed": 2, "fee": "EUR 0.70",\n'
+        '  "label": "AP_-", "seal": {"stamp": "AP/+"}, "every": "PT90M", "tags": ["fragile"],\n'
+        f'  "price": "{price}",   "trail": ["{trail}"] }}'
+    )
 
 
 def decoded(price: str = "10.50", trail: str = "model") -> dict[str, Any]:
     """What everybody who is given the parameters must see."""
     return {
         "url": HttpUrl("https://shop.example/"),
-        "at": datetime(2026, 1, 2, 1, 4, 5, tzinfo=UTC),
+        "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=2))),
         "price": Decimal(price),
         "speed": Speed.FAST,
         "fee": Money("EUR", Decimal("0.70")),

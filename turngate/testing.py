@@ -34,7 +34,7 @@ from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents import App
 from turngate.domain.contract import InterruptInput
-from turngate.domain.declaring import Handler
+from turngate.domain.declared_parts import Handler
 from turngate.domain.requests import Outcome, RequestKind, Verb
 from turngate.models.port import LanguageModel
 from turngate.models.registry import Models, ModelSettings

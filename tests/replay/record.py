@@ -16,18 +16,19 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from harness import ListModel, Stack, call, says, stack, until
+from harness import Cast, ListModel, Script, Stack, call, says, stack, until
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDReusePolicy
 from tools_under_test import Amount, Bench
 
-from turngate import Limits, Policy, Rule, interaction_tool, tool
+from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent, tool
 from turngate.domain.contract import AgentTurnInput, DecideInput, RunLimits
 from turngate.domain.errors import ModelError
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import requests, runs
 from turngate.store.database import Database
+from turngate.toolkits import signals
 
 HISTORIES = Path(__file__).with_name("histories")
 IDENTITY = "recorder"
@@ -194,6 +195,83 @@ async def cancelled(client: Client, database: Database) -> Recording:
         return await completed(engine, run, "cancelled")
 
 
+async def finish_signal(client: Client, database: Database) -> Recording:
+    """A ``finish`` that waits for a gate of its step, then ends the run."""
+    step = says(call("finish", '{"answer": "Paid."}'), call("pay", '{"cents": 5}'))
+    async with stack(client, database, Bench().pay, signals.finish, model=ListModel(step)) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "approve")
+        return await completed(engine, run, "finish-signal")
+
+
+async def wait_until(client: Client, database: Database) -> Recording:
+    """A wait beside an ungated call, one for an instant that has passed, and one that an interrupt ends."""
+    bench = Bench()
+    past, short, long = ('{"until": "2020-01-01T00:00:00Z"}', '{"seconds": 0.5}', '{"seconds": 3600}')
+    steps = [says(call("wait_until", short), call("look", '{"name": "x"}')), says(call("wait_until", past))]
+    model = ListModel(*steps, says(call("wait_until", long, "last")))
+    async with stack(client, database, bench.look, signals.wait_until, model=model) as engine:
+        run = await engine.start()
+
+        async def last_waits() -> bool:
+            return "last" in await engine.executions(run)
+
+        await until(last_waits, "the long wait")
+        await engine.idle(run)
+        await engine.interrupt(run, "no need")
+        return await completed(engine, run, "wait-until")
+
+
+async def hand_off(client: Client, database: Database) -> Recording:
+    """Another agent goes on and asks; a decision for its request."""
+    expert = Agent(name="expert", instructions="", toolkit=Toolkit.of(Bench().pay), model="scripted:expert")
+    first = ListModel(says(call("hand_off", '{"agent": "expert"}')))
+    cast = Cast(test=first, expert=paying())
+    async with stack(client, database, signals.hand_off("expert"), model=cast, agents=[expert]) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "approve")
+        return await completed(engine, run, "hand-off")
+
+
+def helping(helper: Script | ListModel) -> tuple[Any, Cast]:
+    """A sub-agent that plays this script, and an agent that gives it one task."""
+    agent = Agent(name="helper", instructions="", toolkit=Toolkit.of(Bench().pay), model="scripted:helper")
+    parent = Script(says(call("helper", '{"task": "Pay."}', "d")), says("Done."))
+    return sub_agent(agent), Cast(test=parent, helper=helper)
+
+
+async def sub_agents(client: Client, database: Database) -> Recording:
+    """A sub-agent's run with a gate: the history of the parent, and that of the child."""
+    tool_of_parent, cast = helping(Script(says(call("pay", '{"cents": 5}', "p")), says("Paid.")))
+    async with stack(client, database, tool_of_parent, model=cast) as engine:
+        run = await engine.start()
+        child = await engine.child(run, "d")
+        await engine.decide(await engine.request(child), "approve")
+        found = await completed(engine, run, "sub-agent-parent")
+        return {**found, **await completed(engine, child, "sub-agent-child")}
+
+
+async def sub_agents_interrupted(client: Client, database: Database) -> Recording:
+    """An interrupt of the parent while its sub-agent waits at a gate."""
+    tool_of_parent, cast = helping(Script(says(call("pay", '{"cents": 5}', "p"))))
+    async with stack(client, database, tool_of_parent, model=cast) as engine:
+        run = await engine.start()
+        child = await engine.child(run, "d")
+        await engine.request(child)
+        await engine.idle(child)
+        await engine.interrupt(run, "wrong branch")
+        found = await completed(engine, run, "sub-agent-interrupted-parent")
+        return {**found, **await completed(engine, child, "sub-agent-interrupted-child")}
+
+
+async def sub_agent_failed(client: Client, database: Database) -> Recording:
+    """A sub-agent whose run fails: the parent goes on."""
+    refused = ModelError("the provider refused the key", error_class="authentication", retryable=False)
+    tool_of_parent, cast = helping(ListModel(refused))
+    async with stack(client, database, tool_of_parent, model=cast) as engine:
+        return await completed(engine, await engine.start(), "sub-agent-failed-parent")
+
+
 STORIES: list[Story] = [
     approve,
     edit,
@@ -206,6 +284,12 @@ STORIES: list[Story] = [
     signalled,
     failed,
     cancelled,
+    finish_signal,
+    wait_until,
+    hand_off,
+    sub_agents,
+    sub_agents_interrupted,
+    sub_agent_failed,
 ]
 
 

@@ -141,12 +141,12 @@ async def test_i5_a_signal_whose_answer_was_lost_is_answered_again(client: Clien
 
 
 async def test_i5_a_wait_is_a_durable_timer_and_outlives_its_worker(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I5: a call waits at no worker's cost; the step's other calls go on meanwhile, and a restart changes nothing."""
     step = says(call("wait_until", '{"seconds": 1.5}', "w"), call("look", '{"name": "x"}', "l"))
     model = ListModel(step, says("Done."))
-    async with stack(client, database, bench.look, wait_until, model=model, working=False) as engine:
+    async with stack(client, sqlite, bench.look, wait_until, model=model, working=False) as engine:
         async with engine.worker():
             run = await engine.start()
             started = await engine.event(run, "execution.finished")

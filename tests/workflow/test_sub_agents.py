@@ -22,11 +22,11 @@ from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent, tool
 from turngate.domain.contract import CallModelInput, CloseStepInput, RunToolInput
 from turngate.domain.errors import ForbiddenError, GoneError, ModelError
 from turngate.domain.history import is_reconciled
-from turngate.domain.messages import ModelResponse
+from turngate.domain.messages import ModelResponse, user_message
 from turngate.domain.results import Failure, Ok
 from turngate.domain.tools import Tool
 from turngate.models.port import ModelRequest
-from turngate.store import calls, events, requests, runs
+from turngate.store import calls, events, messages, requests, runs
 from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.toolkits.signals import finish
@@ -308,10 +308,10 @@ def three_deep(bench: Bench) -> tuple[Tool, Cast]:
     return sub_agent(middle), models
 
 
-async def test_a_gate_three_agents_deep(client: Client, database: Database, bench: Bench) -> None:
+async def test_a_gate_three_agents_deep(client: Client, sqlite: Database, bench: Bench) -> None:
     """Its request names the whole way down; the answers come up one by one."""
     top, models = three_deep(bench)
-    async with stack(client, database, top, model=models) as engine:
+    async with stack(client, sqlite, top, model=models) as engine:
         run = await engine.start()
         middle = await engine.child(run, "m")
         leaf = await engine.child(middle, "l")
@@ -322,7 +322,7 @@ async def test_a_gate_three_agents_deep(client: Client, database: Database, benc
         assert (await engine.results(run))["m"].value["answer"] == "Middle done."
         assert (await engine.results(middle))["l"].value["answer"] == "Leaf done."
         assert bench.paid == [5]
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             detail = await run_views.run_detail(conn, leaf.id)
         assert (detail.final_text, detail.parent.run_id) == ("Leaf done.", middle.id)
 
@@ -515,21 +515,20 @@ async def test_a_cancellation_while_a_run_is_being_closed_does_not_leave_it_open
             request = await engine.request(run)
             await engine.idle(run)
 
-        async def closing_with(tasks: int) -> bool:
+        async def closing() -> bool:
             found = (await engine.workflow(run).describe()).raw_description
-            return not found.HasField("pending_workflow_task") and len(found.pending_activities) == tasks
+            return not found.HasField("pending_workflow_task") and len(found.pending_activities) == 1
+
+        async def heard() -> bool:
+            found = (await engine.workflow(run).fetch_history()).events
+            kinds = [event.event_type for event in found]
+            return EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in kinds[kinds.index(CANCEL_REQUESTED) :]
 
         only_workflows = {"workflows": [AgentTurn], "workflow_runner": SANDBOX, "max_cached_workflows": 0}
         async with Worker(client, task_queue=engine.task_queue, **only_workflows):
             await engine.interrupt(run)
-            await until(lambda: closing_with(1), "close_step that no worker takes")
+            await until(closing, "close_step that no worker takes")
             await engine.workflow(run).cancel()
-
-            async def heard() -> bool:
-                found = (await engine.workflow(run).fetch_history()).events
-                kinds = [event.event_type for event in found]
-                return EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in kinds[kinds.index(CANCEL_REQUESTED) :]
-
             await until(heard, "workflow task for the cancellation")
         async with engine.worker():
             assert (await engine.ended(run)).status == "interrupted"
@@ -539,11 +538,11 @@ async def test_a_cancellation_while_a_run_is_being_closed_does_not_leave_it_open
 
 
 async def test_a_child_whose_own_workflow_is_terminated_is_a_result(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """Parent reads ``agent_failed``; the child's row and gate are closed, and what worked below it ends too."""
     top, models = three_deep(bench)
-    async with stack(client, database, top, model=models) as engine:
+    async with stack(client, sqlite, top, model=models) as engine:
         run = await engine.start()
         middle = await engine.child(run, "m")
         leaf = await engine.child(middle, "l")
@@ -562,9 +561,9 @@ async def test_a_child_whose_own_workflow_is_terminated_is_a_result(
         assert bench.paid == []
 
 
-async def delegated_bytes(engine: Stack, conversation_id: str | None, text: str) -> tuple[int, int]:
+async def delegated_bytes(engine: Stack, conversation_id: str | None) -> tuple[int, int]:
     """Run one delegated, gated turn; return the bytes of the parent's and the child's history."""
-    run = await engine.start(text, conversation_id=conversation_id)
+    run = await engine.start(conversation_id=conversation_id)
     child = await engine.child(run, "d")
     await engine.decide(await engine.request(child), "approve")
     await engine.ended(run)
@@ -604,24 +603,22 @@ async def test_i8_no_content_enters_the_history_of_parent_or_child(
 async def test_i8_history_bytes_do_not_grow_with_conversation_or_task(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I8: a delegated turn costs parent and child the same history after 30 earlier messages and with a long task."""
+    """I8: a delegated turn costs parent and child the same history after 40 earlier messages and with a long task."""
 
     async def delegate(request: ModelRequest) -> ModelResponse:
         task = "x" * 20_000 if len(request.messages) > 20 else "x"
         return says(call("helper", json.dumps({"task": task}), "d"))
 
-    talk = Script(says("Hm. " * 200))
+    async with sqlite.write() as conn:
+        await messages.create_conversation(conn, "long")
+        for number in range(40):
+            message = user_message("x" * 200) if number % 2 == 0 else says("x" * 200).message
+            place = {"parent_id": f"m{number - 1}" if number else None, "conversation_id": "long"}
+            await messages.append(conn, message_id=f"m{number}", message=message, run_id=None, step=None, **place)
+        await messages.set_head(conn, "long", "m39")
     models = cast(says(PAY), says("Paid."), parent=Script(delegate, says("Done.")))
     async with stack(client, sqlite, sub_agent(agent_of("helper", bench.pay)), model=models) as engine:
-        short = await delegated_bytes(engine, None, "go")
-        engine_of_talk = engine.engine.models
-        assert isinstance(engine_of_talk, Cast)
-        engine_of_talk._models["test"], parent = talk, engine_of_talk._models["test"]
-        first = await engine.start("hello " * 200)
-        await engine.ended(first)
-        for _ in range(14):
-            await engine.ended(await engine.start("hello " * 200, conversation_id=first.conversation_id))
-        engine_of_talk._models["test"] = parent
-        long = await delegated_bytes(engine, first.conversation_id, "go")
+        short = await delegated_bytes(engine, None)
+        long = await delegated_bytes(engine, "long")
         for before, after in zip(short, long, strict=True):
             assert abs(before - after) <= 60, (short, long)

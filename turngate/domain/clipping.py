@@ -11,6 +11,7 @@ READ_RESULT = "read_result"
 """The engine's own tool that reads a stored whole; offered once a conversation holds a clipped result."""
 
 HEAD_SHARE = 0.6
+MAX_CLIPPED_REASON = 500
 
 
 def whole_text(result: Ok | Failure) -> str:
@@ -49,4 +50,7 @@ def clipped(result: Ok | Failure, *, limit: int) -> tuple[Ok | Failure, str | No
     }
     if isinstance(result, Ok):
         return Ok(value=shown), text
-    return Failure(kind=result.kind, reason=result.reason[:limit], fields=shown), text
+    # What a failure says at length stands in its fields, too: the reason is not where a bound is to be passed.
+    reason = result.reason
+    short = reason if len(reason) <= MAX_CLIPPED_REASON else f"{reason[:MAX_CLIPPED_REASON]}…"
+    return Failure(kind=result.kind, reason=short, fields=shown), text

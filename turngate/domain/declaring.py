@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
+from turngate.domain.declared_parts import (
+    Handler,
+    check_params,
+    failures_of,
+    handler_of,
+    parameters_of,
+    precondition_of,
+    probe_of,
+)
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.injection import Injected, injected
 from turngate.domain.parameters import ModelParameters, NoParameters, Parameters
 from turngate.domain.presentation import Presenter
 from turngate.domain.previews import Preview
@@ -23,7 +31,6 @@ from turngate.domain.tools import AskPredicate, Effect, FailureMode, Tool
 if TYPE_CHECKING:
     from turngate.domain.agents import Agent
 
-Handler = Callable[..., Awaitable[Any]]
 Shown = Callable[[Any, Path | None], Preview | None]
 Params = TypeVar("Params", bound=BaseModel)
 
@@ -74,7 +81,7 @@ def tool(
     """
 
     def declare(function: Handler) -> Tool:
-        handler = _handler(function, name or str(getattr(function, "__name__", function)))
+        handler = handler_of(function, name or str(getattr(function, "__name__", function)))
         if handler.returns is inspect.Signature.empty:
             raise ConfigurationError(f"tool {function.__name__!r}: annotate what it returns")
         if handler.params_type is dict:
@@ -133,23 +140,24 @@ def declare_tool(
     Raises:
         ConfigurationError: the name, timeout or handler cannot be; the message says why.
     """
+    parameters = parameters_of(params)
     declared = Tool(
         name=name,
         description=description,
         kind="local",
-        parameters=_parameters(params),
+        parameters=parameters,
         success=TypeAdapter(success),
         success_schema=success_schema,
         effect=effect,
         ask=ask,
-        failures=tuple(failures),
+        failures=failures_of(failures, name),
         failure_mode=failure_mode,
         timeout=timeout,
         task_queue=task_queue,
         strict=strict,
         preview=preview,
-        probe=None if probe is None else injected(probe, what=f"the probe of tool {name!r}"),
-        precondition=None if precondition is None else injected(precondition, what=f"the precondition of {name!r}"),
+        probe=None if probe is None else probe_of(probe, name),
+        precondition=None if precondition is None else precondition_of(precondition, parameters, name),
         present=present,
         origin=dict(origin or {}),
         declared_in=_caller(),
@@ -162,14 +170,8 @@ def with_handler(declared: Tool, function: Handler) -> Tool:
 
     Raises ConfigurationError when the function is not async, or takes other parameters than the tool declares.
     """
-    handler = _handler(function, declared.name)
-    wanted = declared.parameters.python_type
-    if handler.params_type is not None and handler.params_type is not wanted:
-        shown = "no parameters" if wanted is type(None) else f"{wanted.__name__} parameters"
-        raise ConfigurationError(
-            f"tool {declared.name!r} is declared with {shown}, and its handler {handler.source} takes "
-            f"{handler.params_type.__name__}: annotate the handler with what is declared"
-        )
+    handler = handler_of(function, declared.name)
+    check_params(handler, declared.parameters, tool=declared.name, what="handler")
     return replace(declared, handler=handler)
 
 
@@ -287,28 +289,6 @@ def sub_agent(
 
 def _brief(params: BaseModel) -> str:
     return params.task if isinstance(params, SubAgentTask) else params.model_dump_json(indent=1)
-
-
-def _parameters(params: Any) -> Parameters:
-    if params is None:
-        return NoParameters()
-    if isinstance(params, type) and issubclass(params, BaseModel):
-        return ModelParameters(params)
-    if isinstance(params, Parameters):
-        return params
-    raise ConfigurationError(f"a tool's params are a pydantic model, a Parameters or None, not {params!r}")
-
-
-def _handler(function: Handler, name: str) -> Injected:
-    if not inspect.iscoroutinefunction(function):
-        raise ConfigurationError(f"tool {name!r}: its handler {function!r} must be an async function (`async def`)")
-    handler = injected(function, what=f"tool {name!r}")
-    if handler.key_name is not None:
-        raise ConfigurationError(
-            f"tool {name!r}: {handler.key_name!r} is annotated str; put the arguments the model sends into one pydantic "
-            "model, and annotate one parameter with that"
-        )
-    return handler
 
 
 def _caller() -> str:

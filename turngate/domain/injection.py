@@ -12,6 +12,8 @@ from pydantic import BaseModel
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tool_context import ToolContext
 
+BY_NAME = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Injected:
@@ -47,7 +49,7 @@ def injected(function: Callable[..., Any], *, what: str) -> Injected:
     :class:`ToolContext` the context, a ``str`` the idempotency key (of a probe), every other is a service by type.
 
     Raises:
-        ConfigurationError: an annotation is missing or names something that is not defined.
+        ConfigurationError: an annotation is missing or names something that is not defined, or a parameter cannot be given.
     """
     try:
         hints = get_type_hints(function)
@@ -58,10 +60,14 @@ def injected(function: Callable[..., Any], *, what: str) -> Injected:
         ) from None
     params_name = params_type = ctx_name = key_name = None
     services: list[tuple[str, type]] = []
-    for parameter in inspect.signature(function).parameters:
+    for parameter, declared in inspect.signature(function).parameters.items():
         hint = hints.get(parameter)
         if hint is None:
             raise ConfigurationError(f"{what}: annotate the parameter {parameter!r} with a type")
+        if declared.kind not in BY_NAME:
+            raise ConfigurationError(f"{what}: {declared} cannot be given by name, and every parameter is")
+        if (hint is ToolContext and ctx_name is not None) or (hint is str and key_name is not None):
+            raise ConfigurationError(f"{what}: two parameters are annotated {hint.__name__}; there is one to give")
         if hint is ToolContext:
             ctx_name = parameter
         elif hint is str:

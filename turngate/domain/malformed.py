@@ -4,25 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turngate.domain.messages import ModelResponse
+from turngate.domain.messages import Message, ModelResponse, ToolCallPart
 
 MAX_NAMES = 100
+MAX_PROBLEM_CHARS = 300
 EMPTY_RESPONSE = "Your last response was empty."
+UNREADABLE = "Your last response could not be parsed: "
+ADVICE = " Call one of your tools, with its arguments as one JSON object, or give your final answer as plain text."
+
+
+def without_calls(response: ModelResponse) -> ModelResponse:
+    """Return a malformed response without whatever calls were made out of it: they never run. Others stay as they are."""
+    if not response.malformed:
+        return response
+    readable = tuple(part for part in response.message.parts if not isinstance(part, ToolCallPart))
+    return response.model_copy(update={"message": response.message.model_copy(update={"parts": readable})})
 
 
 def corrective(response: ModelResponse, tool_names: Sequence[str]) -> str | None:
     """Return the message that answers a response without a call or a readable answer; None when it has either.
 
-    Without a word about it the model would be asked the same thing again.
+    Without a word about it the model would be asked the same thing again. ``tool_names``: those it was offered.
     """
     if response.malformed:
-        what = f"Your last response could not be parsed: {response.malformed}."
+        what = f"{UNREADABLE}{_one_line(response.malformed)}."
     elif not response.message.calls and not response.message.text.strip():
         what = EMPTY_RESPONSE
     else:
         return None
     names = ", ".join(tool_names[:MAX_NAMES]) or "none"
-    return (
-        f"{what} Call one of your tools, with its arguments as one JSON object, or give your final answer as plain text. "
-        f"The tools are: {names}."
-    )
+    return f"{what}{ADVICE} The tools are: {names}."
+
+
+def is_corrective(message: Message) -> bool:
+    """Tell whether a user message is one that :func:`corrective` wrote, and no person."""
+    return message.role == "user" and ADVICE in message.text and message.text.startswith((EMPTY_RESPONSE, UNREADABLE))
+
+
+def problem_in(corrective_text: str) -> str:
+    """Return what was wrong with a response, for whoever reads why its run ended, from the message that answers it."""
+    what, _, _ = corrective_text.partition(ADVICE)
+    if what.startswith(UNREADABLE):
+        return f"it could not be parsed: {what.removeprefix(UNREADABLE).removesuffix('.')}"
+    return "it was empty"
+
+
+def _one_line(problem: str) -> str:
+    """Return an adapter's words as part of a sentence: bounded, because they also stand in the run's reason."""
+    line = " ".join(problem.split()).removesuffix(".")
+    return line if len(line) <= MAX_PROBLEM_CHARS else f"{line[:MAX_PROBLEM_CHARS]}…"

@@ -124,7 +124,11 @@ class ModelResponse(BaseModel):
     model: str
     """The model's name as shown to people; a scripted model's begins with ``scripted:``."""
     malformed: str = ""
-    """Why nothing can be made of the response, for the model to read; empty for one that is whole. Never runs calls."""
+    """Why nothing can be made of the response, for the model to read; empty for one that is whole. Never runs calls.
+
+    A sentence about the response that quotes nothing of it: the reason of a run that ends with it says the same, and no
+    conversation content passes through workflow history (I8).
+    """
 
     @property
     def is_final(self) -> bool:

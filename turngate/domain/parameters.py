@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from turngate.domain.tool_failures import InvalidToolInput, describe_validation
+from turngate.domain.tool_failures import InputProblem, InvalidToolInput, describe_validation
 
 NO_PROPERTIES: dict[str, JsonValue] = {"type": "object", "properties": {}}
 
@@ -49,7 +49,10 @@ class ModelParameters:
         try:
             return self.model.model_validate_json(text)
         except ValidationError as error:
-            raise InvalidToolInput(describe_validation(error)) from None
+            # JSON by Python's reading only: half a surrogate pair, as an escape or as a character.
+            unread = any(issue["type"] in {"json_invalid", "string_unicode"} for issue in error.errors(include_url=False))
+            problem: InputProblem = "malformed_json" if unread else "wrong_shape"
+            raise InvalidToolInput(describe_validation(error), problem) from None
 
 
 @dataclass(frozen=True)
@@ -73,13 +76,18 @@ class NoParameters:
 def object_text(raw_input: str) -> str:
     """Return the text of a JSON object; an empty text counts as ``{}``, as providers send it for no arguments.
 
-    Raises InvalidToolInput (``malformed_json``) for text that is not JSON, or is JSON and no object.
+    Raises InvalidToolInput (``malformed_json``) for text that is not JSON, or is JSON and no object. ``NaN`` is not JSON:
+    pydantic reads it as a number, and one that no predicate compares (``p.cents > 5_000``) would gate.
     """
     text = raw_input.strip() or "{}"
     try:
-        loaded = json.loads(text)
+        loaded = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise InvalidToolInput("arguments are not valid JSON", "malformed_json") from None
     if not isinstance(loaded, dict):
         raise InvalidToolInput("arguments must be a JSON object", "malformed_json")
     return text
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise InvalidToolInput(f"arguments are not valid JSON: {name} is no JSON number", "malformed_json")

@@ -28,6 +28,9 @@ FailureKind = Literal[
 ]
 """The engine's own kinds; a tool author's declared failures add theirs, so the field itself is a plain string."""
 
+REFUSALS = frozenset({"denied", "rejected", "expired", "cancelled", "interrupted"})
+"""The kinds that say who refused or stopped a call (I12). No tool may use them: a repeat of a refused call is closed."""
+
 
 class Ok(BaseModel):
     """The call succeeded. ``value`` is always a JSON object; a bare value is wrapped as ``{"value": …}``."""
@@ -84,13 +87,12 @@ def wire_text(result: Ok | Failure, *, edited_input: str | None = None) -> str:
         body: dict[str, Any] = result.value
     else:
         body = {"error": {"kind": result.kind, "message": result.reason, **result.fields}}
-    if edited_input is not None:
-        body = {
-            "note": "An operator edited this call before it ran. `ran_with` is what ran, in place of your arguments.",
-            "ran_with": json.loads(edited_input),
-            "result": body,
-        }
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    if edited_input is None:
+        return text
+    note = json.dumps("An operator edited this call before it ran. `ran_with` is what ran, in place of your arguments.")
+    # The very text that ran, never read and written again: a number may have more digits than a float keeps.
+    return f'{{"note":{note},"ran_with":{edited_input.strip() or "{}"},"result":{text}}}'
 
 
 def unknown_tool(name: str, known: list[str]) -> Failure:

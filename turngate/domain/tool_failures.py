@@ -66,8 +66,11 @@ def _encoded(model: type[BaseModel], fields: dict[str, Any]) -> dict[str, JsonVa
     """
     required = {name for name, field in model.model_fields.items() if field.is_required()}
     if required <= fields.keys() <= model.model_fields.keys():
+        raised = model.model_construct(**fields)
+        for name in (name for name, value in fields.items() if value is None):  # which encodes in place of anything
+            model.__pydantic_validator__.validate_assignment(model.model_construct(), name, None)
         with suppress(PydanticSerializationError):
-            return model.model_construct(**fields).model_dump(mode="json", warnings="error")
+            return raised.model_dump(mode="json", warnings="error")
     return model(**fields).model_dump(mode="json")
 
 

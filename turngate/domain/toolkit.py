@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from turngate.domain.declaring import Handler, with_handler
+from turngate.domain.declared_parts import Handler
+from turngate.domain.declaring import with_handler
 from turngate.domain.errors import ConfigurationError, DuplicateToolNameError
 from turngate.domain.middleware import Middleware
 from turngate.domain.tools import Tool

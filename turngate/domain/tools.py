@@ -7,6 +7,7 @@ Owns :class:`Tool` and :class:`ToolManifest`; ``declaring`` makes them. Must not
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,8 +26,9 @@ from turngate.domain.middleware import Middleware
 from turngate.domain.parameters import Parameters
 from turngate.domain.presentation import Presenter
 from turngate.domain.previews import Preview
+from turngate.domain.results import Failure, Ok
 from turngate.domain.signals import Signal
-from turngate.domain.tool_failures import ToolFailure
+from turngate.domain.tool_failures import InvalidToolInput, ToolFailure
 
 if TYPE_CHECKING:
     from turngate.domain.agents import Agent
@@ -42,6 +44,8 @@ NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 _ADDED_LATER = ("failure_schemas", "origin", "provider")
 """Left out of the digest while empty, so that a tool that does not use them keeps the digest it was approved under."""
+
+_log = logging.getLogger("turngate.tool")
 
 
 class ToolManifest(BaseModel):
@@ -169,7 +173,20 @@ class Tool:
 
         Raises InvalidToolInput with ``place: message`` for each problem, at most 500 characters.
         """
-        return self.parameters.decode(raw_input)
+        try:
+            return self.parameters.decode(raw_input)
+        except InvalidToolInput:
+            raise
+        except (Exception, SystemExit) as bug:
+            # The author's own validator: whatever it raises, planning must come to an end (I9), and nothing runs.
+            _log.exception("the parameters of tool %r could not be validated", self.name)
+            why = f"arguments cannot be read: the tool's own validation failed ({type(bug).__name__})"
+            raise InvalidToolInput(why) from None
+
+    def fails_run(self, result: Ok | Failure | None) -> bool:
+        """Tell whether this result of a call ends its run: a declared failure of a tool that is declared to raise."""
+        declared = {failure.kind for failure in self.failures}
+        return self.failure_mode == "raise" and isinstance(result, Failure) and result.kind in declared
 
     def renamed(self, name: str) -> Tool:
         """Return the same tool under another name."""

@@ -19,6 +19,7 @@ from pydantic import SecretStr
 from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.domain.messages import ModelResponse
 from turngate.models.openai_errors import Endpoint, error_in_body, error_of_status
+from turngate.models.openai_malformed import error_in, unread_output
 from turngate.models.openai_request import request_body
 from turngate.models.openai_response import model_response, parse_completion
 from turngate.models.port import ModelRequest
@@ -65,11 +66,13 @@ class OpenAICompatibleModel:
         response = await self._post(body)
         endpoint = self._endpoint()
         if not response.is_success:
+            if (unread := unread_output(error_in(response.content), model=self.name)) is not None:
+                return unread
             raise error_of_status(response.status_code, response.headers, response.content, endpoint)
         completion = parse_completion(response.content)
         if completion.any_error:
             raise error_in_body(completion.any_error, endpoint)
-        return model_response(completion, model=self.name)
+        return model_response(completion, model=self.name, tools_offered=bool(request.tools))
 
     async def aclose(self) -> None:
         """Close the connections, unless the client was given."""

@@ -4,6 +4,10 @@ Owns the incoming half of the mapping. Everything the answer's message and its c
 in ``provider_options["openai_compatible"]`` and goes back in the same place: Gemini refuses a call without its
 ``extra_content`` (https://ai.google.dev/gemini-api/docs/thought-signatures), DeepSeek one without its
 ``reasoning_content`` even if that is empty, OpenRouter wants its ``reasoning_details``.
+
+What is wrong with the envelope (no JSON, no choices) is the provider's failure, and worth another request. What is wrong
+inside the message is the model's, and is paid for: a call is made of whatever can be read of one, so that the model is
+told what is wrong with it, and a message that nothing can be made of is ``malformed``, with its text kept (I9).
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from turngate.domain.errors import ModelError
 from turngate.domain.messages import (
@@ -25,9 +29,11 @@ from turngate.domain.messages import (
     ToolCallPart,
     Usage,
 )
+from turngate.domain.results import MAX_DEPTH, is_deeper
+from turngate.models.openai_malformed import raw_call, unread_finish
 from turngate.models.openai_request import PROVIDER
 
-FINISH_REASONS: Final[dict[str | None, FinishReason]] = {
+FINISH_REASONS: Final[dict[JsonValue, FinishReason]] = {
     "stop": "stop",
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
@@ -35,39 +41,22 @@ FINISH_REASONS: Final[dict[str | None, FinishReason]] = {
     "content_filter": "content_filter",
 }
 MAX_SHOWN_CHARS: Final = 200
-
-
-class _Received(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-    @property
-    def unread(self) -> dict[str, JsonValue]:
-        """The keys that have no field here."""
-        return dict(self.model_extra or {})
-
-
-class _Function(_Received):
-    name: str | None = None
-    arguments: JsonValue = None
-
-
-class _Call(_Received):
-    id: str | None = None
-    type: str | None = None
-    function: _Function = Field(default_factory=_Function)
-
-
-class _Message(_Received):
-    role: str | None = None
-    content: str | list[dict[str, JsonValue]] | None = None
-    refusal: str | None = None
-    tool_calls: list[_Call] | None = None
+CALL_IS_MISSING: Final = "it ended as if with a tool call, and there is none in it; make the call as a tool call"
+READ_OF_MESSAGE: Final = frozenset({"role", "content", "refusal", "tool_calls"})
+READ_OF_CALL: Final = frozenset({"id", "type", "function"})
+READ_OF_FUNCTION: Final = frozenset({"name", "arguments"})
 
 
 class _Choice(BaseModel):
-    finish_reason: str | None = None
-    message: _Message = Field(default_factory=_Message)
+    finish_reason: JsonValue = None
+    native_finish_reason: JsonValue = None
+    message: JsonValue = Field(default_factory=dict)
     error: JsonValue = None
+
+    @property
+    def unread_call(self) -> str:
+        """What is wrong when a finish reason says that the provider could not read its model's call; else empty."""
+        return unread_finish(self.finish_reason, self.native_finish_reason)
 
 
 class Completion(BaseModel):
@@ -82,8 +71,12 @@ class Completion(BaseModel):
         """Return the error, wherever it stands, or None. A response cut short by one must not run its calls."""
         if self.error:
             return self.error
-        failed = (choice for choice in self.choices if choice.error or choice.finish_reason == "error")
-        return next((choice.error or {"message": "the response broke off"} for choice in failed), None)
+        for choice in self.choices:
+            if choice.error:
+                return choice.error
+            if choice.finish_reason == "error" and not choice.unread_call:
+                return {"message": "the response broke off"}
+        return None
 
 
 def parse_completion(content: bytes) -> Completion:
@@ -105,8 +98,11 @@ def parse_completion(content: bytes) -> Completion:
         ) from None
 
 
-def model_response(completion: Completion, *, model: str) -> ModelResponse:
+def model_response(completion: Completion, *, model: str, tools_offered: bool = False) -> ModelResponse:
     """Return the first choice as the domain's value; ``model`` is the name shown to people.
+
+    ``tools_offered``: a text that is a tool call in the model's own raw form is then ``malformed``, not an answer, and so
+    is one that ends as if with a call and has none.
 
     Raises:
         ModelError: ``bad_response``, retryable: there is no choice.
@@ -114,49 +110,101 @@ def model_response(completion: Completion, *, model: str) -> ModelResponse:
     if not completion.choices:
         raise _bad_response("the provider's answer has no choices")
     choice = completion.choices[0]
-    message = _message(choice.message)
-    finish: FinishReason = FINISH_REASONS.get(choice.finish_reason, "other")
+    message, refused, malformed = _message(choice.message)
+    given = choice.finish_reason
+    finish: FinishReason = FINISH_REASONS.get(given, "other") if isinstance(given, str) or given is None else "other"
     if finish == "stop" and message.calls:
         finish = "tool_calls"  # Ollama and some gateways say "stop" although they call
-    elif finish == "stop" and choice.message.refusal:
+    elif finish == "stop" and refused:
         finish = "refusal"
-    return ModelResponse(message=message, finish_reason=finish, usage=_usage(completion.usage), model=model)
+    malformed = malformed or choice.unread_call
+    if not malformed and tools_offered and not message.calls:
+        malformed = raw_call(message.text) or (CALL_IS_MISSING if finish == "tool_calls" else "")
+    return ModelResponse(
+        message=message, finish_reason=finish, usage=_usage(completion.usage), model=model, malformed=malformed
+    )
 
 
-def _message(received: _Message) -> Message:
-    opaque = received.unread
+def _message(received: JsonValue) -> tuple[Message, bool, str]:
+    """Return the message, whether it refuses, and why nothing can be made of it ("" when something can)."""
+    if not isinstance(received, dict):
+        text = received if isinstance(received, str) else ""
+        return _said(text), False, "its message is not an object"
+    text, blocks, wrong = _content(received.get("content"))
+    if is_deeper(received, MAX_DEPTH):
+        return _said(text), False, "its message nests too deep"
+    refusal, calls = received.get("refusal") or "", received.get("tool_calls") or []
+    if not isinstance(refusal, str):
+        refusal, wrong = "", wrong or "its refusal is not text"
+    if not isinstance(calls, list):
+        calls, wrong = [], wrong or "its tool_calls are not a list"
+    opaque = _without(received, READ_OF_MESSAGE)
     parts: list[Part] = []
     reasoning = opaque.get("reasoning_content") or opaque.get("reasoning")
     if isinstance(reasoning, str) and reasoning:
         parts.append(ReasoningPart(text=reasoning))
-    text = received.content
-    if isinstance(text, list):
-        # Mistral's reasoning models answer in blocks. They go back as they came; people read their text.
-        opaque["content"] = list[JsonValue](text)
-        text = "".join(str(block["text"]) for block in text if block.get("type") == "text" and "text" in block)
+    if blocks is not None:
+        opaque["content"] = blocks
     if text:
         parts.append(TextPart(text=text))
-    if received.refusal:
-        parts.append(TextPart(text=received.refusal, provider_options=_options({"refusal": True})))
-    parts.extend(_call(call) for call in received.tool_calls or [])
-    return Message(role="assistant", parts=tuple(parts), provider_options=_options(opaque))
+    if refusal:
+        parts.append(TextPart(text=refusal, provider_options=_options({"refusal": True})))
+    parts.extend(_call(call) for call in calls)
+    message = Message(role="assistant", parts=tuple(parts), provider_options=_options(opaque))
+    return message, bool(refusal), wrong
 
 
-def _call(received: _Call) -> ToolCallPart:
-    opaque = received.unread
-    if received.function.unread:
-        opaque["function"] = received.function.unread
-    arguments = received.function.arguments
+def _said(text: str) -> Message:
+    return Message(role="assistant", parts=(TextPart(text=text),) if text else ())
+
+
+def _content(content: JsonValue) -> tuple[str, list[JsonValue] | None, str]:
+    """Return the text of a content, its blocks where it came in blocks, and what is wrong with it.
+
+    Mistral's reasoning models answer in blocks. They go back as they came; people read their text.
+    """
+    if content is None or isinstance(content, str):
+        return content or "", None, ""
+    if not isinstance(content, list):
+        return "", None, "its content is neither text nor a list of blocks"
+    blocks = [block for block in content if isinstance(block, dict)]
+    text = "".join(str(block["text"]) for block in blocks if block.get("type") == "text" and "text" in block)
+    if len(blocks) < len(content):
+        return text, None, "its content holds a block that is not an object"
+    return text, content, ""
+
+
+def _call(received: JsonValue) -> ToolCallPart:
+    """Return the call with what can be read of it.
+
+    One without a name is closed as ``unknown_tool``, one whose arguments do not fit as ``input_validation_error``: the
+    model learns what is wrong with which of its calls, and the others run.
+    """
+    if not isinstance(received, dict):
+        return ToolCallPart(tool_call_id="", tool_name="", input=json.dumps(received, ensure_ascii=False))
+    opaque, function = _without(received, READ_OF_CALL), received.get("function")
+    if not isinstance(function, dict):
+        # Without the object around them, as the model may have written them itself.
+        named = function if isinstance(function, str) else received.get("name")
+        function = {"name": named, "arguments": received.get("arguments")}
+        opaque = _without(opaque, READ_OF_FUNCTION)
+    if unread := _without(function, READ_OF_FUNCTION):
+        opaque["function"] = unread
+    call_id, name, arguments = received.get("id"), function.get("name"), function.get("arguments")
     if arguments is None:
         arguments = ""
     elif not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False)
     return ToolCallPart(
-        tool_call_id=received.id or "",
-        tool_name=received.function.name or "",
+        tool_call_id=call_id if isinstance(call_id, str) else "",
+        tool_name=name if isinstance(name, str) else "",
         input=arguments,
         provider_options=_options(opaque),
     )
+
+
+def _without(received: dict[str, JsonValue], read: frozenset[str]) -> dict[str, JsonValue]:
+    return {key: value for key, value in received.items() if key not in read}
 
 
 def _options(opaque: dict[str, JsonValue]) -> ProviderOptions:

@@ -9,6 +9,7 @@ the place. A script::
         calls:
           - {tool: read_file, input: {path: a.py}}
           - {tool: bash, raw_input: '{"command": '}    # exact text, which need not be JSON
+      - {malformed: "its call was never closed"}       # nothing can be made of it; the engine tells the model so
       - cases:                      # chosen by the results directly before; the first match wins
           - {when: {tool: edit_file, kind: rejected}, text: "Understood, I leave it."}
           - {text: "Done: {{last_result}}"}
@@ -74,12 +75,16 @@ class ScriptedError(_Form):
 
 
 class Response(_Form):
-    """What the model answers. ``finish_reason`` None: ``tool_calls`` when there are calls, else ``stop``."""
+    """What the model answers. ``finish_reason`` None: ``tool_calls`` when there are calls, else ``stop``.
+
+    ``malformed``: what a provider's adapter would say of a response that it cannot read.
+    """
 
     text: str = ""
     reasoning: str = ""
     delay_seconds: float = Field(default=0, ge=0, le=MAX_DELAY_SECONDS)
     finish_reason: FinishReason | None = None
+    malformed: str = ""
     usage: Tokens = Tokens()
     calls: tuple[Call, ...] = ()
     error: ScriptedError | None = None

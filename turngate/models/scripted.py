@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from turngate.domain.errors import ConfigurationError, ModelError
+from turngate.domain.malformed import is_corrective
 from turngate.domain.messages import (
     FinishReason,
     Message,
@@ -71,7 +72,10 @@ class ScriptedModel:
             ModelError: the script's own ``error`` entry, or ``bad_response`` (not retryable) when it has no answer.
         """
         messages = request.messages
-        users = [index for index, message in enumerate(messages) if message.role == "user"]
+        # What the engine tells the model of a malformed response belongs to the run it came in.
+        users = [
+            index for index, message in enumerate(messages) if message.role == "user" and not is_corrective(message)
+        ]
         run = max(0, min(len(users), len(self._runs)) - 1)
         current = messages[users[-1] + 1 :] if users else messages
         index = sum(message.role == "assistant" for message in current)
@@ -129,6 +133,7 @@ class ScriptedModel:
             finish_reason=finish,
             usage=response.usage.as_usage(),
             model=self.name,
+            malformed=response.malformed,
         )
 
     def _no_answer(self, what: str) -> ModelError:

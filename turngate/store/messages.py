@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
 from sqlalchemy import Select, bindparam, insert, literal, select, update
 from sqlalchemy.engine import RowMapping
 
@@ -90,11 +91,19 @@ async def append(
         "run_id": run_id,
         "step": step,
         "role": message.role,
-        "parts": _PARTS.dump_json(message.parts).decode(),
+        "parts": _written(message),
         "provider_options": json.dumps(message.provider_options, ensure_ascii=False, separators=(",", ":")),
         "created_at": as_text(now()),
     }
     await conn.execute(_INSERT, appended)
+
+
+def _written(message: Message) -> str:
+    """Return the parts as JSON; the column mends what cannot be encoded, such as half a surrogate pair in a response."""
+    try:
+        return _PARTS.dump_json(message.parts).decode()
+    except PydanticSerializationError:
+        return json.dumps(_PARTS.dump_python(message.parts, mode="json"), ensure_ascii=False, separators=(",", ":"))
 
 
 async def path_to(conn: Connection, head_id: str | None) -> list[StoredMessage]:

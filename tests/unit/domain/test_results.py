@@ -122,6 +122,14 @@ def test_i6_an_edited_call_says_what_ran(result: Ok | Failure) -> None:
     assert "edited" in body["note"]
 
 
+def test_i7_what_ran_is_told_to_the_last_digit() -> None:
+    """I7: the edited text is told as it ran; reading it and writing it again would round a long decimal."""
+    assert '"ran_with":{"price": 0.12345678901234567890123}' in wire_text(
+        Ok(value={}), edited_input='{"price": 0.12345678901234567890123}'
+    )
+    assert '"ran_with":{}' in wire_text(Ok(value={}), edited_input=" ")
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [({"a": 1}, {"a": 1}), ([1], {"value": [1]}), ("x", {"value": "x"}), (None, {"value": None}), ({}, {})],

@@ -11,8 +11,14 @@ from turngate.models.openai_request import request_body
 from turngate.models.openai_response import model_response, parse_completion
 
 
-def read(body: object) -> ModelResponse:
-    return model_response(parse_completion(json.dumps(body).encode()), model="openai:m")
+def read(body: object, *, tools_offered: bool = False) -> ModelResponse:
+    completed = parse_completion(json.dumps(body).encode())
+    return model_response(completed, model="openai:m", tools_offered=tools_offered)
+
+
+def answer_of(message: object, **choice: object) -> ModelResponse:
+    """An answer whose message is whatever is given, read where tools were offered."""
+    return read({"choices": [{"finish_reason": "stop", "message": message, **choice}]}, tools_offered=True)
 
 
 def round_trip(body: object) -> dict[str, object]:
@@ -129,12 +135,13 @@ def test_a_strange_usage_does_not_lose_the_answer(usage):
         b"[]",
         b'{"choices": [], "object": "chat.completion"}',
         b"{}",
-        b'{"choices": [{"message": {"content": 7}}]}',
+        b'{"choices": [null]}',
+        b'{"choices": {"message": {"content": "x"}}}',
         b'{"choices": [{"message": {"content": "\\ud83d"}}]}',
     ],
 )
 def test_what_is_not_a_completion_is_a_bad_response(content):
-    """Empty, not JSON, no choices, wrong shapes, half a surrogate pair: retryable, as the next answer may be whole."""
+    """Empty, not JSON, no choices, a wrong envelope, half a surrogate pair: retryable, as the next answer may be whole."""
     with pytest.raises(ModelError) as caught:
         model_response(parse_completion(content), model="openai:m")
     assert (caught.value.error_class, caught.value.retryable) == ("bad_response", True)
@@ -144,3 +151,118 @@ def test_white_space_before_the_answer_is_fine():
     """Gateways send it to keep a slow connection open."""
     content = b"\n \n" + json.dumps(completion("ok")).encode()
     assert model_response(parse_completion(content), model="openai:m").message.text == "ok"
+
+
+@pytest.mark.parametrize(
+    ("junk", "expected"),
+    [
+        (None, ("", "", "null")),
+        ("look", ("", "", '"look"')),
+        ([{"name": "look"}], ("", "", '[{"name": "look"}]')),
+        ({}, ("", "", "")),
+        ({"id": 7, "type": "function"}, ("", "", "")),
+        ({"id": "c9", "function": None}, ("c9", "", "")),
+        ({"id": "c9", "function": {"arguments": '{"a":1}'}}, ("c9", "", '{"a":1}')),
+        ({"id": "c9", "function": {"name": ["look"], "arguments": "{}"}}, ("c9", "", "{}")),
+        ({"id": "c9", "function": {"name": "look", "arguments": 5}}, ("c9", "look", "5")),
+        ({"id": "c9", "function": {"name": "look", "arguments": ["x"]}}, ("c9", "look", '["x"]')),
+        ({"id": "c9", "name": "look", "arguments": {"a": 1}}, ("c9", "look", '{"a": 1}')),
+        ({"id": "c9", "function": "look", "arguments": "{}"}, ("c9", "look", "{}")),
+    ],
+)
+def test_i9_a_broken_call_is_made_of_what_can_be_read(junk, expected):
+    """I9: an entry of tool_calls that is none is a call all the same, so the model is told; its neighbours stay whole."""
+    good = tool_call("look", '{"a":1}', call_id="c1")
+    response = answer_of({"content": None, "tool_calls": [good, junk]}, finish_reason="tool_calls")
+    first, second = response.message.calls
+    assert (first.tool_call_id, first.tool_name, first.input) == ("c1", "look", '{"a":1}')
+    assert (second.tool_call_id, second.tool_name, second.input) == expected
+    assert (response.malformed, response.finish_reason) == ("", "tool_calls")
+    sent = request_body("m", [Message.model_validate_json(response.message.model_dump_json())], [])
+    assert [call["type"] for call in sent["messages"][0]["tool_calls"]] == ["function", "function"]
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "says"),
+    [
+        (None, "", "message is not an object"),
+        ("Just text.", "Just text.", "message is not an object"),
+        ([], "", "message is not an object"),
+        ({"content": 7}, "", "content is neither text nor"),
+        ({"content": {"text": "x"}}, "", "content is neither text nor"),
+        ({"content": [{"type": "text", "text": "Half."}, 7]}, "Half.", "a block that is not an object"),
+        ({"content": "Well.", "tool_calls": {"name": "look"}}, "Well.", "tool_calls are not a list"),
+        ({"content": "Well.", "tool_calls": "look()"}, "Well.", "tool_calls are not a list"),
+        ({"content": "Well.", "refusal": {"why": 1}}, "Well.", "refusal is not text"),
+    ],
+)
+def test_i9_a_message_that_cannot_be_read_is_malformed_and_keeps_its_text(message, text, says):
+    """I9: the answer is paid for and the model is told what was wrong with it; it is no failure of the provider."""
+    response = answer_of(message)
+    assert says in response.malformed
+    assert (response.message.text, response.message.calls, response.is_final) == (text, [], False)
+
+
+def test_i9_a_message_that_nests_too_deep_to_be_stored_is_malformed():
+    """I9: what pydantic writes and cannot read again would break the conversation for good; short of that it is kept."""
+    deep: object = 1
+    for _ in range(150):
+        deep = [deep]
+    response = answer_of({"content": "Hi.", "reasoning_details": deep})
+    assert "nests too deep" in response.malformed
+    assert Message.model_validate_json(response.message.model_dump_json()).text == "Hi."
+    for _ in range(60):
+        deep = deep[0]
+    response = answer_of({"content": "Hi.", "reasoning_details": deep})
+    assert response.malformed == ""
+    assert Message.model_validate_json(response.message.model_dump_json()) == response.message
+
+
+RAW = [
+    '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>',
+    '<|tool_call|>[{"name": "look"}]',
+    '[TOOL_CALLS][{"name": "look", "arguments": {}}]',
+    "<function=look>{}</function>",
+    ' \n<function_call>{"name": "look"}',
+]
+
+
+@pytest.mark.parametrize("text", RAW)
+def test_i9_a_call_written_as_text_is_not_an_answer(text):
+    """I9: where tools were offered, a text that begins with a raw call is malformed; where none were, it is a text."""
+    response = read(completion(text), tools_offered=True)
+    assert "make the call as a tool call" in response.malformed
+    assert (response.message.text, response.is_final) == (text, False)
+    assert read(completion(text)).is_final
+    beside = read(completion(text, calls=[tool_call("look", "{}")]), tools_offered=True)
+    assert (beside.malformed, len(beside.message.calls)) == ("", 1)
+
+
+def test_a_text_about_calls_is_an_answer():
+    """Only what begins with a raw call counts: an answer may speak of one."""
+    assert read(completion("Use `<tool_call>` tags."), tools_offered=True).is_final
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"finish_reason": "malformed_function_call"},
+        {"finish_reason": "MALFORMED_FUNCTION_CALL"},
+        {"finish_reason": "function_call_filter: UNEXPECTED_TOOL_CALL"},
+        {"finish_reason": "error", "native_finish_reason": "MALFORMED_FUNCTION_CALL"},
+    ],
+)
+def test_i9_a_provider_that_could_not_read_the_call_says_so_by_its_reason(choice):
+    """I9: it is the model's mistake, whatever text or calls came with it; not an error of the provider."""
+    body = {"choices": [{"message": {"content": "I call.", "tool_calls": [tool_call("look", "{}")]}, **choice}]}
+    assert parse_completion(json.dumps(body).encode()).any_error is None
+    response = read(body)
+    assert "could not read the tool call" in response.malformed
+    assert response.message.text == "I call."
+
+
+@pytest.mark.parametrize("reason", [7, {"x": 1}, ["stop"], True])
+def test_a_strange_finish_reason_does_not_lose_the_answer(reason):
+    """A reason that is no text is ``other``."""
+    response = answer_of({"content": "Hi."}, finish_reason=reason)
+    assert (response.finish_reason, response.malformed, response.message.text) == ("other", "", "Hi.")

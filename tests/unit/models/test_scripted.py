@@ -6,6 +6,7 @@ import time
 import pytest
 
 from turngate.domain.errors import ConfigurationError, ModelError
+from turngate.domain.malformed import corrective
 from turngate.domain.messages import (
     Message,
     ModelResponse,
@@ -208,3 +209,14 @@ def test_text_that_is_not_yaml_is_refused_with_line_and_column():
     """As the parser says it."""
     with pytest.raises(ConfigurationError, match=r"my\.yaml is not YAML: .*line 2, column"):
         ScriptedModel.from_text("responses: [\n}", "my.yaml")
+
+
+async def test_a_malformed_entry_and_what_the_engine_says_to_it_stay_in_their_run():
+    """The entry says what is wrong with it; the user message that answers it chooses no new run and no new start."""
+    model = ScriptedModel.from_text('responses: [{malformed: "it broke off", text: Half}, {text: Done.}]', "x.yaml")
+    first = await ask(model, GO)
+    assert (first.malformed, first.message.text, first.is_final) == ("it broke off", "Half", False)
+    told = user_message(corrective(first, ["read_file"]) or "")
+    assert (await ask(model, GO, first.message, told)).message.text == "Done."
+    next_run = await ask(model, GO, first.message, told, said("Done."), user_message("and now?"))
+    assert next_run.malformed == "it broke off"

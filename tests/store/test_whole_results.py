@@ -1,0 +1,98 @@
+"""Whole results: kept once by the digest of their text, exactly as they were, and found by it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy import func, select
+
+from turngate.domain.clipping import clipped, result_digest, whole_text
+from turngate.domain.messages import Message, ToolResultPart
+from turngate.domain.results import Failure, Ok
+from turngate.store import calls, messages, runs
+from turngate.store.database import Database
+from turngate.store.tables import whole_results as table
+from turngate.store.whole_results import keep, text_of
+
+
+async def kept(database: Database) -> int:
+    async with database.read() as conn:
+        return int((await conn.execute(select(func.count()).select_from(table))).scalar_one())
+
+
+async def test_a_whole_is_kept_once_by_its_digest(database: Database) -> None:
+    """The same text many times, also at once, is one row under the digest its reader computes; an unknown one is None."""
+    text = '{"lines":["' + "é" * 100_000 + '"]}'
+
+    async def keep_it() -> str:
+        async with database.write() as conn:
+            return await keep(conn, text)
+
+    digests = await asyncio.gather(*(keep_it() for _ in range(8)))
+    assert set(digests) == {result_digest(text)}
+    assert await kept(database) == 1
+    async with database.read() as conn:
+        assert await text_of(conn, digests[0]) == text
+        assert await text_of(conn, result_digest("other")) is None
+
+
+async def test_two_texts_are_two_rows(database: Database) -> None:
+    """Texts that differ by one character do not share a row."""
+    async with database.write() as conn:
+        digests = [await keep(conn, text) for text in ("a", "b", "a ")]
+        assert [await text_of(conn, digest) for digest in digests] == ["a", "b", "a "]
+    assert await kept(database) == 3
+
+
+@pytest.mark.parametrize("odd", ["\x00", "\udc80"])
+async def test_i9_a_whole_of_characters_that_no_database_holds_is_kept(database: Database, odd: str) -> None:
+    """I9: NUL and half a surrogate pair, from a file that is not text, lose no finished tool's result."""
+    _, whole = clipped(Failure(kind="odd", fields={"text": odd + "x" * 5_000}), limit=1_000)
+    assert whole is not None
+    async with database.write() as conn:
+        found = await text_of(conn, await keep(conn, whole))
+    assert found is not None
+    assert "x" * 5_000 in found
+
+
+@pytest.mark.parametrize("result", [Ok(value={"text": "x" * 5_000}), Failure(kind="odd", fields={"text": "x" * 5_000})])
+async def test_a_clipped_call_names_its_whole(database: Database, run: runs.Run, result: Ok | Failure) -> None:
+    """The call holds the part and the digest; the whole comes back as it was, and so does the pointer in the message."""
+    shown, whole = clipped(result, limit=1_000)
+    assert whole == whole_text(result)
+    async with database.write() as conn:
+        row = calls.Call(
+            run_id=run.id,
+            tool_call_id="c1",
+            step=1,
+            position=0,
+            tool_name="read",
+            input="{}",
+            repeat_key="k",
+            disposition="run",
+            verdict="",
+            digest="d",
+            policy_version="p",
+            effect="read",
+        )
+        await calls.insert_planned(conn, [row])
+        digest = await keep(conn, whole)
+        assert await calls.settle(conn, run.id, "c1", shown, whole_result=digest)
+        part = ToolResultPart(tool_call_id="c1", tool_name="read", result=shown, whole_result=digest)
+        await messages.append(
+            conn,
+            message_id="results",
+            parent_id=run.input_message_id,
+            conversation_id=run.conversation_id,
+            run_id=run.id,
+            step=1,
+            message=Message(role="tool", parts=(part,)),
+        )
+    async with database.read() as conn:
+        call = await calls.get(conn, run.id, "c1")
+        message = await messages.get(conn, "results")
+        assert call is not None
+        assert call.settled_result == shown
+        assert call.whole_result == message.results[0].whole_result == digest
+        assert await text_of(conn, digest) == whole

@@ -1,0 +1,86 @@
+"""I9: what a model is told of a response nothing can be made of, and what stands in the reason of a run it ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from turngate.domain.malformed import MAX_NAMES, corrective, is_corrective, problem_in, without_calls
+from turngate.domain.messages import Message, ModelResponse, ReasoningPart, TextPart, ToolCallPart, user_message
+
+CALL = ToolCallPart(tool_call_id="c1", tool_name="pay", input="{}")
+HALF = TextPart(text="I will")
+THOUGHT = ReasoningPart(text="Pay now?")
+
+
+def response(*parts: TextPart | ReasoningPart | ToolCallPart, malformed: str = "") -> ModelResponse:
+    message = Message(role="assistant", parts=parts, provider_options={"p": {"opaque": 1}})
+    return ModelResponse(message=message, finish_reason="other", model="m", malformed=malformed)
+
+
+def told(made: ModelResponse, *names: str) -> str:
+    text = corrective(made, names)
+    assert text is not None
+    return text
+
+
+@pytest.mark.parametrize("parts", [(CALL,), (HALF,), (HALF, CALL), (THOUGHT, CALL)])
+def test_a_response_with_a_call_or_words_needs_no_correction(parts):
+    """A call gets a result, and words are the answer."""
+    assert corrective(response(*parts), ["pay"]) is None
+
+
+@pytest.mark.parametrize("parts", [(), (THOUGHT,), (TextPart(text=" \n"),)])
+def test_an_empty_response_is_told_so(parts):
+    """Nothing at all, only thinking, only white space."""
+    text = told(response(*parts), "pay", "look")
+    assert "empty" in text
+    assert "pay, look" in text
+    assert problem_in(text) == "it was empty"
+
+
+@pytest.mark.parametrize("parts", [(), (HALF,), (CALL,)])
+def test_a_malformed_response_is_told_what_was_wrong_and_which_tools_there_are(parts):
+    """Whatever could be read of it."""
+    text = told(response(*parts, malformed="its call was never closed"), "pay", "look")
+    for expected in ("could not be parsed: its call was never closed.", "pay, look", "one JSON object", "plain text"):
+        assert expected in text
+    assert problem_in(text) == "it could not be parsed: its call was never closed"
+
+
+def test_an_agent_without_tools_is_told_that_there_are_none():
+    """No name is made up."""
+    assert told(response()).endswith("The tools are: none.")
+
+
+def test_names_and_words_are_bounded():
+    """A toolkit of thousands, and an adapter that says more than a sentence, do not fill the context."""
+    text = told(response(malformed="very\n wrong " * 10_000), *(f"tool_{number}" for number in range(10_000)))
+    assert f"tool_{MAX_NAMES - 1}." in text
+    assert f"tool_{MAX_NAMES}" not in text
+    assert len(text) < 2_000
+    assert len(problem_in(text)) < 350
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("problem", ["it broke off", "it broke off.", " it broke\noff "])
+def test_the_problem_is_read_back_out_of_the_message(problem):
+    """A retry of planning finds only the stored message, and must come to the same reason."""
+    assert problem_in(told(response(malformed=problem), "pay")) == "it could not be parsed: it broke off"
+
+
+def test_only_the_engines_words_are_taken_for_them():
+    """A person may complain in similar words; the same text of another role is none."""
+    for made in (response(), response(malformed="it broke off")):
+        assert is_corrective(user_message(told(made, "pay")))
+        assert not is_corrective(Message(role="assistant", parts=(TextPart(text=told(made, "pay")),)))
+    assert not is_corrective(user_message("Your last response was empty."))
+    assert not is_corrective(user_message(f"Why did you say {told(response(), 'pay')!r}?"))
+
+
+def test_no_call_of_a_malformed_response_is_left():
+    """Words, thinking and what the provider wants back stay; a response that is whole is the very same."""
+    stripped = without_calls(response(THOUGHT, HALF, CALL, CALL, malformed="wrong"))
+    assert stripped.message == response(THOUGHT, HALF).message
+    assert stripped.malformed == "wrong"
+    whole = response(HALF, CALL)
+    assert without_calls(whole) is whole

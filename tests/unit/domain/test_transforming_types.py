@@ -1,0 +1,173 @@
+"""I7, piece by piece: what transforms is decoded once on the way in, and encoded without being decoded on the way out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import svcs
+from pydantic import Base64UrlBytes, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from transforming import Money, MoneyText, Parcel, Seal, Trail, decoded, encoded, raw, seen
+
+from activities.executor import execute
+from turngate import Agent, App, ConfigurationError, InvalidToolInput, ToolContext, ToolFailure, Toolkit, declare_tool
+from turngate.domain.results import Failure, Ok
+from turngate.domain.tools import Tool
+from turngate.runtime.app_loader import check_app
+from turngate.store.clock import now
+
+
+async def ran(tool: Tool, raw_input: str) -> Ok | Failure:
+    ctx = ToolContext(
+        run_id="run_1",
+        tool_call_id="c1",
+        idempotency_key="k",
+        workspace=None,
+        deadline=now() + timedelta(seconds=5),
+    )
+    return await execute(tool, raw_input, ctx, svcs.Registry())
+
+
+def returning(value: Any, success: Any) -> Tool:
+    async def handler() -> Any:
+        return value
+
+    return declare_tool(name="give", description="Give.", success=success, handler=handler)
+
+
+def parcel() -> Parcel:
+    return Parcel.model_construct(**decoded())
+
+
+def test_i7_one_text_gives_an_object_of_its_own_each_time() -> None:
+    """I7: two decodes of one text are equal and share nothing: what one attempt changes, the next does not see."""
+    store = declare_tool(name="store", description="Store.", params=Parcel)
+    first, second = store.decode(raw()), store.decode(raw())
+    assert seen(first) == seen(second) == decoded()
+    first.trail.append("changed")
+    first.tags.clear()
+    assert seen(second) == decoded()
+    assert seen(store.decode(raw())) == decoded()
+
+
+def test_i7_what_was_decoded_cannot_be_decoded_again() -> None:
+    """I7: the types under test tell: a second decode fails, or leaves its mark. The other tests can fail."""
+    once = decoded()
+    with pytest.raises(ValidationError, match="not Money"):
+        Parcel.model_validate(once)
+    assert TypeAdapter(Base64UrlBytes).validate_python(once["label"]) == b""
+    assert TypeAdapter(Trail).validate_python(once["trail"]) == ["model", "decoded", "decoded"]
+
+
+@pytest.mark.parametrize(
+    ("success", "value", "wire"),
+    [
+        (Parcel, parcel(), encoded()),
+        (Parcel | None, parcel(), encoded()),
+        (Parcel | None, None, {"value": None}),
+        (list[Parcel], [parcel()], {"value": [encoded()]}),
+        (dict[str, Parcel], {"a": parcel()}, {"a": encoded()}),
+        (MoneyText, Money("EUR", Decimal("0.70")), {"value": "EUR 0.70"}),
+        (tuple[Trail, set[int]], (["a", "decoded"], {7}), {"value": [["a", "decoded"], [7]]}),
+        (dict[str, MoneyText], {"fee": Money("EUR", Decimal(1))}, {"fee": "EUR 1"}),
+    ],
+    ids=["model", "union", "none", "list", "dict", "value", "tuple", "dict-of-values"],
+)
+async def test_i7_a_success_is_encoded_as_it_is(success: Any, value: Any, wire: Any) -> None:
+    """I7: what a handler returns is encoded without being decoded first, wherever in its type the values stand."""
+    assert await ran(returning(value, success), "{}") == Ok(value=wire)
+
+
+async def test_i7_a_dict_in_place_of_a_model_is_decoded_once() -> None:
+    """I7: a handler that passes on JSON, as an API gave it, gets it read by its success type, once."""
+
+    class Answer(BaseModel):
+        model_config = ConfigDict(arbitrary_types_allowed=True)
+
+        fee: MoneyText
+        trail: Trail
+
+    passed_on = {"fee": "EUR 0.70", "trail": ["api"]}
+    assert await ran(returning(passed_on, Answer), "{}") == Ok(value={"fee": "EUR 0.70", "trail": ["api", "decoded"]})
+
+
+@dataclass
+class Receipt:
+    fee: MoneyText
+    seal: Seal
+
+
+async def test_i7_a_dataclass_is_encoded_as_it_is() -> None:
+    """I7: a dataclass checks nothing when it is made, so its values are objects already."""
+    value = Receipt(fee=Money("EUR", Decimal(2)), seal=Seal(stamp=b"\xff"))
+    assert await ran(returning(value, Receipt), "{}") == Ok(value={"fee": "EUR 2", "seal": {"stamp": "_w=="}})
+
+
+class Late(ToolFailure):
+    """A declared failure with values that only encode."""
+
+    fee: MoneyText
+    trail: Trail = Field(default_factory=list)
+    retry_after: timedelta | None = timedelta(0)
+
+
+def test_i7_a_declared_failure_is_encoded_as_it_is() -> None:
+    """I7: the values that an author raises are encoded, not decoded; the schema that the model reads agrees."""
+    late = Late(fee=Money("EUR", Decimal(3)), trail=["a"], retry_after=timedelta(minutes=1))
+    assert late.fields == {"fee": "EUR 3", "trail": ["a"], "retry_after": "PT1M"}
+    assert Late.json_schema()["properties"]["fee"]["type"] == "string"
+
+
+def test_a_declared_failure_may_be_given_what_decodes() -> None:
+    """Text in place of a value is read by its type; what does not fit, is missing or is not a field fails where it is raised."""
+    assert Late(fee="EUR 3").fields == {"fee": "EUR 3", "trail": [], "retry_after": "PT0S"}
+    assert Late(fee=Money("EUR", Decimal(3)), retry_after=None).fields["retry_after"] is None
+    for wrong in (
+        {"fee": 3},
+        {"fee": None},
+        {"trail": []},
+        {"fee": "EUR 3", "more": 1},
+        {"fee": "EUR 3", "retry_after": "soon"},
+    ):
+        with pytest.raises(ValidationError):
+            Late(**wrong)
+
+
+def test_i7_a_complaint_about_a_transforming_type_is_the_models_to_read() -> None:
+    """I7, I9: a parser's own words reach the model, with the place; nothing of the value does."""
+    store = declare_tool(name="store", description="Store.", params=Parcel)
+    with pytest.raises(InvalidToolInput) as refused:
+        store.decode(raw().replace('"EUR 0.70"', "70"))
+    assert str(refused.value) == "fee: Value error, an amount of money is a text such as EUR 1.20, not int"
+
+
+def test_a_type_that_no_model_can_be_shown_is_refused_at_the_start(tmp_path: Path) -> None:
+    """A type without a JSON Schema ends no run: the app does not start, and the message names tool and fix."""
+
+    class Opaque:
+        pass
+
+    class Params(BaseModel):
+        model_config = ConfigDict(arbitrary_types_allowed=True)
+
+        thing: Annotated[Opaque, BeforeValidator(lambda _sent: Opaque())]
+
+    blind = declare_tool(name="blind", description="Blind.", params=Params)
+    agent = Agent(name="agent", instructions="", toolkit=Toolkit.of(blind), model="scripted:x")
+    with pytest.raises(ConfigurationError, match=r"tool 'blind' cannot be shown to a model: .*WithJsonSchema"):
+        check_app(App(agents=[agent]), base=tmp_path)
+
+
+def test_what_a_model_is_shown_of_transforming_types_is_their_text() -> None:
+    """The schema describes what is sent, not what it becomes."""
+    shown = declare_tool(name="store", description="Store.", params=Parcel).manifest.parameters["properties"]
+    assert isinstance(shown, dict)
+    formats = {name: shown[name].get("format") for name in ("url", "at", "label", "every")}
+    assert formats == {"url": "uri", "at": "date-time", "label": "base64url", "every": "duration"}
+    assert shown["fee"] == {"type": "string", "minLength": 5}
+    assert json.loads(raw()).keys() == shown.keys()

@@ -1,0 +1,125 @@
+"""I9: what a provider shows of a call that could not be read is the model's mistake, told to the model."""
+
+from __future__ import annotations
+
+import pytest
+from fake_provider import FakeProvider, completion, tool_call
+
+from turngate.domain.errors import ModelError
+from turngate.domain.messages import Message, ModelResponse, user_message
+from turngate.domain.tools import ToolManifest
+from turngate.models import ModelRequest, OpenAICompatibleModel
+from turngate.models.openai_malformed import raw_call
+
+LOOK = ToolManifest(
+    name="look", kind="local", effect="read", description="Look.", parameters={"type": "object"}, success={}
+)
+
+
+async def ask(model: OpenAICompatibleModel, *, tools: tuple[ToolManifest, ...] = (LOOK,)) -> ModelResponse:
+    return await model.generate(ModelRequest(messages=[user_message("go")], tools=tools))
+
+
+@pytest.mark.parametrize(
+    ("text", "sign"),
+    [
+        ("<tool_calls>[]", "<tool_calls>"),
+        ("<|tool_call>call:look{}", "<|tool_call>"),
+        ("<function_calls>\n<invoke", "<function_calls>"),
+        ('<|python_tag|>{"name": "look"}', "<|python_tag|>"),
+        ("<|tool_calls_section_begin|><|tool_call_begin|>", "<|tool_calls_section_begin|>"),
+        ("<\uff5ctool\u2581calls\u2581begin\uff5c>", "<\uff5ctool\u2581calls\u2581begin\uff5c>"),
+        ('<think>Hm. <b></think>\n\n<tool_call>{"name": "look"}', "<tool_call>"),
+        ("It was put into the prompt.</think>[TOOL_CALLS]look", "[TOOL_CALLS]"),
+    ],
+)
+def test_a_call_in_a_models_own_markup_is_known(text, sign):
+    """The markup of other models, and behind thinking that the server left in the text; the sign is named."""
+    assert sign in raw_call(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "A <tool_call> is markup.", "<tool_callable>", "[TOOL]", "<think><tool_call></think>No need.", "</think>"],
+)
+def test_a_text_that_speaks_of_calls_is_none(text):
+    """Markup within an answer or within thinking is no call."""
+    assert raw_call(text) == ""
+
+
+async def test_what_was_offered_decides_over_the_wire(model: OpenAICompatibleModel, provider: FakeProvider):
+    """The same answer is malformed to a request with tools, and an answer to one without."""
+    for _ in range(2):
+        provider.answer(completion("<tool_call>look"))
+    assert (await ask(model)).malformed
+    assert (await ask(model, tools=())).is_final
+
+
+@pytest.mark.parametrize("calls", [None, []])
+async def test_a_call_that_is_announced_and_missing_ends_no_run(
+    model: OpenAICompatibleModel, provider: FakeProvider, calls
+):
+    """``tool_calls`` without any: text alone would pass for the agent's answer, and the run would stop half way."""
+    body = completion("I will look.", finish_reason="tool_calls")
+    body["choices"][0]["message"]["tool_calls"] = calls
+    provider.answer(body)
+    response = await ask(model)
+    assert "there is none in it" in response.malformed
+    assert (response.message.text, response.is_final) == ("I will look.", False)
+
+
+async def test_a_call_that_is_announced_and_there_is_a_call(model: OpenAICompatibleModel, provider: FakeProvider):
+    """The usual answer is not malformed."""
+    provider.answer(completion("I will look.", calls=[tool_call("look", "{}")]))
+    assert (await ask(model)).malformed == ""
+
+
+@pytest.mark.parametrize("code", ["tool_use_failed", "output_parse_failed"])
+async def test_groqs_refusal_of_its_models_call_is_the_models_mistake(
+    model: OpenAICompatibleModel, provider: FakeProvider, code
+):
+    """Status 400 with the failed text: one request, no error, and the text is kept for the model to read."""
+    failed = {"message": "Failed to call a function.", "type": "invalid_request_error", "code": code}
+    provider.answer({"error": {**failed, "failed_generation": "<function=look{"}}, status=400)
+    response = await ask(model)
+    assert code in response.malformed
+    assert response.message == Message.model_validate(
+        {"role": "assistant", "parts": [{"type": "text", "text": "<function=look{"}]}
+    )
+    assert (response.model, response.is_final, len(provider.requests)) == ("openai:gpt-x", False, 1)
+
+
+async def test_ollamas_refusal_of_its_models_call_is_the_models_mistake(
+    model: OpenAICompatibleModel, provider: FakeProvider
+):
+    """Status 500; asked the same again it would mostly fail the same way. What it quotes is in no message of ours."""
+    said = "error parsing tool call: raw='{\"name\": secret', err=unexpected end of JSON input"
+    provider.answer({"error": {"message": said, "type": "api_error", "param": None, "code": None}}, status=500)
+    response = await ask(model)
+    assert "error parsing tool call" in response.malformed
+    assert "secret" not in response.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": "The tool_use_failed code is not here.", "code": "bad_request"}},
+        {"error": {"message": "Bad.", "code": ["tool_use_failed"]}},
+        {"error": "tool_use_failed"},
+        ["tool_use_failed"],
+        b"error parsing tool call",
+        b"",
+    ],
+)
+async def test_any_other_refusal_is_an_error(model: OpenAICompatibleModel, provider: FakeProvider, body):
+    """Only the code itself counts; whatever shape the body has, the error is classified as before."""
+    provider.answer(body, status=400)
+    with pytest.raises(ModelError) as caught:
+        await ask(model)
+    assert caught.value.error_class == "invalid_request"
+
+
+async def test_a_failed_generation_that_is_no_text_is_left_out(model: OpenAICompatibleModel, provider: FakeProvider):
+    """Its parts may be of any shape."""
+    provider.answer({"error": {"code": "tool_use_failed", "failed_generation": {"name": "look"}}}, status=400)
+    assert (await ask(model)).message.parts == ()

@@ -1,0 +1,113 @@
+"""The shipped signals: what they take, what they refuse, and what they ask of the loop."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from turngate import Finish, HandOff, SwitchModel, Tool, Toolkit, WaitUntil, signal_tool
+from turngate.domain.policy import Policy, Rule, evaluate
+from turngate.domain.signals import MAX_WAIT
+from turngate.domain.tool_failures import InvalidToolInput
+from turngate.toolkits.signals import finish, hand_off, switch_model, wait_until
+
+EVERY = (finish, wait_until, hand_off("helper", "expert"), switch_model("openai:big"))
+
+
+def interpreted(tool: Tool, raw_input: str) -> object:
+    assert tool.interpret is not None
+    return tool.interpret(tool.decode(raw_input))
+
+
+@pytest.mark.parametrize(
+    ("tool", "raw_input", "signal"),
+    [
+        (finish, '{"answer": "é"}', Finish(answer="é")),
+        (wait_until, '{"seconds": 90}', WaitUntil(seconds=90)),
+        (
+            wait_until,
+            '{"until": "2026-11-30T09:00:00+01:00"}',
+            WaitUntil(until=datetime(2026, 11, 30, 8, tzinfo=UTC)),
+        ),
+        (EVERY[2], '{"agent": "expert"}', HandOff(agent="expert")),
+        (EVERY[3], '{"model": "openai:big"}', SwitchModel(model="openai:big")),
+    ],
+)
+def test_arguments_become_the_signal(tool: Tool, raw_input: str, signal: object) -> None:
+    """Each tool says what it asks for in one small value."""
+    assert interpreted(tool, raw_input) == signal
+
+
+@pytest.mark.parametrize(
+    ("tool", "raw_input", "said"),
+    [
+        (finish, "{}", "answer: Field required"),
+        (finish, '{"answer": ""}', "at least 1 character"),
+        (finish, '{"answer": "x", "force": true}', "Extra inputs"),
+        (wait_until, "{}", "give either until or seconds"),
+        (wait_until, '{"until": "2026-11-30T09:00:00Z", "seconds": 1}', "give either until or seconds"),
+        (wait_until, '{"until": "2026-11-30T09:00:00"}', "timezone"),
+        (wait_until, '{"seconds": -1}', "greater than or equal to 0"),
+        (wait_until, '{"seconds": 31622401}', "less than or equal to 31622400"),
+        (wait_until, '{"seconds": Infinity}', "seconds|JSON"),
+        (wait_until, '{"seconds": NaN}', "seconds|JSON"),
+        (EVERY[2], '{"agent": "stranger"}', "'helper' or 'expert'"),
+        (EVERY[2], '{"agent": "agent__class__"}', "'helper' or 'expert'"),
+        (EVERY[3], '{"model": "openai:huge"}', "openai:big"),
+    ],
+)
+def test_i9_what_does_not_fit_is_said_in_words_for_the_model(tool: Tool, raw_input: str, said: str) -> None:
+    """I9: missing, surplus, unbounded and unknown values are refused at their place; the names there are, are named."""
+    with pytest.raises(InvalidToolInput, match=said):
+        tool.decode(raw_input)
+
+
+def test_a_wait_is_bounded_whoever_asks_for_it() -> None:
+    """An author's own signal cannot wait for longer than a year either, nor for a time that is no number."""
+    assert WaitUntil(seconds=MAX_WAIT.total_seconds()).seconds == timedelta(days=366).total_seconds()
+    for seconds in (MAX_WAIT.total_seconds() + 1, float("inf"), float("nan"), -1.0):
+        with pytest.raises(ValidationError):
+            WaitUntil(seconds=seconds)
+    with pytest.raises(ValidationError):
+        WaitUntil(until=datetime(2026, 11, 30, 9))  # noqa: DTZ001 - an instant without an offset is the point
+
+
+def test_the_model_sees_the_names_it_may_choose() -> None:
+    """Agents and models are an enumeration in the schema, in the builder's order; each builder gets a tool of its own."""
+    assert EVERY[2].manifest.parameters["properties"]["agent"]["enum"] == ["helper", "expert"]
+    assert hand_off("a", "b").manifest.digest != hand_off("a").manifest.digest
+    only = switch_model("openai:big").manifest.parameters["properties"]["model"]
+    assert only.get("enum", [only.get("const")]) == ["openai:big"]
+
+
+def test_signals_are_descriptors_without_a_handler() -> None:
+    """Kind ``signal``; nothing to override, nothing to wrap; they compose with other kits under their names."""
+    kit = Toolkit.of(*EVERY)
+    assert kit.names == ["finish", "wait_until", "hand_off", "switch_model"]
+    assert {tool.kind for tool in kit} == {"signal"}
+    assert {tool.handler for tool in kit} == {None}
+    assert next(tool.name for tool in Toolkit.namespace("loop", kit)) == "loop__finish"
+
+
+def test_policy_speaks_of_signals_as_of_every_tool() -> None:
+    """By themselves they are not asked for; a rule may ask or deny, and an own ``ask`` predicate may too."""
+    params = finish.decode('{"answer": "x"}')
+    assert evaluate(Policy(), finish, params, agent="agent").answer == "allow"
+    for verdict in ("ask", "deny"):
+        policy = Policy(rule=[Rule(name="r", verdict=verdict, tools=["finish"])])
+        assert evaluate(policy, finish, params, agent="agent").answer == verdict
+
+    class Note(BaseModel):
+        text: str
+
+    careful = signal_tool(
+        name="close",
+        description="Close.",
+        params=Note,
+        interpret=lambda note: Finish(answer=note.text),
+        ask=lambda note: "refund" in note.text,
+    )
+    answers = [evaluate(Policy(), careful, Note(text=text), agent="agent").answer for text in ("ok", "refund sent")]
+    assert answers == ["allow", "ask"]

@@ -1,0 +1,558 @@
+"""I9, I12: every way in which a call can go wrong, through the engine; one bad call never harms its neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any
+
+import anyio
+import pytest
+import structlog
+from harness import ListModel, Stack, call, says, stack, until
+from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+from temporalio.client import Client
+from tools_under_test import Amount, Bench
+
+from turngate import Limits, Policy, Rule, ToolContext, ToolFailure, Toolkit, declare_tool, tool
+from turngate.domain.history import is_reconciled
+from turngate.domain.messages import ModelResponse
+from turngate.domain.results import Failure, Ok, wire_text
+from turngate.domain.tools import Tool
+from turngate.store.database import Database
+
+SECRET = "hunter2"
+
+
+class OutOfStock(ToolFailure):
+    """A declared failure."""
+
+    reason: str
+    left: int
+
+
+class Gone(OutOfStock):
+    """Of the declared class, and not declared itself; its name is the engine's word for something else."""
+
+    kind = "denied"
+
+
+class Unspeakable(Exception):
+    """Has no words, not even to say so."""
+
+    def __str__(self) -> str:
+        raise RuntimeError(SECRET)
+
+    __repr__ = __str__
+
+
+def broken_validator(_sent: Any) -> int:
+    raise KeyError(SECRET)
+
+
+class Fragile(BaseModel):
+    """Parameters whose own code breaks on any input, in a way pydantic does not catch."""
+
+    at: Annotated[int, BeforeValidator(broken_validator), WithJsonSchema({"type": "integer"})]
+
+
+class Reading(BaseModel):
+    """Writes NaN as such, if one lets it."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
+    value: float
+
+
+@pytest.fixture(autouse=True)
+def logged() -> Iterator[list[Any]]:
+    """What is logged, written out as a worker does it; the default, for terminals, takes a second for each traceback."""
+    lines: list[Any] = []
+
+    def keep(_logger: Any, _method: str, event: Any) -> Any:
+        lines.append(event)
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[structlog.processors.format_exc_info, keep])
+    yield lines
+    structlog.reset_defaults()
+
+
+def read(function: Callable[..., Awaitable[Any]], **options: Any) -> Tool:
+    return tool(effect="read", ask=False, **options)(function)
+
+
+async def exits() -> str:
+    """Ask the process to exit."""
+    sys.exit(SECRET)
+
+
+async def recurses() -> str:
+    """Never stop."""
+    return await recurses()
+
+
+async def unspeakable() -> str:
+    """Raise what cannot be printed."""
+    raise Unspeakable
+
+
+async def crashes() -> str:
+    """Raise."""
+    raise RuntimeError(SECRET)
+
+
+async def group_breaks() -> str:
+    """Lose an inner task, whose group then breaks."""
+
+    async def bad() -> None:
+        raise ValueError(SECRET)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(bad())
+        await asyncio.sleep(60)
+    return ""
+
+
+async def gives_up() -> str:
+    """Raise the exception of a cancellation nobody asked for."""
+    raise asyncio.CancelledError
+
+
+async def inner_cancelled() -> str:
+    """Await a task that somebody cancels."""
+    inner = asyncio.create_task(asyncio.sleep(60))
+    asyncio.get_running_loop().call_soon(inner.cancel)
+    await inner
+    return ""
+
+
+async def scope_left_open() -> str:
+    """Enter a cancel scope and never leave it, as a client does that is closed elsewhere: it cancels for ever."""
+
+    async def bad() -> None:
+        raise ValueError(SECRET)
+
+    group = anyio.create_task_group()
+    await group.__aenter__()
+    group.start_soon(bad)
+    await asyncio.sleep(60)
+    return ""
+
+
+async def cancels_its_task() -> str:
+    """Cancel the task it runs in, and return all the same."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    return "done"
+
+
+async def hangs() -> str:
+    """Take too long."""
+    await asyncio.sleep(60)
+    return ""
+
+
+async def hangs_and_breaks() -> str:
+    """Break while it is being stopped."""
+    try:
+        await asyncio.sleep(60)
+    finally:
+        raise RuntimeError(SECRET)
+
+
+async def declines(params: Amount) -> str:
+    """Decline."""
+    raise OutOfStock(reason="sold out", left=params.cents)
+
+
+async def declines_as_another() -> str:
+    """Decline in the words of a class that is not declared."""
+    raise Gone(reason="sold out for good", left=0)
+
+
+async def undeclared() -> str:
+    """Raise a failure that was not declared."""
+    raise OutOfStock(reason=SECRET, left=1)
+
+
+async def fragile(params: Fragile) -> str:
+    """Never run."""
+    return SECRET
+
+
+async def forbidden() -> str:
+    """Never run."""
+    return SECRET
+
+
+async def returns_nothing() -> Amount:
+    """Forget to return."""
+    return None  # type: ignore[return-value]
+
+
+async def returns_another() -> Amount:
+    """Return what does not fit."""
+    return {"cents": "many"}  # type: ignore[return-value]
+
+
+async def endless_number() -> int:
+    """Return more digits than Python writes."""
+    return 10**5_000
+
+
+async def itself() -> list[Any]:
+    """Return a list that holds itself."""
+    made: list[Any] = []
+    made.append(made)
+    return made
+
+
+FAILING = [exits, recurses, unspeakable, crashes, group_breaks, gives_up, inner_cancelled, scope_left_open]
+FAILING += [cancels_its_task, undeclared, fragile, forbidden, returns_nothing, returns_another, endless_number, itself]
+ELSEWHERE = declare_tool(name="elsewhere", description="Elsewhere.", params=Amount, ask=False)
+BRIEF = timedelta(seconds=1)
+
+BAD = {
+    "constructor": (call("constructor", "{}"), "unknown_tool"),
+    "dunder": (call("__class__", "{}"), "unknown_tool"),
+    "other-case": (call("Look", '{"name": "x"}'), "unknown_tool"),
+    "half-a-name": (call("look\ud800", "{}"), "unknown_tool"),
+    "elsewhere": (call("elsewhere", '{"cents": 1}'), "non_local_tool"),
+    "cut-off": (call("look", '{"name": '), "input_validation_error"),
+    "no-object": (call("look", '["x"]'), "input_validation_error"),
+    "nan": (call("declines", '{"cents": NaN}'), "input_validation_error"),
+    "half-a-character": (call("look", '{"name": "\ud800"}'), "input_validation_error"),
+    "nul": (call("look", '{"name": "a\x00b"}'), "input_validation_error"),
+    "misspelled": (call("look", '{"nme": "x"}'), "input_validation_error"),
+    "mistyped": (call("declines", '{"cents": "many"}'), "input_validation_error"),
+    "fragile": (call("fragile", '{"at": 1}'), "input_validation_error"),
+    "exits": (call("exits", ""), "execution_error"),
+    "recurses": (call("recurses", ""), "execution_error"),
+    "unspeakable": (call("unspeakable", ""), "execution_error"),
+    "crashes": (call("crashes", ""), "execution_error"),
+    "group": (call("group_breaks", ""), "execution_error"),
+    "undeclared": (call("undeclared", ""), "execution_error"),
+    "nothing": (call("returns_nothing", ""), "execution_error"),
+    "another": (call("returns_another", ""), "execution_error"),
+    "endless": (call("endless_number", ""), "execution_error"),
+    "itself": (call("itself", ""), "execution_error"),
+    "gives-up": (call("gives_up", ""), "cancelled"),
+    "inner": (call("inner_cancelled", ""), "cancelled"),
+    "scope": (call("scope_left_open", ""), "cancelled"),
+    "own-task": (call("cancels_its_task", ""), "cancelled"),
+    "declared": (call("declines", '{"cents": 3}'), "out_of_stock"),
+    "of-the-declared": (call("declines_as_another", ""), "out_of_stock"),
+    "timeout": (call("hangs", ""), "timeout"),
+    "timeout-breaks": (call("hangs_and_breaks", ""), "timeout"),
+    "denied": (call("forbidden", ""), "denied"),
+}
+NEVER_STARTED = {"unknown_tool", "non_local_tool", "input_validation_error", "denied"}
+
+
+async def test_i9_one_bad_call_never_harms_its_neighbours(
+    client: Client, database: Database, bench: Bench, logged: list[Any]
+) -> None:
+    """I9: of every kind there is, each in its place, between calls that succeed; the model reads all of them."""
+    kit = Toolkit.of(
+        bench.look,
+        ELSEWHERE,
+        *(read(each) for each in FAILING),
+        *(read(each, failures=[OutOfStock]) for each in (declines, declines_as_another)),
+        *(read(each, timeout=BRIEF) for each in (hangs, hangs_and_breaks)),
+    )
+    made = []
+    for place, (bad, _kind) in BAD.items():
+        made += [bad.model_copy(update={"tool_call_id": place}), call("look", f'{{"name": "{place}"}}', f"ok-{place}")]
+    model = ListModel(says(*made), says("Done."))
+    policy = Policy(rule=[Rule(name="not-that", verdict="deny", tools=["forbidden"], reason="Never.")])
+    limits = Limits(concurrency=16)
+    async with stack(client, database, model=model, toolkit=kit, policy=policy, limits=limits) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        results, started = await engine.results(run), await engine.executions(run)
+        history = await engine.history(run)
+
+    assert {place: each.kind for place, each in results.items() if isinstance(each, Failure)} == {
+        place: kind for place, (_bad, kind) in BAD.items()
+    }
+    assert sorted(bench.looked) == sorted(BAD)
+    assert all(results[f"ok-{place}"] == Ok(value={"value": f"seen {place}"}) for place in BAD)
+    assert set(started) == {f"ok-{place}" for place in BAD} | {
+        place for place, (_bad, kind) in BAD.items() if kind not in NEVER_STARTED
+    }
+    assert {each.state for each in started.values()} == {"succeeded", "failed"}
+    assert is_reconciled(history)
+    told = model.seen[1].messages[-1].results
+    assert [each.tool_call_id for each in told] == [each.tool_call_id for each in made]  # in the model's order
+    for each in told:
+        assert each.result == results[each.tool_call_id]
+        assert SECRET not in wire_text(each.result)
+        if isinstance(each.result, Failure):
+            error = json.loads(wire_text(each.result))["error"]
+            assert (error["kind"], error["message"]) == (each.result.kind, each.result.reason)
+            assert error["message"]
+    reasons = {place: results[place].reason for place in BAD}
+    assert all(name in reasons[place] for place in ("constructor", "dunder") for name in ("look", "elsewhere"))
+    problems = {place: results[place].fields["problem"] for place, (_bad, kind) in BAD.items() if "input" in kind}
+    assert {place for place, problem in problems.items() if problem == "wrong_shape"} == {
+        *("misspelled", "mistyped", "fragile")
+    }
+    assert reasons["misspelled"] == "name: Field required"
+    assert reasons["mistyped"].startswith("cents: ")
+    assert "KeyError" in reasons["fragile"]
+    assert results["declared"].fields == {"reason": "sold out", "left": 3}
+    assert reasons["of-the-declared"] == "sold out for good"
+    assert "1 s" in reasons["timeout"]
+    assert results["denied"].fields == {"refused_by": "rule", "rule": "not-that"}
+    crashed = [place for place, (_bad, kind) in BAD.items() if kind == "execution_error"]
+    assert sorted(line["tool"] for line in logged) == sorted(BAD[place][0].tool_name for place in crashed)
+    assert all("Traceback" in line["exception"] for line in logged)
+    assert all("effects stand" in reasons[place] for place in ("nothing", "another", "endless", "itself"))
+
+
+async def odd_values() -> dict[str, Any]:
+    """Return what JSON has no words for, or hardly."""
+    return {
+        "nan": float("nan"),
+        "infinite": float("-inf"),
+        "half": "a\ud800b",
+        "nul": "a\x00b",
+        "huge": 10**4_000,
+        "set": {"only"},
+        "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "price": Decimal("1.10"),
+        "bytes": b"abc",
+        "model": Amount(cents=1),
+    }
+
+
+async def nan_itself() -> Reading:
+    """Return NaN in a type that writes it."""
+    return Reading(value=float("nan"))
+
+
+async def a_dict() -> Amount:
+    """Return a dict in place of the model."""
+    return {"cents": "5"}  # type: ignore[return-value]
+
+
+async def nothing() -> Amount | None:
+    """Return nothing, as declared."""
+    return None
+
+
+async def odd_failure() -> str:
+    """Fail with what JSON has no words for."""
+    raise OddFailure(reason="a\ud800\x00b", value=float("nan"), at=datetime(2026, 1, 2, tzinfo=UTC))
+
+
+class OddFailure(ToolFailure):
+    reason: str
+    value: float
+    at: datetime
+
+
+async def test_odd_values_are_stored_and_read_back(client: Client, database: Database) -> None:
+    """Whatever a tool returns becomes JSON that both databases hold, and the model reads the same that was stored."""
+    kit = Toolkit.of(*(read(each) for each in (odd_values, nan_itself, a_dict, nothing)))
+    kit = Toolkit.compose(kit, Toolkit.of(read(odd_failure, failures=[OddFailure])))
+    model = ListModel(says(*(call(name, "", name) for name in kit.names)), says("Done."))
+    async with stack(client, database, model=model, toolkit=kit) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        results = await engine.results(run)
+    odd = results["odd_values"].value
+    assert odd.pop("huge") == 10**4_000
+    assert odd == {
+        "nan": None,
+        "infinite": None,
+        "half": "a\ufffdb",
+        "nul": "a\x00b",  # escaped in the stored JSON, so that it needs no mending
+        "set": ["only"],
+        "at": "2026-01-02T03:04:05Z",
+        "price": "1.10",
+        "bytes": "abc",
+        "model": {"cents": 1},
+    }
+    assert results["nan_itself"] == Ok(value={"value": None})
+    assert results["a_dict"] == Ok(value={"cents": 5})
+    assert results["nothing"] == Ok(value={"value": None})
+    failed = results["odd_failure"]
+    assert failed.fields == {"reason": "a\ufffd\ufffdb", "value": None, "at": "2026-01-02T00:00:00Z"}
+    assert failed.kind == "odd_failure"
+    told = model.seen[1].messages[-1].results
+    assert [json.loads(wire_text(each.result)) for each in told]
+    assert {each.tool_call_id: each.result for each in told} == results
+
+
+# Runs of their own
+
+
+@pytest.mark.parametrize("raised", [OutOfStock(reason="none left", left=0), Gone(reason="none left", left=0)])
+async def test_a_failure_declared_to_raise_fails_the_run(
+    client: Client, sqlite: Database, bench: Bench, raised: OutOfStock
+) -> None:
+    """``raise``: the run fails with its own class and words, also for a subclass; the calls beside it have their results."""
+
+    @tool(effect="once", ask=False, failures=[OutOfStock], failure_mode="raise")
+    async def take() -> str:
+        """Take the last one, after the neighbour is done."""
+        await until(looked, "the neighbour's look")
+        raise raised
+
+    async def looked() -> bool:
+        return bool(bench.looked)
+
+    calls = (call("look", '{"name": "x"}', "ok"), call("take", "", "bad"), call("pay", '{"cents": 1}', "gated"))
+    async with stack(client, sqlite, take, bench.look, bench.pay, model=ListModel(says(*calls))) as engine:
+        run = await engine.ended(await engine.start())
+        assert (run.status, run.error_class) == ("failed", "tool_raised")
+        assert "out_of_stock: none left" in run.reason
+        results = await engine.results(run)
+        assert results["ok"] == Ok(value={"value": "seen x"})
+        assert (results["bad"].kind, results["bad"].fields["left"]) == ("out_of_stock", 0)
+        assert results["gated"].kind in {"cancelled", "interrupted"}
+        assert bench.paid == []
+        assert is_reconciled(await engine.history(run))
+
+
+async def test_a_crash_of_a_tool_declared_to_raise_is_a_result(client: Client, sqlite: Database) -> None:
+    """Only what was declared fails the run: a crash is no declared failure, whatever the tool's failure mode (I9)."""
+    broken = read(crashes, failures=[OutOfStock], failure_mode="raise")
+    async with stack(client, sqlite, broken, model=ListModel(says(call("crashes", "", "c")), says("Done."))) as engine:
+        run = await engine.ended(await engine.start())
+        assert run.status == "completed"
+        assert (await engine.results(run))["c"].kind == "execution_error"
+
+
+def paying(*neighbours: str) -> ModelResponse:
+    looks = [call("look", f'{{"name": "{name}"}}', name) for name in neighbours]
+    return says(call("pay", '{"cents": 5}', "bad"), *looks)
+
+
+async def outcome(engine: Stack, run: Any, bench: Bench) -> Failure:
+    """The bad call's failure, once the run is over; its neighbour has succeeded by then."""
+    await engine.ended(run)
+    results = await engine.results(run)
+    assert results["x"] == Ok(value={"value": "seen x"})
+    assert bench.looked == ["x"]
+    assert isinstance(results["bad"], Failure)
+    return results["bad"]
+
+
+async def test_i12_rejected_and_its_repeat(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I12: a person's no, with their reason; the same call again is closed without asking, its neighbour runs."""
+    again = says(call("pay", '{ "cents": 5 }', "again"))
+    async with stack(client, sqlite, bench.pay, bench.look, model=ListModel(paying("x"), again, says("Ok."))) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "reject", message="Too dear.")
+        failure = await outcome(engine, run, bench)
+        assert (failure.kind, failure.fields["operator"]) == ("rejected", "operator")
+        assert "Too dear." in failure.reason
+        repeat = (await engine.results(run))["again"]
+        assert (repeat.kind, repeat.fields["repeat"]) == ("rejected", True)
+        assert bench.paid == []
+
+
+async def test_expired(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Nobody answered in time: the call did not run, and the model is told that nobody answered."""
+    limits = Limits(request_expiry=timedelta(seconds=1))
+    options: dict[str, Any] = {"model": ListModel(paying("x"), says("Ok.")), "limits": limits}
+    async with stack(client, sqlite, bench.pay, bench.look, **options) as engine:
+        failure = await outcome(engine, run := await engine.start(), bench)
+        assert (failure.kind, failure.fields["refused_by"]) == ("expired", "expiry")
+        assert await engine.executions(run) == {"x": (await engine.executions(run))["x"]}
+
+
+async def test_i1_interrupted_at_work_and_at_a_gate(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I1: of a call that had started the model reads so, with its partial output; of one at its gate, that it did not run."""
+    calls = says(call("look", '{"name": "x"}', "x"), call("slow", "", "bad"), call("pay", '{"cents": 1}', "gated"))
+    async with stack(client, sqlite, bench.slow, bench.pay, bench.look, model=ListModel(calls)) as engine:
+        run = await engine.start()
+        await engine.request(run)
+        await bench.started.wait()
+
+        async def looked() -> bool:
+            return (await engine.results(run))["x"] is not None
+
+        await until(looked, "result of the neighbour")
+        await engine.interrupt(run, reason="Lunch.")
+        failure = await outcome(engine, run, bench)
+        assert failure.kind == "interrupted"
+        expected = {"interrupted_by": "operator", "started": True, "partial_output": "half done"}
+        assert failure.fields == expected
+        gated = (await engine.results(run))["gated"]
+        assert (gated.kind, gated.fields["started"]) == ("interrupted", False)
+        assert is_reconciled(await engine.history(run))
+
+
+async def test_i3_unknown(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I3: a ``once`` call whose worker was lost, handed to the model: nobody knows, and the model is told to check."""
+    started = asyncio.Event()
+
+    @tool(effect="once", ask=False)
+    async def pay(params: Amount, ctx: ToolContext) -> str:
+        """Pay, and lose the worker."""
+        bench.paid.append(params.cents)
+        started.set()
+        await asyncio.sleep(3600)
+        return ""
+
+    model = ListModel(paying("x"), says("I will check."))
+    async with stack(client, sqlite, pay, bench.look, model=model, working=False) as engine:
+        async with engine.worker(graceful_shutdown_seconds=0):
+            run = await engine.start()
+            await asyncio.wait_for(started.wait(), 20)
+
+            async def looked() -> bool:
+                return (await engine.results(run))["x"] is not None
+
+            await until(looked, "result of the neighbour")
+        async with engine.worker():
+            await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
+            failure = await outcome(engine, run, bench)
+    assert (failure.kind, bench.paid) == ("unknown", [5])
+    assert "may or may not have taken effect" in failure.reason
+
+
+@pytest.mark.parametrize("sent", ["NaN", "-Infinity", "Infinity"])
+async def test_i2_a_number_that_is_none_passes_no_gate(
+    client: Client, sqlite: Database, bench: Bench, sent: str
+) -> None:
+    """I2: NaN is not JSON. A predicate such as ``p.euros > 50`` answers False to it, which would have let it through."""
+
+    class Price(BaseModel):
+        euros: float
+
+    async def buy(params: Price) -> str:
+        """Buy."""
+        bench.looked.append("bought")
+        return ""
+
+    buy.__annotations__["params"] = Price
+    buying = tool(effect="once", ask=lambda price: price.euros > 50)(buy)
+    model = ListModel(says(call("buy", f'{{"euros": {sent}}}', "c"), call("look", '{"name": "x"}')), says("Done."))
+    async with stack(client, sqlite, buying, bench.look, model=model) as engine:
+        run = await engine.ended(await engine.start())
+        failure = (await engine.results(run))["c"]
+        assert (failure.kind, failure.fields["problem"]) == ("input_validation_error", "malformed_json")
+        assert sent in failure.reason
+        assert bench.looked == ["x"]
+
+
+async def test_i9_a_validator_that_breaks_does_not_break_planning(client: Client, sqlite: Database) -> None:
+    """I9: an author's validator that raises anything at all closes its call, and is not tried again for a quarter hour."""
+    kit = Toolkit.of(read(fragile))
+    call_it = says(call("fragile", '{"at": 1}', "c"))
+    async with stack(client, sqlite, model=ListModel(call_it, says("Done.")), toolkit=kit) as engine:
+        run = await engine.ended(await engine.start())
+        assert run.status == "completed"
+        failure = (await engine.results(run))["c"]
+        assert failure.kind == "input_validation_error"
+        assert SECRET not in failure.reason

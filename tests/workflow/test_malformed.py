@@ -1,0 +1,210 @@
+"""I9: responses that nothing can be made of: kept, answered with a corrective message, counted, and the end at three."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from fake_provider import FakeProvider, completion, serving_provider, tool_call
+from harness import ListModel, Stack, call, says, stack
+from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
+from tools_under_test import Bench
+
+from activities.call_model import CallModel
+from turngate import Hooks, Limits
+from turngate.domain.contract import CallModelInput
+from turngate.domain.history import is_reconciled
+from turngate.domain.messages import ModelResponse
+from turngate.domain.results import Failure
+from turngate.models import OpenAICompatibleModel
+from turngate.store import requests, runs
+from turngate.store.database import Database
+
+GOOD = says(call("look", '{"name": "x"}'))
+
+
+def malformed(*parts: Any, why: str = "it ended in the middle of a word") -> ModelResponse:
+    return says(*parts).model_copy(update={"malformed": why})
+
+
+async def test_i9_a_malformed_response_is_stored_and_answered(client: Client, database: Database, bench: Bench) -> None:
+    """I9: its text stays in the conversation; the model reads what was wrong and which tools there are, and goes on."""
+    model = ListModel(malformed("<tool_call>{"), GOOD, says("Done."))
+    async with stack(client, database, bench.look, bench.pay, model=model) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        history = await engine.history(run)
+        assert [message.role for message in history] == ["user", "assistant", "user", "assistant", "tool", "assistant"]
+        assert history[1].text == "<tool_call>{"
+        assert "could not be parsed: it ended in the middle of a word." in history[2].text
+        assert "The tools are: look, pay." in history[2].text
+        assert list(model.seen[1].messages)[1:] == history[:3]
+        assert bench.looked == ["x"]
+
+
+async def test_i9_a_malformed_response_never_runs_a_call(client: Client, database: Database, bench: Bench) -> None:
+    """I9, I2: whatever calls an adapter made out of one are neither planned, nor asked about, nor run; nor on a retry."""
+    calls = (call("look", '{"name": "x"}', "l"), call("pay", '{"cents": 5}', "p"))
+    model = ListModel(malformed("Half.", *calls), says("Done."))
+    async with stack(client, database, bench.look, bench.pay, model=model) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        assert (bench.looked, bench.paid) == ([], [])
+        assert await engine.results(run) == {}
+        async with database.read() as conn:
+            assert await requests.of_run(conn, run.id) == []
+        again = await ActivityEnvironment().run(
+            CallModel(engine.engine).call_model, CallModelInput(run_id=run.id, step=1)
+        )
+        assert (again.calls, again.malformed) == ((), True)
+        assert is_reconciled(await engine.history(run))
+
+
+@pytest.mark.parametrize(
+    "bad", [malformed("x"), malformed(), says(), says("  \n"), says(call("nope", "{}")), says(call("look", "["))]
+)
+async def test_i9_three_in_a_row_end_the_run(
+    client: Client, sqlite: Database, bench: Bench, bad: ModelResponse
+) -> None:
+    """I9: the reason names the limit and what the last response was like; the conversation can go on."""
+    model = ListModel(bad, bad, bad, says("never"))
+    async with stack(client, sqlite, bench.look, model=model) as engine:
+        run = await engine.start()
+        ended = await engine.ended(run)
+        assert (ended.status, ended.error_class, len(model.seen)) == ("failed", "malformed", 3)
+        assert "3 responses in a row" in ended.reason
+        assert "malformed_in_a_row" in ended.reason
+        kinds = {result.kind for result in (await engine.results(run)).values() if isinstance(result, Failure)}
+        assert any(words in ended.reason for words in (kinds or {"empty or could not be parsed"}))
+        assert is_reconciled(await engine.history(run))
+        assert (await engine.history(run))[-1].role in {"user", "tool"}
+        model.responses = [says("Fine.")]
+        again = await engine.ended(await engine.start("go on", conversation_id=run.conversation_id))
+        assert again.status == "completed"
+
+
+async def test_i9_a_good_response_resets_the_count(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I9: two of a kind, a good one, two more: the run completes; with a limit of two it does not."""
+    bad = malformed("x")
+    lines = (bad, bad, GOOD, bad, says(), says("Done."))
+    for limit, status in ((3, "completed"), (2, "failed")):
+        async with stack(
+            client, sqlite, bench.look, model=ListModel(*lines), limits=Limits(malformed_in_a_row=limit)
+        ) as engine:
+            assert (await engine.ended(await engine.start())).status == status
+
+
+async def test_a_step_hook_is_not_told_of_results_that_are_none(client: Client, sqlite: Database, bench: Bench) -> None:
+    """The corrective message that closes a malformed step is no message of results."""
+
+    class Steps(Hooks):
+        seen: list[tuple[int, list[str]]]
+
+        async def after_step(self, scope, results):
+            self.seen.append((scope.step, [message.role for message in results]))
+
+    steps = Steps()
+    steps.seen = []
+    async with stack(
+        client, sqlite, bench.look, model=ListModel(malformed("x"), GOOD, says("Done.")), hooks=[steps]
+    ) as engine:
+        run = await engine.start()
+        await engine.ended(run)
+        await engine.closed(run)
+        assert steps.seen == [(1, []), (2, ["tool"]), (3, [])]
+
+
+# From the wire
+
+
+@pytest.fixture
+def provider() -> Iterator[FakeProvider]:
+    with serving_provider() as server:
+        yield server
+
+
+@asynccontextmanager
+async def asking(client: Client, database: Database, provider: FakeProvider, bench: Bench) -> AsyncIterator[Stack]:
+    model = OpenAICompatibleModel(provider.base_url, None, "some-model", timeout=10)
+    async with stack(client, database, bench.look, bench.pay, model=model) as engine:
+        yield engine
+    await model.aclose()
+
+
+def raw(message: object, finish_reason: object = "stop") -> dict[str, Any]:
+    return {"choices": [{"message": message, "finish_reason": finish_reason}]}
+
+
+WIRE = {
+    "raw-call": (completion('<tool_call>{"name": "look"}</tool_call>'), "a tool call as text"),
+    "finish-reason": (raw({"content": "", "role": "assistant"}, "MALFORMED_FUNCTION_CALL"), "could not read the tool"),
+    "shape": (raw({"content": {"text": "x"}}), "neither text nor a list of blocks"),
+    "calls": (raw({"content": "Well.", "tool_calls": "look(x)"}), "not a list"),
+    "empty": (raw({"role": "assistant", "content": None}), "was empty"),
+}
+
+
+@pytest.mark.parametrize("case", WIRE)
+async def test_i9_from_the_wire_the_model_is_told_and_does_better(
+    client: Client, sqlite: Database, bench: Bench, provider: FakeProvider, case: str
+) -> None:
+    """I9: one answer, paid for once: the next request tells the model, and its good call runs."""
+    body, says_what = WIRE[case]
+    provider.answer(body)
+    provider.answer(completion(calls=[tool_call("look", '{"name": "x"}')]))
+    provider.answer(completion("Done."))
+    async with asking(client, sqlite, provider, bench) as engine:
+        run = await engine.ended(await engine.start())
+        assert run.status == "completed"
+        assert "model.retrying" not in [event.type for event in await engine.events(run)]
+    assert len(provider.requests) == 3
+    told = provider.requests[1].body["messages"][-1]
+    assert told["role"] == "user"
+    assert says_what in told["content"]
+    assert "look, pay" in told["content"]
+    assert bench.looked == ["x"]
+
+
+async def test_i9_broken_calls_from_the_wire_harm_no_neighbour(
+    client: Client, sqlite: Database, bench: Bench, provider: FakeProvider
+) -> None:
+    """I9: junk among the calls is answered as what it is, the whole calls run, and the provider takes the history back."""
+    good = tool_call("look", '{"name": "x"}', call_id="good")
+    junk = [
+        None,
+        "look",
+        {"id": "j3", "type": "function"},
+        {"id": "j4", "function": {"name": "look", "arguments": [1]}},
+    ]
+    provider.answer(completion(calls=[*junk[:2], good, *junk[2:]]))
+    provider.answer(completion("Done."))
+    async with asking(client, sqlite, provider, bench) as engine:
+        run: runs.Run = await engine.ended(await engine.start())
+        assert run.status == "completed"
+        results = list((await engine.results(run)).values())
+        kinds = [result.kind if isinstance(result, Failure) else "ok" for result in results]
+        assert kinds == ["unknown_tool", "unknown_tool", "ok", "unknown_tool", "input_validation_error"]
+        assert bench.looked == ["x"]
+    sent = provider.requests[1].body["messages"]
+    ids = [made["id"] for made in sent[2]["tool_calls"]]
+    assert len(set(ids)) == 5
+    assert ids == [message["tool_call_id"] for message in sent[3:]]
+    assert all(
+        isinstance(made["function"]["arguments"], str) and made["function"]["name"] for made in sent[2]["tool_calls"]
+    )
+
+
+async def test_an_answer_whose_envelope_is_broken_is_asked_for_again(
+    client: Client, sqlite: Database, bench: Bench, provider: FakeProvider
+) -> None:
+    """What is no completion at all is the provider's failure: retried, and the model is told nothing."""
+    provider.answer(b"<html>busy</html>")
+    provider.answer(completion("Done."))
+    async with asking(client, sqlite, provider, bench) as engine:
+        run = await engine.ended(await engine.start())
+        assert run.status == "completed"
+        assert "model.retrying" in [event.type for event in await engine.events(run)]
+    assert provider.requests[0].body == provider.requests[1].body
