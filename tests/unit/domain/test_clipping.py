@@ -85,8 +85,8 @@ def test_i9_half_a_surrogate_pair_is_mended(make):
 
 
 @given(VALUES, st.booleans())
-def test_any_result_is_clipped_alike_every_time(value: dict[str, Any], failed: bool):  # noqa: FBT001 - drawn by hypothesis
-    """A retry shows and stores the same; whatever is shown is smaller than its whole or the very result."""
+def test_any_result_is_clipped_alike_every_time(value: dict[str, Any], failed: bool):
+    """A retry shows and stores the same: the very result when it fits, else the two ends of the whole, up to the limit."""
     result = Failure(kind="k", reason="r", fields=value) if failed else Ok(value=value)
     shown, whole = clipped(result, limit=LIMIT)
     assert clipped(result, limit=LIMIT) == (shown, whole)

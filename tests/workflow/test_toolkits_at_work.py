@@ -1,0 +1,426 @@
+"""What is done to toolkits before a start, seen at work: names, middleware, swapped handlers, services, raw schemas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import svcs
+from harness import Cast, ListModel, Script, call, says, stack
+from pydantic import JsonValue
+from temporalio.client import Client
+from tools_under_test import Amount, Bench, Name
+
+from turngate import (
+    Agent,
+    App,
+    DidNotHappen,
+    Invocation,
+    Ok,
+    Proceed,
+    ProbeAnswer,
+    ToolContext,
+    ToolFailure,
+    Toolkit,
+    declare_tool,
+    interaction_tool,
+    sub_agent,
+    tool,
+)
+from turngate.domain.errors import MissingServicesError
+from turngate.domain.results import Failure, wire_text
+from turngate.domain.tools import Tool
+from turngate.runtime.app_loader import check_app
+from turngate.store.database import Database
+from turngate.toolkits.json_schema import json_schema_tool
+from turngate.toolkits.signals import finish
+
+
+class Declined(ToolFailure):
+    reason: str
+
+
+def searching(place: str) -> Tool:
+    @tool(effect="read", ask=False, failures=[Declined])
+    async def search(params: Name) -> str:
+        """Search."""
+        return f"{place}:{params.name}"
+
+    return search
+
+
+def searches(*names: str) -> list[Any]:
+    return [call(name, json.dumps({"name": "lisbon"}), f"c{at}") for at, name in enumerate(names)]
+
+
+async def results_of(client: Client, database: Database, kit: Toolkit, *calls: Any, **options: Any) -> list[Any]:
+    """Each call's result, in the model's order; the run completes."""
+    model = ListModel(says(*calls), says("Done."))
+    async with stack(client, database, model=model, toolkit=kit, **options) as engine:
+        run = await engine.ended(await engine.start())
+        assert run.status == "completed"
+        by_id = await engine.results(run)
+    assert [offered.name for offered in model.seen[0].tools] == kit.names
+    return [by_id[each.tool_call_id] for each in calls]
+
+
+# Names
+
+
+async def test_namespaced_kits_run_under_their_names_only(client: Client, sqlite: Database) -> None:
+    """Two kits that both say ``search`` live beside each other; the bare name is an unknown tool, and both are named."""
+    kit = Toolkit.compose(
+        Toolkit.namespace("geo", Toolkit.of(searching("geo"))), Toolkit.namespace("web", Toolkit.of(searching("web")))
+    )
+    geo, web, bare = await results_of(client, sqlite, kit, *searches("geo__search", "web__search", "search"))
+    assert (geo, web) == (Ok(value={"value": "geo:lisbon"}), Ok(value={"value": "web:lisbon"}))
+    assert bare.kind == "unknown_tool"
+    assert "geo__search, web__search" in bare.reason
+
+
+async def test_of_a_list_the_last_tool_of_a_name_runs(client: Client, sqlite: Database) -> None:
+    """A server's list may repeat a name: the last counts, in the place of the first."""
+    other = searching("other").renamed("other")
+    kit = Toolkit.from_list([searching("first"), other, searching("last")])
+    assert kit.names == ["search", "other"]
+    assert await results_of(client, sqlite, kit, *searches("search")) == [Ok(value={"value": "last:lisbon"})]
+
+
+# Middleware
+
+
+@dataclass
+class Trace:
+    """Middleware of several names, and what passed through in which order."""
+
+    seen: list[Any] = field(default_factory=list)
+
+    def named(self, name: str) -> Any:
+        async def middleware(invocation: Invocation, proceed: Proceed) -> Any:
+            self.seen.append((name, invocation.tool_name, invocation.params, invocation.ctx.tool_call_id))
+            value = await proceed()
+            self.seen.append((name, value))
+            return value
+
+        return middleware
+
+
+async def test_the_last_wrap_is_the_outermost_and_only_local_tools_are_wrapped(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """Outermost first on the way in, last on the way out; a signal passes by, and so does a call that never runs."""
+    trace = Trace()
+    kit = Toolkit.of(bench.look, finish).wrap(trace.named("inner")).wrap(trace.named("outer"))
+    model = ListModel(
+        says(
+            call("look", '{"name": "x"}', "c1"),
+            call("look", '{"nme": "x"}', "c2"),
+            call("finish", '{"answer": "Bye."}', "c3"),
+        )
+    )
+    async with stack(client, sqlite, model=model, toolkit=kit) as engine:
+        run = await engine.ended(await engine.start())
+        assert run.status == "completed"
+    params = Name(name="x")
+    assert trace.seen == [
+        ("outer", "look", params, "c1"),
+        ("inner", "look", params, "c1"),
+        ("inner", "seen x"),
+        ("outer", "seen x"),
+    ]
+
+
+async def answering(invocation: Invocation, proceed: Proceed) -> Any:
+    """Answer in the handler's place, fail in its words, change its answer, answer nonsense, or break."""
+    match invocation.params.name:
+        case "cached":
+            return "from the cache"
+        case "declined":
+            raise Declined(reason="not for you")
+        case "undeclared":
+            raise LookupError("secret")
+        case "twice":
+            await proceed()
+            return await proceed()
+        case "wrong":
+            return {"not": "text"}
+        case _:
+            return f"<{await proceed()}>"
+
+
+async def test_middleware_may_answer_fail_and_change(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Without proceeding, in a declared failure's words, or by changing the result, which must fit the type as ever."""
+
+    @tool(effect="read", ask=False, failures=[Declined])
+    async def look(params: Name) -> str:
+        """Look."""
+        bench.looked.append(params.name)
+        return params.name
+
+    names = ["cached", "declined", "undeclared", "twice", "wrong", "other"]
+    calls = [call("look", json.dumps({"name": name}), name) for name in names]
+    results = await results_of(client, sqlite, Toolkit.of(look).wrap(answering), *calls)
+    cached, declined, undeclared, twice, wrong, other = results
+    assert (cached, twice, other) == tuple(Ok(value={"value": each}) for each in ("from the cache", "twice", "<other>"))
+    assert declined == Failure(kind="declined", reason="not for you", fields={"reason": "not for you"})
+    assert undeclared.kind == "execution_error"
+    assert "secret" not in wire_text(undeclared)
+    assert "effects stand" in wrong.reason
+    assert sorted(bench.looked) == ["other", "twice", "twice"]  # a ``read`` may be run again
+
+
+async def test_i3_middleware_does_not_start_a_once_handler_twice(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I3 holds for middleware as well: a retry around a ``once`` tool is refused, and the model reads a failure."""
+
+    async def retrying(_invocation: Invocation, proceed: Proceed) -> Any:
+        await proceed()
+        return await proceed()
+
+    kit = Toolkit.of(replace(bench.pay, ask=False)).wrap(retrying)
+    [result] = await results_of(client, sqlite, kit, call("pay", '{"cents": 5}', "c1"))
+    assert (result.kind, bench.paid) == ("execution_error", [5])
+
+
+async def test_i2_middleware_sees_nothing_that_no_person_approved(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I2: middleware stands behind the gate, with the handler; a rejected call reaches neither, an edited one is what it sees."""
+    trace = Trace()
+    kit = Toolkit.of(bench.pay).wrap(trace.named("audit"))
+    model = ListModel(says(call("pay", '{"cents": 1}', "c1"), call("pay", '{"cents": 2}', "c2")), says("Done."))
+    async with stack(client, sqlite, model=model, toolkit=kit) as engine:
+        run = await engine.start()
+        for _ in range(2):
+            request = await engine.request(run)
+            if request.tool_call_id == "c1":
+                await engine.decide(request, "reject")
+            else:
+                await engine.decide(request, "edit", args='{"cents": 20}')
+        await engine.ended(run)
+    assert trace.seen == [("audit", "pay", Amount(cents=20), "c2"), ("audit", {"paid": 20})]
+
+
+# Swapped and supplied handlers
+
+
+async def test_handlers_supplied_and_swapped_later_run_inside_the_middleware(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """Split declaration, override by function and by tool: each runs wrapped, under what was declared."""
+    trace = Trace()
+    split = declare_tool(name="put", description="Put.", params=Name, success=str, effect="read", ask=False)
+    kit = Toolkit.of(split, searching("real"), bench.look).wrap(trace.named("audit"))
+
+    async def put(params: Name, ctx: ToolContext) -> str:
+        return f"put {params.name} for {ctx.tool_call_id}"
+
+    @tool(effect="once", ask=True, description="Quite another.")
+    async def dry_run(params: Name) -> str:
+        return f"dry {params.name}"
+
+    async def glance(params: Name) -> str:
+        return f"glanced {params.name}"
+
+    swapped = kit.handlers(put=put).override("search", dry_run).override("look", glance)
+    assert [each.manifest for each in swapped] == [each.manifest for each in kit]
+    made = await results_of(client, sqlite, swapped, *searches("put", "search", "look"))
+    assert [each.value["value"] for each in made] == ["put lisbon for c0", "dry lisbon", "glanced lisbon"]
+    assert sorted(each[1] for each in trace.seen if len(each) == 4) == ["look", "put", "search"]
+
+
+# Services
+
+
+class Payments:
+    """A service that is a value."""
+
+
+class Ledger:
+    """A service that is opened for a call and closed after it."""
+
+    def __init__(self, told: list[str]) -> None:
+        self.told = told
+
+
+class Unwell:
+    """A service that cannot be made."""
+
+
+async def test_services_come_by_type_from_values_and_async_factories(client: Client, sqlite: Database) -> None:
+    """Each call gets its own from a factory, closed when the call is over, also when it fails; one that breaks is a crash."""
+    told: list[str] = []
+    payments = Payments()
+
+    async def ledger() -> AsyncIterator[Ledger]:
+        told.append("opened")
+        yield Ledger(told)
+        told.append("closed")
+
+    async def unwell() -> Unwell:
+        raise ConnectionError("secret")
+
+    registry = svcs.Registry()
+    registry.register_value(Payments, payments)
+    registry.register_factory(Ledger, ledger)
+    registry.register_factory(Unwell, unwell)
+
+    @tool(effect="read", ask=False, failures=[Declined])
+    async def book(params: Name, ledger: Ledger, by: Payments) -> bool:
+        """Book."""
+        ledger.told.append(params.name)
+        if params.name == "fails":
+            raise Declined(reason="no")
+        return by is payments
+
+    @tool(effect="read", ask=False)
+    async def sick(unwell: Unwell) -> str:
+        """Never run."""
+        return ""
+
+    calls = [call("book", '{"name": "a"}', "a"), call("book", '{"name": "fails"}', "b"), call("sick", "", "c")]
+    kit = Toolkit.of(book, sick)
+    booked, failed, crashed = await results_of(client, sqlite, kit, *calls, services=registry)
+    assert booked == Ok(value={"value": True})
+    assert (failed.kind, crashed.kind) == ("declined", "execution_error")
+    assert "secret" not in crashed.reason
+    assert [told.count(each) for each in ("opened", "closed", "a", "fails")] == [2, 2, 1, 1]
+    assert told[0] == "opened"
+    assert told[-1] == "closed"
+
+
+def test_a_start_is_refused_naming_every_tool_and_service() -> None:
+    """Also those that only a probe or a precondition asks for, and those of a sub-agent of a sub-agent; each once."""
+
+    async def known(key: str, ledger: Ledger) -> ProbeAnswer:
+        return DidNotHappen()
+
+    async def same(params: Amount, unwell: Unwell) -> str:
+        return ""
+
+    @tool(effect="once", probe=known, precondition=same)
+    async def pay(params: Amount, payments: Payments) -> str:
+        """Pay."""
+        return ""
+
+    def agent(name: str, *tools: Tool) -> Agent:
+        return Agent(name=name, instructions="", toolkit=Toolkit.of(*tools), model="scripted:x")
+
+    payer = agent("payer", pay)
+    between = agent("between", sub_agent(payer), sub_agent("clerk"))
+    clerk = agent("clerk", pay.renamed("pay_cash"))
+    registry = svcs.Registry()
+    app = App(agents=[agent("front", sub_agent(between)), clerk], services=registry)
+    with pytest.raises(MissingServicesError) as refused:
+        check_app(app, base=Path.cwd())
+    missing = [
+        {"tool": name, "service": service}
+        for name in ("pay", "pay_cash")
+        for service in ("Ledger", "Payments", "Unwell")
+    ]
+    assert refused.value.details["missing"] == missing
+    for named in ("'pay' needs Ledger", "'pay_cash' needs Unwell", "register_factory"):
+        assert named in refused.value.message
+
+    for service in (Ledger, Payments, Unwell):
+        with pytest.raises(MissingServicesError):
+            check_app(app, base=Path.cwd())
+        registry.register_value(service, object())
+    assert set(check_app(app, base=Path.cwd()).agents) == {"front", "between", "payer", "clerk"}
+
+
+async def test_with_handlers_reaches_sub_agents(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A swapped world is swapped wherever the tool is declared; what the models see stays, byte for byte."""
+
+    async def dry(params: Amount) -> dict[str, int]:
+        return {"paid": -params.cents}
+
+    pay = replace(bench.pay, ask=False)
+    helper = Agent(name="helper", instructions="Help.", toolkit=Toolkit.of(pay), model="scripted:helper")
+    front = Agent(name="agent", instructions="", toolkit=Toolkit.of(sub_agent(helper), pay), model="scripted:test")
+    swapped = App(agents=[front]).with_handlers({"pay": dry})
+    below = swapped.find("helper")
+    assert below is not None
+    assert (below.version, swapped.agents[0].version) == (helper.version, front.version)
+    cast = Cast(
+        test=Script(says(call("helper", '{"task": "Pay."}', "h"), call("pay", '{"cents": 1}', "p")), says("Done.")),
+        helper=Script(says(call("pay", '{"cents": 2}', "c")), says("Paid.")),
+    )
+    async with stack(client, sqlite, model=cast, toolkit=swapped.agents[0].toolkit) as engine:
+        run = await engine.start()
+        child = await engine.child(run, "h")
+        assert (await engine.ended(run)).status == "completed"
+        assert (await engine.results(run))["p"] == Ok(value={"paid": -1})
+        assert (await engine.results(child))["c"] == Ok(value={"paid": -2})
+    assert bench.paid == []
+
+
+# Kinds that have no handler, and schemas that are no Python types
+
+
+async def test_a_kind_without_a_handler_keeps_to_its_kind(client: Client, sqlite: Database) -> None:
+    """One step: declared elsewhere, a question and a local tool; nothing runs that has no handler, and all are answered."""
+    elsewhere = declare_tool(name="elsewhere", description="Elsewhere.", params=Name, ask=False)
+    choose = interaction_tool(name="choose", description="Ask.", params=Name, answer=Amount)
+    kit = Toolkit.of(elsewhere, choose, searching("here"))
+    model = ListModel(says(*searches("elsewhere", "choose", "search")), says("Done."))
+    async with stack(client, sqlite, model=model, toolkit=kit) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run, kind="question"), "respond", args='{"cents": 7}')
+        await engine.ended(run)
+        results = await engine.results(run)
+        assert results["c0"].kind == "non_local_tool"
+        assert results["c1"] == Ok(value={"cents": 7})
+        assert results["c2"] == Ok(value={"value": "here:lisbon"})
+        assert set(await engine.executions(run)) == {"c2"}
+
+
+async def test_a_tool_of_raw_json_schema_at_work(client: Client, sqlite: Database) -> None:
+    """Its gate, its arguments as sent, its mistakes and its promise: as any tool's; a result that breaks the promise is a bug."""
+    given: list[Any] = []
+
+    async def order(params: dict[str, JsonValue]) -> JsonValue:
+        given.append(params)
+        return {"ordered": params["count"] if params["count"] != 13 else "thirteen"}
+
+    schema: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": {"count": {"type": "integer", "minimum": 1}, "at": {"type": "string", "default": "now"}},
+        "required": ["count"],
+        "additionalProperties": False,
+    }
+    success: dict[str, JsonValue] = {"type": "object", "properties": {"ordered": {"type": "integer"}}}
+    asks = json_schema_tool(
+        name="order",
+        description="Order.",
+        parameters=schema,
+        success=success,
+        effect="read",
+        ask=lambda params: params["count"] > 100,
+        handler=order,
+    )
+    sent = ['{"count": 2}', '{"count": 0, "x": 1}', '{"count": 13}', '{"count": NaN}', '{"count": 101}']
+    calls = [call("order", text, f"c{at}") for at, text in enumerate(sent)]
+    model = ListModel(says(*calls), says("Done."))
+    async with stack(client, sqlite, asks, model=model) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        assert request.input == sent[4]
+        await engine.decide(request, "edit", args='{"count": 3, "at": "noon"}')
+        await engine.ended(run)
+        results = await engine.results(run)
+    assert [model.seen[0].tools[0].parameters, model.seen[0].tools[0].success] == [schema, success]
+    assert results["c0"] == Ok(value={"ordered": 2})
+    assert results["c1"].kind == "input_validation_error"
+    assert "count: 0 is less than the minimum of 1" in results["c1"].reason
+    assert results["c1"].fields["problem"] == "wrong_shape"
+    assert "effects stand" in results["c2"].reason
+    assert results["c3"].fields["problem"] == "malformed_json"
+    assert results["c4"] == Ok(value={"ordered": 3})
+    assert sorted(each["count"] for each in given) == [2, 3, 13]
+    assert {"count": 3, "at": "noon"} in given
