@@ -77,8 +77,7 @@ async def _it_happened(
     engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, happened: Happened
 ) -> AlreadySettled:
     """Settle a lost call with the result its tool's probe found, as if its handler had returned it."""
-    limit = engine.agent(run.agent).limits.result_chars
-    result, whole = clipped(Ok(value=as_object(happened.result)), limit=limit)
+    result, whole = shown_to_model(engine, run, Ok(value=as_object(happened.result)))
     digest = None if whole is None else await whole_results.keep(conn, whole)
     await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="succeeded")
     await calls.settle(conn, run.id, call.tool_call_id, result, whole_result=digest)

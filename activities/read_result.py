@@ -1,11 +1,13 @@
-"""The engine's own tool ``read_result``: the rest of a result that was too large to show."""
+"""Results too large to show: what the model gets of one, and the engine's own tool ``read_result`` for the rest."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from activities.engine import Engine
 from turngate import ToolContext, ToolFailure, Toolkit, tool
-from turngate.domain.clipping import READ_RESULT
+from turngate.domain.clipping import READ_RESULT, clipped
+from turngate.domain.results import Failure, Ok
 from turngate.store import messages, runs, whole_results
 from turngate.store.database import Database
 
@@ -58,3 +60,10 @@ def built_in_toolkit(database: Database) -> Toolkit:
         )
 
     return Toolkit.of(read_result)
+
+
+def shown_to_model(engine: Engine, run: runs.Run, result: Ok | Failure) -> tuple[Ok | Failure, str | None]:
+    """Return what the run's model is shown of a result, and the whole text to store where that is only a part."""
+    agent = engine.agent(run.agent)
+    reads_on = engine.tool(agent, READ_RESULT) is engine.built_in.find(READ_RESULT)
+    return clipped(result, limit=agent.limits.result_chars, reads_on=reads_on)

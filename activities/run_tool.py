@@ -118,7 +118,7 @@ class RunTool:
                 result = await self._handled(order, redeemed, partial, emit)
         except asyncio.CancelledError:
             # Only now: progress is taken for as long as the call counts as executing.
-            await self._stopped(order, "".join(partial))
+            await self._stopped(order, redeemed, "".join(partial))
             raise
         await self._record(order, await self._finished(redeemed, result))
         await after_tool(self._engine, redeemed, result)
@@ -145,13 +145,12 @@ class RunTool:
 
     async def _finished(self, redeemed: Redeemed, result: Ok | Failure) -> Finished:
         """Return what is to be stored of a result: what the model is shown, the whole where that is a part, and the view."""
-        limit = self._engine.agent(redeemed.run.agent).limits.result_chars
         # The tool that reads the rest has a bound of its own; clipping what it reads would go round in circles.
-        reader = self._engine.built_in.find(READ_RESULT)
-        shown, whole = (result, None) if redeemed.tool is reader else clipped(result, limit=limit)
+        reads = redeemed.tool is self._engine.built_in.find(READ_RESULT)
+        shown, whole = (result, None) if reads else shown_to_model(self._engine, redeemed.run, result)
         return Finished(redeemed.tool, shown, whole, await presentation_of(redeemed, result))
 
-    async def _stopped(self, order: RunToolInput, partial: str) -> None:
+    async def _stopped(self, order: RunToolInput, redeemed: Redeemed, partial: str) -> None:
         """Note what an interrupted handler had done. ``close_step`` gives the call its result.
 
         Only for an interrupt: when the worker itself shuts down, the handler's end is not known to anyone, so the row
@@ -160,9 +159,11 @@ class RunTool:
         details = activity.cancellation_details()
         if details is None or not details.cancel_requested:
             return
+        limit = self._engine.agent(redeemed.run.agent).limits.result_chars
+        kept = shortened(partial, limit=limit)
         async with self._engine.database.write() as conn:
             await executions.finish(
-                conn, run_id=order.run_id, tool_call_id=order.call, state="failed", partial_output=partial
+                conn, run_id=order.run_id, tool_call_id=order.call, state="failed", partial_output=kept
             )
 
     async def _record(self, order: RunToolInput, finished: Finished) -> None:

@@ -6,10 +6,10 @@ from temporalio import activity
 
 from activities.close_step import end_run
 from activities.engine import Engine
+from activities.read_result import shown_to_model
 from activities.signals import SIGNAL, result_of
 from activities.sub_agents import answer_of
 from turngate.domain import contract
-from turngate.domain.clipping import clipped
 from turngate.domain.contract import CloseStepInput, SettleCallInput
 from turngate.domain.requests import ExecutionState
 from turngate.domain.results import Failure, Ok
@@ -33,7 +33,7 @@ class SettleCall:
             if call is None or run is None or call.result is not None:
                 return
             result = await _result(conn, call)
-            shown, whole = clipped(result, limit=self._engine.agent(run.agent).limits.result_chars)
+            shown, whole = shown_to_model(self._engine, run, result)
             digest = None if whole is None else await whole_results.keep(conn, whole)
             ok = isinstance(result, Ok)
             state: ExecutionState = "succeeded" if ok else "failed"

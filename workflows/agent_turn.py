@@ -7,19 +7,10 @@ it and nowhere else. Conversation content never passes through here: ids and dig
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from datetime import timedelta
-from typing import Any, TypeVar, assert_never
 
 from temporalio import workflow
-from temporalio.exceptions import (
-    ActivityError,
-    ApplicationError,
-    ChildWorkflowError,
-    TemporalError,
-    WorkflowAlreadyStartedError,
-    is_cancelled_exception,
-)
+from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from turngate.domain import contract
@@ -27,27 +18,19 @@ with workflow.unsafe.imports_passed_through():
         AgentTurnInput,
         AgentTurnResult,
         CallModelInput,
-        ChildRun,
         CloseStepInput,
         DecideInput,
         DecideResult,
         InterruptInput,
-        PlannedCall,
         RecordDecisionInput,
         RecordedDecision,
-        RecordExpiryInput,
-        RunToolInput,
-        RunToolResult,
-        SettleCallInput,
         StepPlan,
-        Wait,
     )
-    from turngate.domain.requests import runs_the_call
-    from turngate.domain.turn_state import Gate, Refusal, TurnState
+    from turngate.domain.turn_state import Refusal, TurnState
     from workflows import activity_options
     from workflows.endings import Ending, describe_failure
-
-Result = TypeVar("Result")
+    from workflows.settling import Settling
+    from workflows.under_way import UnderWay
 
 STORE_PAUSE = timedelta(seconds=5)
 
@@ -63,13 +46,11 @@ class AgentTurn:
         self._limits = start.limits
         self._state = start.state or TurnState()
         self._started_at_step = self._state.step
-        self._running: set[workflow.ActivityHandle[Any]] = set()
-        self._children: set[workflow.ChildWorkflowHandle[Any, Any]] = set()
-        self._telling: set[asyncio.Task[None]] = set()
-        self._places = asyncio.Semaphore(start.limits.concurrency)
+        self._under_way = UnderWay(self._state)
         # Two decisions for one request interleave where the first awaits its record: without this lock both would
-        # have passed `refusal` and the second would overwrite the winner.
+        # have passed `refusal` and the second would overwrite the winner. An expiry waits for it, too.
         self._deciding = asyncio.Lock()
+        self._settling = Settling(start.run_id, start.limits, self._state, self._under_way, self._deciding)
 
     @workflow.run
     async def run(self, start: AgentTurnInput) -> AgentTurnResult:
@@ -84,14 +65,14 @@ class AgentTurn:
         except asyncio.CancelledError:
             if workflow.cancellation_reason() is None:  # the SDK takes this instance out of its cache
                 raise
-            self._stop(InterruptInput(by="temporal", reason="The workflow was cancelled."))
+            self._under_way.stop(InterruptInput(by="temporal", reason="The workflow was cancelled."))
         return await work
 
     async def _work(self, start: AgentTurnInput) -> AgentTurnResult:
         """Loop over steps until the model makes no calls, a limit is reached, or the run is interrupted."""
         while True:
             ending = await self._step()
-            await workflow.wait_condition(lambda: not self._running and workflow.all_handlers_finished())
+            await workflow.wait_condition(lambda: not self._under_way.activities and workflow.all_handlers_finished())
             if ending is None and self._state.interrupted:
                 ending = Ending.interrupted(self._state)
             if ending is not None:
@@ -116,7 +97,7 @@ class AgentTurn:
             return Ending.interrupted(state)
         if plan.final:
             return Ending.completed()
-        failure = await self._settle_all(plan)
+        failure = await self._settling.settle_all(plan)
         if failure is not None or state.interrupted:
             return failure
         if state.finishing:
@@ -137,152 +118,7 @@ class AgentTurn:
             result_type=StepPlan,
             **activity_options.call_model(self._limits),
         )
-        return await self._tracked(handle)
-
-    async def _settle_all(self, plan: StepPlan) -> Ending | None:
-        """Settle every call of the step on its own task; a slow gate holds up nobody else."""
-        for call in plan.calls:
-            self._open_gate(call)
-        endings = await asyncio.gather(*(self._settle(call) for call in plan.calls))
-        return next((ending for ending in endings if ending is not None), None)
-
-    async def _settle(self, call: PlannedCall) -> Ending | None:
-        """Bring one call to its result: through its gate if it has one, then through its tool if it may run."""
-        failure = None
-        if call.request_id is None:
-            failure = await self._run_tool(call, decision_id=None)
-        else:
-            gate = await self._answered(call.request_id, call.expires_after_seconds)
-            if gate.verb is not None and runs_the_call(gate.kind, gate.verb, gate.outcome):
-                failure = await self._run_tool(call, decision_id=gate.decision_id)
-        if failure is not None:  # the run cannot go on, so its other calls must not be waited for
-            self._stop(InterruptInput(by="engine", reason=failure.reason))
-        return failure
-
-    def _open_gate(self, call: PlannedCall) -> None:
-        if call.request_id is None:
-            return
-        gate = Gate(call=call.call, kind=call.kind, digest=call.digest, not_by=call.not_by)
-        if self._state.interrupted:
-            gate.status = "cancelled"
-        self._state.gates[call.request_id] = gate
-
-    async def _answered(self, request_id: str, expires_after_seconds: int | None) -> Gate:
-        """Wait until the request is decided, expired or cancelled. No place is held while a person thinks."""
-        gate = self._state.gates[request_id]
-        timeout = None if expires_after_seconds is None else timedelta(seconds=expires_after_seconds)
-        try:
-            await workflow.wait_condition(lambda: gate.status != "pending", timeout=timeout, timeout_summary="expiry")
-        except TimeoutError:
-            # A decision may be on its way into the store: whoever holds the lock first is first.
-            async with self._deciding:
-                expired = self._state.expire(request_id)
-            if expired:
-                expiry = RecordExpiryInput(run_id=self._run_id, request_id=request_id, at=workflow.now())
-                await workflow.execute_activity(contract.RECORD_EXPIRY, expiry, **activity_options.RECORD_EXPIRY)
-        return gate
-
-    async def _run_tool(self, call: PlannedCall, decision_id: str | None) -> Ending | None:
-        """Run the tool in one of the step's places; an unknown outcome goes to a person and comes back here."""
-        async with self._places:
-            if self._state.interrupted:
-                return None
-            handle = workflow.start_activity(
-                contract.RUN_TOOL,
-                RunToolInput(run_id=self._run_id, call=call.call, decision_id=decision_id),
-                result_type=RunToolResult,
-                **activity_options.run_tool(call, self._limits),
-            )
-            try:
-                result = await self._tracked(handle)
-            except ActivityError as error:
-                return describe_failure(error)
-        if result is None:
-            return None
-        match result.state:
-            case "settled":
-                self._state.finishing = self._state.finishing or result.finishes
-            case "unknown":
-                asked = {"request_id": result.outcome_request_id, "kind": "outcome", "digest": result.digest}
-                return await self._asked(call.model_copy(update={**asked, "expires_after_seconds": None}))
-            case "asked_again":
-                return await self._asked(result.again or call)
-            case "waits":
-                return await self._wait(call, result.wait or Wait())
-            case "child":
-                return await self._child(call, result.child)
-            case _:
-                assert_never(result.state)
-        return None
-
-    async def _asked(self, call: PlannedCall) -> Ending | None:
-        """Go through a gate that running the call has opened."""
-        self._open_gate(call)
-        return await self._settle(call)
-
-    async def _wait(self, call: PlannedCall, wait: Wait) -> Ending | None:
-        """Hold the call on a durable timer, then store its result. An interrupt ends the wait, and closes the call."""
-        timeout = timedelta(seconds=wait.seconds or 0) if wait.until is None else wait.until - workflow.now()
-        with suppress(TimeoutError):
-            await workflow.wait_condition(
-                lambda: self._state.interrupted, timeout=max(timeout, timedelta(0)), timeout_summary="wait_until"
-            )
-        return await self._settled_elsewhere(call)
-
-    async def _child(self, call: PlannedCall, child: ChildRun | None) -> Ending | None:
-        """Let a sub-agent's run answer the call. It closes by itself, also when its parent is gone."""
-        if child is not None and not self._state.interrupted:
-            # How it ended is in the store, and the call's result says it; of one that could not start, too.
-            with suppress(ChildWorkflowError, WorkflowAlreadyStartedError):
-                await self._answered_by(child)
-        return await self._settled_elsewhere(call)
-
-    async def _answered_by(self, child: ChildRun) -> None:
-        """Start a sub-agent's run and wait for its end, which an interrupt asks for and does not cut short."""
-        heartbeat = {"heartbeat_timeout_seconds": self._limits.heartbeat_timeout_seconds}
-        limits = child.limits.model_copy(update=heartbeat)
-        handle = await workflow.start_child_workflow(
-            contract.AGENT_TURN,
-            AgentTurnInput(run_id=child.run_id, agent=child.agent, limits=limits),
-            id=child.run_id,
-            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-        )
-        self._children.add(handle)
-        try:
-            if self._state.interrupted:  # it came while the child was being started
-                await self._interrupt_child(handle)
-            await handle
-        finally:
-            self._children.discard(handle)
-
-    async def _settled_elsewhere(self, call: PlannedCall) -> Ending | None:
-        """Store the result of a call that no activity was running for; of an interrupted run ``close_step`` does it."""
-        if self._state.interrupted:
-            return None
-        settling = SettleCallInput(run_id=self._run_id, call=call.call)
-        try:
-            await workflow.execute_activity(contract.SETTLE_CALL, settling, **activity_options.SETTLE_CALL)
-        except ActivityError as error:
-            return describe_failure(error)
-        return None
-
-    async def _tracked(self, handle: workflow.ActivityHandle[Result]) -> Result | None:
-        """Await an activity that an interrupt may cancel; None when it did."""
-        self._running.add(handle)
-        try:
-            return await handle
-        except ActivityError as error:
-            if not is_cancelled_exception(error):
-                raise
-            return None
-        except asyncio.CancelledError:
-            # Cancelled in the moment in which its result came: the SDK raises this in place of ActivityError. It must
-            # not tear the step, whose other calls (a sub-agent's run, say) have still to come to their ends.
-            if not self._state.interrupted:
-                raise
-            return None
-        finally:
-            self._running.discard(handle)
+        return await self._under_way.until_done(handle)
 
     # The end
 
@@ -338,20 +174,7 @@ class AgentTurn:
     @workflow.signal(name=contract.INTERRUPT)
     def interrupt(self, interrupt: InterruptInput) -> None:
         """Stop the run: cancel what runs, end what waits."""
-        self._stop(interrupt)
-
-    def _stop(self, interrupt: InterruptInput) -> None:
-        if self._state.interrupt(interrupt):
-            for handle in list(self._running):
-                handle.cancel()
-            for child in list(self._children):
-                self._telling.add(asyncio.create_task(self._interrupt_child(child)))
-
-    async def _interrupt_child(self, child: workflow.ChildWorkflowHandle[Any, Any]) -> None:
-        """Pass the interrupt on, in the words of whoever gave it. A child that has just ended cannot be told."""
-        told = InterruptInput(by=self._state.interrupted_by or "engine", reason=self._state.interrupt_reason)
-        with suppress(TemporalError):
-            await child.signal(contract.INTERRUPT, told)
+        self._under_way.stop(interrupt)
 
     async def _request_known(self, request_id: str) -> None:
         """Wait for a request that an activity has written and this workflow has not heard of yet.
@@ -360,7 +183,9 @@ class AgentTurn:
         much later if its worker died in between. An operator who is that fast must not be told "no such request".
         """
         state = self._state
-        await workflow.wait_condition(lambda: request_id in state.gates or state.interrupted or not self._running)
+        await workflow.wait_condition(
+            lambda: request_id in state.gates or state.interrupted or not self._under_way.activities
+        )
 
     async def _decide(self, decision: DecideInput) -> DecideResult:
         await self._request_known(decision.request_id)

@@ -21,7 +21,7 @@ from turngate.domain.contract import PlannedCall, RunLimits
 from turngate.domain.policy import Policy
 from turngate.models.registry import Models, ModelSettings
 from turngate.store.database import Database
-from workflows import activity_options, agent_turn
+from workflows import activity_options, agent_turn, settling, under_way
 from workflows.activity_options import GRACE, OUTAGE, TABLE
 
 WEEK = timedelta(days=7)
@@ -54,7 +54,8 @@ async def test_the_table_has_a_row_for_each_registered_activity(client: Client, 
 def test_the_workflow_starts_activities_with_their_own_row_only() -> None:
     """Every place in the workflow that starts an activity names one of the table, and unpacks that one's row."""
     started: dict[str, str] = {}
-    for node in ast.walk(ast.parse(inspect.getsource(agent_turn))):
+    sources = (inspect.getsource(module) for module in (agent_turn, settling, under_way))
+    for node in (node for source in sources for node in ast.walk(ast.parse(source))):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
         if node.func.attr in {"start_activity", "execute_activity", "execute_local_activity", "start_local_activity"}:

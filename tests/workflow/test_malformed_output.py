@@ -1,7 +1,6 @@
-"""I9: responses that nothing can be made of, through the engine and over the wire.
+"""I9: what a malformed response leaves behind: in the workflow's history, in the run's reason, in the next request.
 
-They are stored, answered in words, counted, and never run. Calls that can be read and are wrong stand in
-``test_mistakes.py``.
+How one is answered and counted stands in ``test_malformed.py``.
 """
 
 from __future__ import annotations
@@ -11,21 +10,21 @@ from typing import Any
 
 import pytest
 from fake_provider import FakeProvider, completion, serving_provider, tool_call
-from harness import ListModel, Stack, call, says, stack
+from harness import ListModel, call, says, stack
 from sqlalchemy import update
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 from tools_under_test import Bench
 
 from activities.call_model import CallModel
-from turngate import Hooks, Limits, RunScope
+from turngate import Limits
 from turngate.domain.contract import CallModelInput
 from turngate.domain.history import is_reconciled
 from turngate.domain.messages import Message, ModelResponse, ToolCallPart
-from turngate.domain.results import Failure, Ok
+from turngate.domain.results import Failure
 from turngate.models import OpenAICompatibleModel
 from turngate.models.scripted import ScriptedModel
-from turngate.store import requests, runs, steps
+from turngate.store import requests
 from turngate.store.database import Database
 from turngate.store.tables import steps as steps_table
 from turngate.toolkits.signals import finish
@@ -45,28 +44,6 @@ def broken(*parts: ToolCallPart | str, why: str = WHY) -> ModelResponse:
 
 def roles(messages: list[Message]) -> list[str]:
     return [message.role for message in messages]
-
-
-async def steps_of(engine: Stack, run: runs.Run) -> list[steps.Step]:
-    async with engine.database.read() as conn:
-        return await steps.of_run(conn, run.id)
-
-
-async def test_i9_a_malformed_response_is_stored_answered_in_words_and_asked_again(
-    client: Client, database: Database, bench: Bench
-) -> None:
-    """I9: what could be read of it stays, a user message says what was wrong and names the tools, the answer completes."""
-    model = ListModel(broken("I will look.", LOOK), DONE)
-    async with stack(client, database, bench.look, bench.pay, model=model) as engine:
-        run = await engine.ended(await engine.start())
-        assert (run.status, run.step, len(model.seen)) == ("completed", 2, 2)
-        history = await engine.history(run)
-        assert roles(history) == ["user", "assistant", "user", "assistant"]
-        assert (history[0].text, history[1].text, history[3].text) == ("go", "I will look.", "Done.")
-        for expected in ("could not be parsed", WHY, "look, pay"):
-            assert expected in history[2].text
-        assert list(model.seen[1].messages)[1:] == history[:3]
-        assert (await steps_of(engine, run))[0].corrective == history[2].text
 
 
 async def test_i9_the_calls_of_a_malformed_response_never_happen(
@@ -131,15 +108,6 @@ async def test_i9_every_kind_counts_and_the_last_is_named(
         assert run.reason.endswith(f"Of the last one: {problem}")
 
 
-async def test_i9_a_good_response_starts_the_count_again(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I9: more malformed responses than the limit, never so many in a row, and the run completes."""
-    good = says(LOOK)
-    model = ListModel(broken(), good, broken(), broken(), good, EMPTY, broken(), DONE)
-    async with stack(client, sqlite, bench.look, model=model) as engine:
-        run = await engine.ended(await engine.start())
-        assert (run.status, len(model.seen), bench.looked) == ("completed", 8, ["x", "x"])
-
-
 @pytest.mark.parametrize(
     ("mistake", "says_what"),
     [(UNKNOWN, "'nope'"), (says(call("look", '{"nme": true}')), "name: "), (NOT_JSON, "not valid JSON")],
@@ -178,43 +146,6 @@ async def test_i5_a_retry_after_the_response_was_stored_does_not_ask_the_model_a
         last = await ActivityEnvironment().run(activity, CallModelInput(run_id=run.id, step=2))
         assert (last.final, len(model.seen)) == (True, 2)
         assert roles(await engine.history(run)) == ["user", "assistant", "user", "assistant"]
-
-
-async def test_i9_after_it_ended_a_run_the_conversation_goes_on(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I9: a new message to it is answered, and the model sees what went wrong before."""
-    model = ListModel(broken("One."), broken("Two."), DONE)
-    async with stack(client, sqlite, bench.look, model=model, limits=Limits(malformed_in_a_row=2)) as engine:
-        run = await engine.ended(await engine.start())
-        assert run.status == "failed"
-        following = await engine.ended(await engine.start("again", conversation_id=run.conversation_id))
-        assert following.status == "completed"
-        shown = list(model.seen[2].messages)[1:]
-        assert [message.text for message in shown if message.role == "assistant"] == ["One.", "Two."]
-        assert shown[-1].text == "again"
-
-
-async def test_hooks_hear_of_results_and_not_of_the_engines_words(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """After a malformed step there are no results to hear of; what is sent to the model is theirs to shape as ever."""
-    heard: list[list[str]] = []
-    sent: list[str] = []
-
-    class Listening(Hooks):
-        async def before_model(self, scope: RunScope, messages: Any, generate: Any) -> Any:
-            del scope, generate
-            sent.append(messages[-1].text)
-            return messages
-
-        async def after_step(self, scope: RunScope, results: Any) -> None:
-            del scope
-            heard.append([message.role for message in results])
-
-    model = ListModel(broken("Words."), says(LOOK), DONE)
-    async with stack(client, sqlite, bench.look, model=model, hooks=[Listening()]) as engine:
-        await engine.closed(await engine.start())
-    assert heard == [[], ["tool"], []]
-    assert "could not be parsed" in sent[1]
 
 
 async def test_a_script_plays_a_malformed_response(client: Client, sqlite: Database, bench: Bench) -> None:
@@ -286,27 +217,3 @@ async def test_i9_a_malformed_answer_on_the_wire_and_the_next_request(
     assert [message["role"] for message in second] == ["system", "user", *added]
     assert "The tools are: look." in second[-1]["content"]
     assert "tool_calls" not in str(second[2:-1])
-
-
-async def test_i9_junk_beside_a_good_call_on_the_wire(
-    client: Client, sqlite: Database, bench: Bench, provider: FakeProvider
-) -> None:
-    """I9: entries of ``tool_calls`` that are none are closed each with its own result; the good one runs; all go back."""
-    junk = [
-        None,
-        "look()",
-        {"id": 7, "function": {"arguments": "{}"}},
-        {"function": {"name": "look", "arguments": [1]}},
-    ]
-    provider.answer(completion(calls=[*junk, tool_call("look", '{"name": "x"}', call_id="good")]))
-    provider.answer(completion("Done."))
-    model = OpenAICompatibleModel(provider.base_url, None, "some-model", timeout=10)
-    async with stack(client, sqlite, bench.look, model=model) as engine:
-        run = await engine.ended(await engine.start())
-        assert (run.status, bench.looked) == ("completed", ["x"])
-        results = [part.result for part in (await engine.history(run))[2].results]
-        kinds = [each.kind if isinstance(each, Failure) else "ok" for each in results]
-        assert kinds == ["unknown_tool", "unknown_tool", "unknown_tool", "input_validation_error", "ok"]
-        assert isinstance(results[-1], Ok)
-    await model.aclose()
-    assert acceptable(provider.requests[1].body["messages"])

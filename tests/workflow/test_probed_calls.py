@@ -11,13 +11,15 @@ import svcs
 from harness import ListModel, Stack, call, says, stack, until
 from pydantic import BaseModel
 from temporalio.client import Client
-from tools_under_test import Bench
+from temporalio.testing import ActivityEnvironment
 
 from activities import lost_calls, preflight
+from activities.run_tool import RunTool
 from turngate import DidNotHappen, Happened, Limits, ProbeAnswer, ToolContext, tool
+from turngate.domain.contract import RunToolInput
 from turngate.domain.results import Ok
 from turngate.domain.tools import Effect, Tool
-from turngate.store import executions, requests, runs, whole_results
+from turngate.store import requests, runs, whole_results
 from turngate.store.database import Database
 
 Probe = Callable[..., ProbeAnswer | Awaitable[ProbeAnswer]]
@@ -30,47 +32,66 @@ class Receipt(BaseModel):
 
 @dataclass
 class Ledger:
-    """A service: what was paid, under which key."""
+    """What was paid, by key: a service. ``started``: tool → keys of its starts; ``probed``: keys that were asked about."""
 
     paid: dict[str, Receipt] = field(default_factory=dict)
+    started: dict[str, list[str]] = field(default_factory=dict)
     probed: list[str] = field(default_factory=list)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def lossy(self, name: str, probe: Probe, *, effect: Effect = "once", ask: bool = False, losses: int = 1) -> Tool:
+        """A tool that is at work when its worker goes, so many times; after that it returns."""
+
+        @tool(name=name, effect=effect, ask=ask, probe=probe)
+        async def pay(ctx: ToolContext) -> Receipt:
+            """Pay."""
+            starts = self.started.setdefault(name, [])
+            starts.append(ctx.idempotency_key)
+            if len(starts) <= losses:
+                await self.release.wait()
+            return Receipt(paid=5)
+
+        return pay
+
+    def says(self, answer: ProbeAnswer) -> Probe:
+        """A probe that always answers this, and keeps what it was asked about."""
+
+        def probe(key: str) -> ProbeAnswer:
+            self.probed.append(key)
+            return answer
+
+        return probe
+
+    @property
+    def starts(self) -> int:
+        return sum(len(keys) for keys in self.started.values())
 
 
-def lossy(bench: Bench, probe: Probe, *, effect: Effect = "once", ask: bool = False, losses: int = 1) -> Tool:
-    """A tool that is at work when its worker goes, so many times; after that it returns."""
-
-    @tool(effect=effect, ask=ask, probe=probe)
-    async def pay(ctx: ToolContext) -> Receipt:
-        """Pay."""
-        bench.keys.append(ctx.idempotency_key)
-        if len(bench.keys) <= losses:
-            await asyncio.sleep(3600)
-        return Receipt(paid=5)
-
-    return pay
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger()
 
 
-def model() -> ListModel:
-    return ListModel(says(call("pay", "{}", "c1")), says("Done."))
+def calling(*names: str) -> ListModel:
+    """A model that calls each tool once; the call's id is the tool's name."""
+    return ListModel(says(*(call(name, "{}", name) for name in names)), says("Done."))
 
 
-async def lose(engine: Stack, bench: Bench, run: runs.Run | None = None, *, approve: bool = False) -> runs.Run:
-    """Start a run, or go on with it, and stop the worker while the handler is at work."""
-    begun = len(bench.keys)
+async def lose(
+    engine: Stack, ledger: Ledger, run: runs.Run | None = None, *, approve: int = 0, starts: int = 1
+) -> runs.Run:
+    """Start a run, or go on with it, and stop the worker while so many handlers are at work."""
+    before = ledger.starts
 
     async def look() -> bool:
-        return len(bench.keys) > begun
+        return ledger.starts >= before + starts
 
     async with engine.worker(graceful_shutdown_seconds=0):
         run = run or await engine.start()
-        if approve:
+        for _ in range(approve):
             await engine.decide(await engine.request(run), "approve")
-        await until(look, "start of the handler")
+        await until(look, f"start of {starts} handlers")
     return run
-
-
-async def execution(engine: Stack, run: runs.Run) -> executions.Execution:
-    return (await engine.executions(run))["c1"]
 
 
 async def requests_of(engine: Stack, run: runs.Run) -> list[requests.Request]:
@@ -78,12 +99,16 @@ async def requests_of(engine: Stack, run: runs.Run) -> list[requests.Request]:
         return await requests.of_run(conn, run.id)
 
 
-@pytest.mark.parametrize("gated", [True, False])
+async def another_attempt(engine: Stack, run: runs.Run, call_id: str) -> str:
+    """Try the call again, as Temporal does when it has heard nothing of an attempt."""
+    order = RunToolInput(run_id=run.id, call=call_id)
+    return (await ActivityEnvironment().run(RunTool(engine.engine).run_tool, order)).state
+
+
 async def test_i3_a_lost_call_that_happened_has_the_result_its_probe_found(
-    client: Client, database: Database, bench: Bench, gated: bool
+    client: Client, database: Database, ledger: Ledger
 ) -> None:
     """I3: found by the handler's own key in an injected service; nothing starts again, nobody is asked what happened."""
-    ledger = Ledger()
 
     async def probe(key: str, ledger: Ledger) -> ProbeAnswer:
         ledger.probed.append(key)
@@ -91,84 +116,61 @@ async def test_i3_a_lost_call_that_happened_has_the_result_its_probe_found(
 
     services = svcs.Registry()
     services.register_value(Ledger, ledger)
-    sent = model()
-    pay = lossy(bench, probe, ask=gated)
-    async with stack(client, database, pay, model=sent, services=services, working=False) as engine:
-        run = await lose(engine, bench, approve=gated)
-        ledger.paid[bench.keys[0]] = Receipt(paid=7, note="found")
+    model = calling("gated", "free")
+    tools = [ledger.lossy("gated", probe, ask=True), ledger.lossy("free", probe)]
+    async with stack(client, database, *tools, model=model, services=services, working=False) as engine:
+        run = await lose(engine, ledger, approve=1, starts=2)
+        (gated,), (free,) = ledger.started["gated"], ledger.started["free"]
+        ledger.paid = {gated: Receipt(paid=7, note="found"), free: Receipt(paid=8)}
         async with engine.worker():
             assert (await engine.ended(run)).status == "completed"
-        assert ledger.probed == bench.keys
-        assert len(bench.keys) == 1
-        assert await engine.results(run) == {"c1": Ok(value={"paid": 7, "note": "found"})}
-        assert sent.seen[1].messages[-1].results[0].result == Ok(value={"paid": 7, "note": "found"})
-        assert ((await execution(engine, run)).state, (await execution(engine, run)).attempts) == ("succeeded", 1)
-        assert [each.kind for each in await requests_of(engine, run)] == (["approval"] if gated else [])
-        finished = await engine.event(run, "execution.finished")
-        assert (finished.payload["by"], finished.payload["ok"]) == ("probe", True)
+        assert gated != free
+        assert sorted(ledger.probed) == sorted([gated, free])
+        assert ledger.starts == 2
+        found = {"gated": Ok(value={"paid": 7, "note": "found"}), "free": Ok(value={"paid": 8, "note": ""})}
+        assert await engine.results(run) == found
+        assert [part.result for part in model.seen[1].messages[-1].results] == list(found.values())
+        executions = (await engine.executions(run)).values()
+        assert [(each.state, each.attempts) for each in executions] == [("succeeded", 1)] * 2
+        assert [each.kind for each in await requests_of(engine, run)] == ["approval"]
+        ends = [each.payload for each in await engine.events(run) if each.type == "execution.finished"]
+        assert [(each["by"], each["ok"]) for each in ends] == [("probe", True)] * 2
 
 
-async def test_a_long_result_that_a_probe_found_is_clipped_like_any(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """The model is shown head and tail, and the whole is kept."""
-    note = "x" * 5_000
-    pay = lossy(bench, lambda: Happened(Receipt(paid=7, note=note)))
-    limits = Limits(result_chars=1_000)
-    async with stack(client, sqlite, pay, model=model(), limits=limits, working=False) as engine:
-        run = await lose(engine, bench)
-        async with engine.worker():
-            assert (await engine.ended(run)).status == "completed"
-        shown = (await engine.results(run))["c1"].value
-        assert shown["truncated"]
-        async with sqlite.read() as conn:
-            whole = await whole_results.get(conn, shown["result_id"])
-        assert whole is not None
-        assert note in whole
-
-
-@pytest.mark.parametrize("gated", [True, False])
 async def test_i3_a_lost_call_that_did_not_happen_starts_once_more(
-    client: Client, sqlite: Database, bench: Bench, gated: bool
+    client: Client, sqlite: Database, ledger: Ledger
 ) -> None:
     """I3: on its tool's own word; under the same key, on the same approval, and nobody is asked."""
-    asked: list[str] = []
-
-    def probe(key: str) -> ProbeAnswer:
-        asked.append(key)
-        return DidNotHappen()
-
-    async with stack(client, sqlite, lossy(bench, probe, ask=gated), model=model(), working=False) as engine:
-        run = await lose(engine, bench, approve=gated)
+    probe = ledger.says(DidNotHappen())
+    tools = [ledger.lossy("gated", probe, ask=True), ledger.lossy("free", probe)]
+    async with stack(client, sqlite, *tools, model=calling("gated", "free"), working=False) as engine:
+        run = await lose(engine, ledger, approve=1, starts=2)
         async with engine.worker():
             assert (await engine.ended(run)).status == "completed"
-        assert len(bench.keys) == 2
-        assert asked == bench.keys[:1] == bench.keys[1:]
-        assert (await execution(engine, run)).attempts == 2
-        assert (await engine.results(run))["c1"] == Ok(value={"paid": 5, "note": ""})
-        assert len(await requests_of(engine, run)) == gated
+        for keys in ledger.started.values():
+            assert len(keys) == 2
+            assert keys[0] == keys[1]
+        assert sorted(ledger.probed) == sorted(keys[0] for keys in ledger.started.values())
+        assert set((await engine.results(run)).values()) == {Ok(value={"paid": 5, "note": ""})}
+        assert [each.attempts for each in (await engine.executions(run)).values()] == [2, 2]
+        assert [each.kind for each in await requests_of(engine, run)] == ["approval"]
 
 
-async def test_i3_each_loss_is_probed_until_the_call_counts_as_one_that_kills_its_workers(
-    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+async def test_i3_a_call_that_kills_its_workers_is_a_persons_to_look_at(
+    client: Client, sqlite: Database, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I3: however often the probe says no, a handler is not started for ever: then a person looks at it."""
+    """I3: each loss is probed, and however often the probe says no, the handler is not started for ever."""
     monkeypatch.setattr(lost_calls, "MAX_STARTS", 2)
-    asked: list[str] = []
-
-    def probe(key: str) -> ProbeAnswer:
-        asked.append(key)
-        return DidNotHappen()
-
-    async with stack(client, sqlite, lossy(bench, probe, losses=2), model=model(), working=False) as engine:
-        run = await lose(engine, bench)
-        await lose(engine, bench, run)
+    pay = ledger.lossy("pay", ledger.says(DidNotHappen()), losses=9)
+    async with stack(client, sqlite, pay, model=calling("pay"), working=False) as engine:
+        run = await lose(engine, ledger)
+        await lose(engine, ledger, run)
         async with engine.worker():
             request = await engine.request(run, kind="outcome")
-            assert (len(asked), len(bench.keys)) == (2, 2)
+            assert (len(ledger.probed), ledger.starts) == (2, 2)
             await engine.decide(request, "respond", outcome="tell_model")
             assert (await engine.ended(run)).status == "completed"
-        assert len(bench.keys) == 2
+        assert ledger.starts == 2
 
 
 def no_idea() -> ProbeAnswer:
@@ -181,6 +183,14 @@ def away() -> ProbeAnswer:
 
 async def hangs() -> ProbeAnswer:
     await asyncio.sleep(3600)
+    return Happened(Receipt(paid=0))
+
+
+async def never_lets_go() -> ProbeAnswer:
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        return DidNotHappen()
     return None
 
 
@@ -188,8 +198,8 @@ def gives_up() -> ProbeAnswer:
     raise SystemExit(1)
 
 
-def says_true() -> ProbeAnswer:
-    return True  # type: ignore[return-value]  # what an author writes who has not read the documentation
+def says_no() -> ProbeAnswer:
+    return False  # type: ignore[return-value]  # what somebody writes who has not read the documentation
 
 
 def the_class() -> ProbeAnswer:
@@ -200,53 +210,73 @@ def misfit() -> ProbeAnswer:
     return Happened({"paid": "a lot"})
 
 
-@pytest.mark.parametrize("probe", [no_idea, away, hangs, gives_up, says_true, the_class, misfit])
 async def test_i3_a_probe_without_an_answer_leaves_it_to_a_person(
-    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch, probe: Probe
+    client: Client, sqlite: Database, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I3: it does not know, fails, hangs or answers anything else: the outcome is asked for, and nothing starts again."""
-    monkeypatch.setattr(preflight, "AUTHOR_SECONDS", 0.1 if probe is hangs else 10.0)
-    async with stack(client, sqlite, lossy(bench, probe), model=model(), working=False) as engine:
-        run = await lose(engine, bench)
+    monkeypatch.setattr(preflight, "AUTHOR_SECONDS", 0.5)
+    probes: list[Probe] = [no_idea, away, hangs, never_lets_go, gives_up, says_no, the_class, misfit]
+    names = [probe.__name__ for probe in probes]
+    tools = [ledger.lossy(probe.__name__, probe) for probe in probes]
+    limits = Limits(concurrency=len(names))
+    async with stack(client, sqlite, *tools, model=calling(*names), limits=limits, working=False) as engine:
+        run = await lose(engine, ledger, starts=len(names))
         async with engine.worker():
-            request = await engine.request(run, kind="outcome")
-            assert (await execution(engine, run)).state == "unknown"
-            await engine.decide(request, "respond", outcome="happened", args='{"paid": 9}')
+            for name in names:
+                request = await engine.request(run, kind="outcome", tool=name)
+                assert (await engine.executions(run))[name].state == "unknown"
+                await engine.decide(request, "respond", outcome="happened", args='{"paid": 9}')
             assert (await engine.ended(run)).status == "completed"
-        assert len(bench.keys) == 1
-        assert (await engine.results(run))["c1"] == Ok(value={"paid": 9})
-        assert len(await requests_of(engine, run)) == 1
+        assert ledger.starts == len(names)
+        assert await engine.results(run) == dict.fromkeys(names, Ok(value={"paid": 9}))
+        assert [each.kind for each in await requests_of(engine, run)] == ["outcome"] * len(names)
 
 
-@pytest.mark.parametrize("effect", ["read", "idempotent"])
-async def test_calls_that_may_be_repeated_are_not_probed(
-    client: Client, sqlite: Database, bench: Bench, effect: Effect
-) -> None:
+async def test_calls_that_may_be_repeated_are_not_probed(client: Client, sqlite: Database, ledger: Ledger) -> None:
     """They start again by themselves, whatever their probe would have said."""
-    asked: list[str] = []
-
-    def probe(key: str) -> ProbeAnswer:
-        asked.append(key)
-        return Happened(Receipt(paid=0))
-
-    async with stack(client, sqlite, lossy(bench, probe, effect=effect), model=model(), working=False) as engine:
-        run = await lose(engine, bench)
+    probe = ledger.says(Happened(Receipt(paid=0)))
+    tools = [ledger.lossy("read", probe, effect="read"), ledger.lossy("same", probe, effect="idempotent")]
+    async with stack(client, sqlite, *tools, model=calling("read", "same"), working=False) as engine:
+        run = await lose(engine, ledger, starts=2)
         async with engine.worker():
             assert (await engine.ended(run)).status == "completed"
-        assert asked == []
-        assert len(bench.keys) == 2
-        assert (await engine.results(run))["c1"] == Ok(value={"paid": 5, "note": ""})
+        assert ledger.probed == []
+        assert [len(keys) for keys in ledger.started.values()] == [2, 2]
+        assert set((await engine.results(run)).values()) == {Ok(value={"paid": 5, "note": ""})}
 
 
-async def test_a_call_that_is_not_lost_is_not_probed(client: Client, sqlite: Database, bench: Bench) -> None:
+async def test_a_call_that_is_not_lost_is_not_probed(client: Client, sqlite: Database, ledger: Ledger) -> None:
     """Neither before its first start nor when its activity is repeated after its end."""
-    asked: list[str] = []
-
-    def probe(key: str) -> ProbeAnswer:
-        asked.append(key)
-        return DidNotHappen()
-
-    async with stack(client, sqlite, lossy(bench, probe, losses=0), model=model()) as engine:
+    pay = ledger.lossy("pay", ledger.says(DidNotHappen()), losses=0)
+    async with stack(client, sqlite, pay, model=calling("pay")) as engine:
         run = await engine.start()
         assert (await engine.ended(run)).status == "completed"
-        assert (asked, len(bench.keys)) == ([], 1)
+        assert await another_attempt(engine, run, "pay") == "settled"
+        assert (ledger.probed, ledger.starts) == ([], 1)
+
+
+async def test_i3_a_worker_that_was_only_thought_lost_comes_too_late(
+    client: Client, sqlite: Database, ledger: Ledger
+) -> None:
+    """I3: the result that the probe found stays, head and tail of it shown; the late one is on record as late."""
+    pay = ledger.lossy("pay", ledger.says(Happened(Receipt(paid=7, note="x" * 5_000))))
+    model = calling("pay")
+    async with stack(client, sqlite, pay, model=model, limits=Limits(result_chars=1_000)) as engine:
+        run = await engine.start()
+
+        async def look() -> bool:
+            return ledger.starts == 1
+
+        await until(look, "start of the handler")
+        assert await another_attempt(engine, run, "pay") == "settled"
+        ledger.release.set()
+        assert (await engine.ended(run)).status == "completed"
+        assert ledger.starts == 1
+        assert (await engine.event(run, "execution.late")).payload["tool"] == "pay"
+        shown = model.seen[1].messages[-1].results[0].result
+        assert isinstance(shown, Ok)
+        assert shown.value["truncated"]
+        async with sqlite.read() as conn:
+            whole = await whole_results.text_of(conn, str(shown.value["result_id"]))
+        assert whole is not None
+        assert '"paid":7' in whole

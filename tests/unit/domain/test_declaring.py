@@ -1,0 +1,290 @@
+"""The two ways to declare a tool say the same; what is approved under a digest stays approved; what cannot be is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, HttpUrl
+
+from turngate import (
+    ConfigurationError,
+    ProbeAnswer,
+    Tool,
+    ToolContext,
+    ToolFailure,
+    Toolkit,
+    declare_tool,
+    interaction_tool,
+    provider_tool,
+    signal_tool,
+    sub_agent,
+    tool,
+)
+from turngate.domain.digest import framed_sha256
+from turngate.domain.signals import Finish
+from turngate.toolkits.json_schema import json_schema_tool
+
+
+class Refund(BaseModel):
+    """What to pay back."""
+
+    cents: int
+    reason: str = ""
+
+
+class Receipt(BaseModel):
+    number: str
+
+
+class Declined(ToolFailure):
+    """The bank said no."""
+
+    reason: str
+    retry_after: int | None = None
+
+
+class Elsewhere(ToolFailure):
+    kind = "paid_elsewhere"
+    url: HttpUrl
+
+
+class Bank:
+    """A service."""
+
+
+async def refund(params: Refund, bank: Bank) -> Receipt:
+    """Pay an amount back."""
+    return Receipt(number="")
+
+
+async def ping() -> None:
+    """Answer."""
+
+
+def declared(**options: Any) -> Tool:
+    """The split form of ``refund``, without its handler."""
+    return declare_tool(
+        **{"name": "refund", "description": "Pay an amount back.", "params": Refund, "success": Receipt, **options}
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"effect": "read"},
+        {"effect": "idempotent", "strict": True},
+        {"failures": [Declined, Elsewhere]},
+        {"failures": [Declined], "failure_mode": "raise", "ask": False, "task_queue": "bank"},
+    ],
+)
+def test_both_forms_declare_the_same(options: dict[str, Any]) -> None:
+    """Whether the handler stands with the declaration or is supplied later, model, operator and digest see one tool."""
+    whole = tool(**options)(refund)
+    split = declared(**options)
+    supplied = Toolkit.of(split).handlers(refund=refund).find("refund")
+    assert supplied is not None
+    assert whole.manifest == split.manifest == supplied.manifest == declared(**options, handler=refund).manifest
+    assert whole.manifest.digest == split.manifest.digest == supplied.manifest.digest
+    assert supplied.handler == whole.handler
+    assert (split.handler, split.services, supplied.services) == (None, (), (Bank,))
+    for of in ("ask", "failure_mode", "task_queue", "timeout", "effect"):
+        assert getattr(supplied, of) == getattr(whole, of)
+
+
+def test_a_tool_without_parameters_is_the_same_in_both_forms() -> None:
+    """No parameters are an object without properties, however they are left out; raw JSON Schema is no exception."""
+    forms = [
+        tool()(ping),
+        declare_tool(name="ping", description="Answer.", success=None),
+        declare_tool(name="ping", description="Answer.", params=None, success=None, handler=ping),
+    ]
+    assert len({form.manifest.digest for form in forms}) == 1
+    raw = json_schema_tool(name="ping", description="Answer.")
+    for form in (*forms, raw):
+        assert form.manifest.parameters == {"type": "object", "properties": {}}
+
+
+def test_strict_is_said_only_when_it_is_wanted() -> None:
+    """A provider is held to the schema only where the author says so."""
+    assert [tool(strict=strict)(ping).manifest.strict for strict in (True, False)] == [True, False]
+    assert tool()(ping).manifest.strict is False
+
+
+def test_the_descriptor_of_a_tool() -> None:
+    """Name, description and parameters are what a provider needs; required members are those without a default."""
+    manifest = tool()(refund).manifest
+    assert (manifest.name, manifest.description, manifest.kind) == ("refund", "Pay an amount back.", "local")
+    assert manifest.parameters["required"] == ["cents"]
+    assert manifest.parameters["properties"] == {
+        "cents": {"title": "Cents", "type": "integer"},
+        "reason": {"default": "", "title": "Reason", "type": "string"},
+    }
+
+
+def test_failures_show_their_schemas() -> None:
+    """What a failure tells is declared like a success: kind → schema of the fields as they are written."""
+    manifest = tool(failures=[Declined, Elsewhere])(refund).manifest
+    assert manifest.failures == ("declined", "paid_elsewhere")
+    assert set(manifest.failure_schemas) == {"declined", "paid_elsewhere"}
+    declined, elsewhere = manifest.failure_schemas["declined"], manifest.failure_schemas["paid_elsewhere"]
+    assert set(declined["properties"]) == {"reason", "retry_after"}  # type: ignore[arg-type]
+    assert declined["additionalProperties"] is False
+    assert elsewhere["properties"] == {
+        "url": {"format": "uri", "maxLength": 2083, "minLength": 1, "title": "Url", "type": "string"}
+    }
+    assert elsewhere["required"] == ["url"]
+
+
+# Digests
+
+BEFORE = {
+    "refund": "af8c39cd68ed6d1cb0f108b7c206c4695ba1f63bcfac5abb72d8aa00afbc47dc",
+    "ping": "e2af938b6e3d9497dfcca555226f6b4717fb640fc3ecf88f56409d742aafbc66",
+    "choose": "6f50e8c6b78bae016da6999cb555f166c9b9911d1f397a3c955ae66358ba848b",
+}
+"""As they were made when a manifest held no ``failure_schemas``, ``origin`` and ``provider``."""
+
+AT_FIRST = ("name", "description", "kind", "parameters", "success", "effect", "failures", "strict")
+
+
+def test_i6_a_digest_outlives_the_fields_that_came_later() -> None:
+    """I6: an approval given before an upgrade is for the same digest after it, for every tool that uses nothing newer."""
+    choose = interaction_tool(name="choose", description="Ask which.", params=Refund, answer=Receipt)
+    for each in (tool(effect="once", ask=True)(refund), tool(effect="read", strict=True)(ping), choose):
+        assert each.manifest.digest == BEFORE[each.name]
+        shown = each.manifest.model_dump(mode="json", include=set(AT_FIRST))
+        assert set(shown) == set(AT_FIRST)
+        assert framed_sha256(json.dumps(shown, sort_keys=True, separators=(",", ":"))) == BEFORE[each.name]
+
+
+def test_i6_a_newer_field_that_is_used_is_in_the_digest() -> None:
+    """I6: where a tool comes from, how a provider is told of it and what its failures hold are shown, so they count."""
+
+    class OtherDeclined(ToolFailure):
+        kind = "declined"
+        reason: str
+
+    digests = [
+        declared().manifest.digest,
+        declared(origin={"server": "a"}).manifest.digest,
+        declared(origin={"server": "b"}).manifest.digest,
+        declared(failures=[Declined]).manifest.digest,
+        declared(failures=[OtherDeclined]).manifest.digest,
+        provider_tool(name="refund", description="Pay an amount back.", provider={"a": {}}).manifest.digest,
+        provider_tool(name="refund", description="Pay an amount back.", provider={"a": {"type": "x"}}).manifest.digest,
+    ]
+    assert len(set(digests)) == len(digests)
+
+
+# Refusals
+
+
+class Denied(ToolFailure):
+    reason: str
+
+
+class DeclinedTwice(ToolFailure):
+    kind = "declined"
+
+
+async def takes_text(text: str) -> str:
+    """Take text."""
+    return text
+
+
+async def takes_other(params: Receipt) -> Receipt:
+    """Take something else."""
+    return params
+
+
+async def takes_anything(*params: Refund) -> None:
+    """Take any number."""
+
+
+async def knows(key: str, ctx: ToolContext) -> ProbeAnswer:
+    return None
+
+
+async def depends(params: Receipt) -> str:
+    return ""
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], list[str]]] = {
+    "str": (lambda: tool()(takes_text), ["'takes_text'", "'text' is annotated str", "one pydantic model"]),
+    "str, split": (
+        lambda: declare_tool(name="a", description="", handler=takes_text),
+        ["'a'", "'text' is annotated str", "one pydantic model"],
+    ),
+    "positional": (lambda: tool()(takes_anything), ["'takes_anything'", "*params", "by name"]),
+    "other parameters": (
+        lambda: declared(handler=takes_other),
+        ["'refund'", "Refund parameters", "takes_other", "Receipt"],
+    ),
+    "probe": (lambda: tool(probe=knows)(refund), ["the probe of tool 'refund'", "idempotency key"]),
+    "precondition": (lambda: tool(precondition=depends)(refund), ["'refund'", "precondition", "Receipt"]),
+    "engine's word": (
+        lambda: tool(failures=[Denied])(refund),
+        ["Denied", "'denied'", "the engine's own word", "kind ="],
+    ),
+    "one kind twice": (
+        lambda: tool(failures=[Declined, DeclinedTwice])(refund),
+        ["DeclinedTwice", "'declined'", "kind ="],
+    ),
+    "not a failure": (lambda: tool(failures=[ValueError])(refund), ["ToolFailure", "ValueError"]),  # type: ignore[list-item]
+    "params": (lambda: declared(params=dict), ["pydantic model, a Parameters or None", "dict"]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_declared_says_the_fix(case: str) -> None:
+    """Each is refused at import, by the tool's name and with what to write in its place."""
+    declare, says = REFUSED[case]
+    with pytest.raises(ConfigurationError) as refused:
+        declare()
+    for words in says:
+        assert words in refused.value.message
+
+
+def test_i7_a_validator_that_breaks_is_a_wrong_input() -> None:
+    """I9: whatever an author's own ``Parameters`` raises, the call is one that does not fit, and nobody runs it."""
+
+    class Broken:
+        python_type = dict
+
+        def json_schema(self) -> dict[str, Any]:
+            return {"type": "object"}
+
+        def decode(self, raw_input: str) -> Any:
+            raise LookupError(raw_input)
+
+    from turngate import InvalidToolInput
+
+    broken = declare_tool(name="broken", description="Broken.", params=Broken())
+    with pytest.raises(InvalidToolInput) as invalid:
+        broken.decode('{"secret": 1}')
+    assert invalid.value.problem == "wrong_shape"
+    assert "LookupError" in str(invalid.value)
+    assert "secret" not in str(invalid.value)
+
+
+@pytest.mark.parametrize("kind", ["interaction", "signal", "provider", "agent"])
+def test_kinds_that_have_no_handler(kind: str) -> None:
+    """Each says its kind, holds no handler and takes none; the model sees one descriptor shape for all."""
+    made = {
+        "interaction": interaction_tool(name="t", description="d", params=Refund, answer=Receipt),
+        "signal": signal_tool(
+            name="t", description="d", params=Refund, interpret=lambda given: Finish(answer=given.reason)
+        ),
+        "provider": provider_tool(name="t", description="d", provider={"a": {}}),
+        "agent": sub_agent("helper", name="t", description="d"),
+    }[kind]
+    assert (made.kind, made.manifest.kind, made.handler, made.services) == (kind, kind, None, ())
+    assert made.manifest.parameters["type"] == "object"
+    with pytest.raises(ConfigurationError, match=f"of kind {kind}, which has no handler"):
+        Toolkit.of(made).handlers(t=ping)
+    wrapped = Toolkit.of(made).wrap(lambda _invocation, proceed: proceed()).find("t")
+    assert wrapped is made

@@ -1,0 +1,193 @@
+"""Cases of toolkits that earlier systems agreed on, in our words; where ours is stricter, the test says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from turngate import Agent, App, Invocation, Proceed, Tool, Toolkit, declare_tool, interaction_tool, sub_agent, tool
+from turngate.domain.errors import ConfigurationError, DuplicateToolNameError
+
+
+class City(BaseModel):
+    city: str
+
+
+class Other(BaseModel):
+    name: str
+
+
+@tool(effect="read", ask=False)
+async def get_weather(params: City) -> dict[str, int]:
+    """Tell the weather."""
+    return {"celsius": 18}
+
+
+def search(number: int) -> Tool:
+    @tool(effect="read", ask=False)
+    async def search(params: City) -> int:
+        """Search."""
+        return number
+
+    return search
+
+
+QUESTION = interaction_tool(name="choose", description="Ask.", params=City, answer=Other)
+SPLIT = declare_tool(name="put", description="Put.", params=City, success=str)
+
+
+async def put(params: City) -> str:
+    return params.city
+
+
+async def other(params: Other) -> str:
+    return params.name
+
+
+async def aside(invocation: Invocation, proceed: Proceed) -> Any:
+    del invocation
+    return await proceed()
+
+
+@pytest.mark.parametrize(
+    ("build", "places"),
+    [
+        (lambda: Toolkit.of(search(1), search(2)), ["search", "search"]),
+        (lambda: Toolkit.compose(Toolkit.of(search(1)), Toolkit.of(search(2))), ["in toolkit 1", "in toolkit 2"]),
+        (
+            lambda: Toolkit.compose(Toolkit.of(get_weather), Toolkit.of(), Toolkit.of(get_weather)),
+            ["in toolkit 1", "in toolkit 3"],
+        ),
+        (
+            lambda: Toolkit.compose(Toolkit.of(SPLIT), Toolkit.of(SPLIT.renamed("put"))),
+            ["in toolkit 1", "in toolkit 2"],
+        ),
+    ],
+)
+def test_one_name_from_two_sources_is_refused_when_it_is_built(build: Any, places: list[str]) -> None:
+    """Never the later one in silence (which is what some systems do): the error names tool and both sources."""
+    with pytest.raises(DuplicateToolNameError) as refused:
+        build()
+    for source, place in zip(refused.value.details["sources"], places, strict=True):
+        assert source.startswith(__name__)
+        assert place in source
+
+
+def test_of_a_list_the_last_wins_in_the_place_of_the_first() -> None:
+    """A list is what a server sent: nobody can rename there. The order the model sees stays, for its prompt cache."""
+    first, last = search(1), search(2)
+    kit = Toolkit.from_list([first, get_weather, last])
+    assert kit.names == ["search", "get_weather"]
+    assert kit.find("search") is last
+    assert len(Toolkit.from_list([])) == 0
+
+
+def test_namespaces_compose_and_hide_the_bare_name() -> None:
+    """``github__search`` and ``linear__search`` are two tools, ``search`` is none; a prefix may be put before a prefix."""
+    kit = Toolkit.compose(
+        *(Toolkit.namespace(prefix, Toolkit.of(search(at))) for at, prefix in enumerate(["github", "linear"]))
+    )
+    assert kit.names == ["github__search", "linear__search"]
+    assert kit.find("search") is None
+    assert Toolkit.namespace("work", kit).names == ["work__github__search", "work__linear__search"]
+    with pytest.raises(DuplicateToolNameError):
+        Toolkit.compose(kit, Toolkit.namespace("github", Toolkit.of(search(3))))
+
+
+def test_i6_a_namespaced_tool_is_another_one() -> None:
+    """I6: the name is part of what is shown, so an approval of one does not hold for the other."""
+    renamed = Toolkit.namespace("geo", Toolkit.of(get_weather)).find("geo__get_weather")
+    assert renamed is not None
+    assert renamed.manifest == get_weather.manifest.model_copy(update={"name": "geo__get_weather"})
+    assert renamed.manifest.digest != get_weather.manifest.digest
+
+
+def test_wrapping_is_for_local_tools_and_changes_nothing_that_is_seen() -> None:
+    """Also one whose handler is still to come; the kit that was wrapped stays as it was."""
+    kit = Toolkit.of(get_weather, SPLIT, QUESTION)
+    wrapped = kit.wrap(aside).wrap(aside)
+    assert [len(each.middleware) for each in wrapped] == [2, 2, 0]
+    assert [len(each.middleware) for each in kit] == [0, 0, 0]
+    assert [each.manifest for each in wrapped] == [each.manifest for each in kit]
+    assert [len(each.middleware) for each in Toolkit.compose(wrapped, Toolkit.of(search(1)))] == [2, 2, 0, 0]
+
+
+def test_handlers_are_supplied_by_name_as_mapping_or_keywords() -> None:
+    """Both may be given, and a keyword is the later of the two; kept are middleware, gate and descriptor."""
+    kit = Toolkit.of(replace(SPLIT, ask=True)).wrap(aside)
+    named, mapped = kit.handlers(put=put).find("put"), kit.handlers({"put": put}).find("put")
+    both = kit.handlers({"put": other_put}, put=put).find("put")
+    assert named is not None
+    assert named == mapped == both
+    assert named.handler is not None
+    assert (named.handler.function, named.middleware, named.ask) == (put, (aside,), True)
+    assert kit.find("put").handler is None  # type: ignore[union-attr]
+    assert kit.handlers().names == kit.names
+
+
+async def other_put(params: City) -> str:
+    return ""
+
+
+def not_async(params: City) -> str:
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "says"),
+    [
+        ("putt", put, r"no tool 'putt' to give a handler to; the tools are: get_weather, put, choose"),
+        ("put", other, r"'put' is declared with City parameters, and its handler .*other takes Other"),
+        ("choose", put, r"'choose' is of kind interaction, which has no handler"),
+        ("put", not_async, r"'put': its handler .* must be an async function"),
+        ("get_weather", SPLIT, r"'put' has no handler to put in the place of 'get_weather'"),
+    ],
+)
+def test_a_handler_that_does_not_fit_is_refused(name: str, function: Any, says: str) -> None:
+    """Wrong name, wrong parameters, a kind that has none, no coroutine, or a tool without one: each with its fix."""
+    kit = Toolkit.of(get_weather, SPLIT, QUESTION)
+    with pytest.raises(ConfigurationError, match=says):
+        kit.override(name, function)
+    if not isinstance(function, Tool):
+        with pytest.raises(ConfigurationError, match=says):
+            kit.handlers({name: function})
+
+
+def test_changing_a_kit_makes_another() -> None:
+    """Nothing that is shared between agents is changed under one of them."""
+    kit = Toolkit.of(get_weather, SPLIT)
+    before = [vars(each).copy() for each in kit]
+    kit.wrap(aside)
+    kit.handlers(put=put)
+    kit.override("get_weather", put)
+    Toolkit.namespace("x", kit)
+    assert [vars(each) for each in kit] == before
+
+
+def test_handlers_of_an_app_reach_every_agent_that_has_the_tool() -> None:
+    """Shared sub-agents stay shared; an app without such a tool, or with one of another kind, is told so."""
+
+    def agent(name: str, *tools: Tool) -> Agent:
+        return Agent(name=name, instructions="", toolkit=Toolkit.of(*tools), model="scripted:x")
+
+    below = agent("below", get_weather, SPLIT)
+    app = App(agents=[agent("left", sub_agent(below), SPLIT), agent("right", sub_agent(below), QUESTION)])
+
+    swapped = app.with_handlers({"put": put})
+    assert swapped.find("below") is not below
+    found = {each.name: each.toolkit.find("put") for each in swapped.all_agents}
+    assert {name: each.handler.function for name, each in found.items() if each is not None and each.handler} == {
+        "left": put,
+        "below": put,
+    }
+    assert swapped.agents[0].toolkit.find("below").agent is swapped.agents[1].toolkit.find("below").agent  # type: ignore[union-attr]
+    assert [each.version for each in swapped.all_agents] == [each.version for each in app.all_agents]
+    with pytest.raises(
+        ConfigurationError, match="no agent has a tool 'putt'; the tools are: below, choose, get_weather"
+    ):
+        app.with_handlers({"putt": put})
+    with pytest.raises(ConfigurationError, match="of kind interaction, which has no handler"):
+        app.with_handlers({"choose": put})

@@ -1,0 +1,499 @@
+"""Hooks: a builder's code around the loop sees everything, may forbid one call more, and can allow nothing (I2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from harness import ListModel, Stack, call, says, stack
+from structlog.testing import capture_logs
+from temporalio.client import Client
+from tools_under_test import Bench
+
+from activities import preflight
+from turngate import Deny, Hooks, Policy, Rule
+from turngate.domain.errors import ModelError
+from turngate.domain.history import is_reconciled
+from turngate.domain.messages import Message, TextPart, user_message
+from turngate.domain.results import Failure, Ok
+from turngate.models.port import ModelRequest
+from turngate.store import runs
+from turngate.store.database import Database
+from turngate.toolkits.context import Inject, KeepRecent, Summarise
+
+LOOK = call("look", '{"name": "x"}', "l")
+PAY = call("pay", '{"cents": 5}', "p")
+
+
+@pytest.fixture(autouse=True)
+def log() -> Iterator[list[Any]]:
+    """What is logged, unrendered: structlog's default draws tracebacks with every local, which takes long."""
+    with capture_logs() as logs:
+        yield logs
+
+
+class Recorder(Hooks):
+    """Notes what it is shown, under its name, in a list that several may share."""
+
+    def __init__(self, noted: list[Any] | None = None, name: str = "hook") -> None:
+        self.noted: list[Any] = [] if noted is None else noted
+        self.name = name
+
+    async def before_tool(self, scope, call):
+        self.noted.append((self.name, "before", scope.step, call.tool_name, call.raw_input, call.params))
+
+    async def after_tool(self, scope, call, result):
+        self.noted.append((self.name, "after", scope.step, call.tool_name, call.raw_input, result))
+
+    async def after_step(self, scope, results):
+        self.noted.append(
+            (self.name, "step", scope.step, [part.tool_call_id for each in results for part in each.results])
+        )
+
+    def of(self, what: str) -> list[Any]:
+        return [each for each in self.noted if each[1] == what]
+
+
+class Before(Hooks):
+    """Answers ``before_tool`` with a value, an awaitable, or by raising it."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    async def before_tool(self, scope, call):
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        if self.answer is asyncio.sleep:
+            await asyncio.sleep(60)
+        return self.answer
+
+
+class NotAsync(Hooks):
+    def before_tool(self, scope, call):  # type: ignore[override]
+        return Deny("never awaited")
+
+
+# before_tool
+
+
+async def test_i2_a_denied_call_does_not_start(client: Client, database: Database, bench: Bench) -> None:
+    """I2, I12: ``denied``, by the hook, with its reason; no execution; an identical repeat asks nobody again."""
+
+    class NoPaying(Hooks):
+        async def before_tool(self, scope, call):
+            return Deny("Pay day is Friday.") if call.tool_name == "pay" else None
+
+    model = ListModel(says(LOOK, PAY), says(call("pay", '{"cents":5}', "again")), says("Done."))
+    async with stack(client, database, bench.look, bench.pay, model=model, hooks=[NoPaying()]) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "approve")
+        assert (await engine.ended(run)).status == "completed"
+        results = await engine.results(run)
+        assert (results["p"].kind, results["p"].fields["refused_by"]) == ("denied", "hook")
+        assert "Pay day is Friday." in results["p"].reason
+        assert (results["again"].kind, results["again"].fields["repeat"]) == ("denied", True)
+        assert (bench.paid, bench.looked) == ([], ["x"])
+        assert set(await engine.executions(run)) == {"l"}
+        assert [event.payload["kind"] for event in await engine.events(run) if event.type == "call.closed"] == [
+            "denied"
+        ] * 2
+
+
+BROKEN = {
+    "raises": Before(RuntimeError("secret")),
+    "exits": Before(SystemExit(1)),
+    "cancels": Before(asyncio.CancelledError()),
+    "true": Before(True),
+    "allow": Before("allow"),
+    "type": Before(Deny),
+    "not-async": NotAsync(),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+async def test_i2_a_hook_that_fails_or_answers_junk_stops_the_call(
+    client: Client, sqlite: Database, bench: Bench, broken: str
+) -> None:
+    """I2: every error on the gate path means not executed, for allowed and approved calls; the run goes on."""
+    model = ListModel(says(LOOK, PAY), says("Done."))
+    async with stack(client, sqlite, bench.look, bench.pay, model=model, hooks=[BROKEN[broken]]) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "approve")
+        assert (await engine.ended(run)).status == "completed"
+        results = await engine.results(run)
+        assert {result.kind for result in results.values()} == {"execution_error"}
+        assert all("did not run" in result.reason and "before_tool" in result.reason for result in results.values())
+        assert "secret" not in str(results)
+        assert (bench.paid, bench.looked) == ([], [])
+        assert await engine.executions(run) == {}
+
+
+async def test_i2_a_hook_that_hangs_stops_the_call(
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I2: a hook has its time; when it is over the call does not run."""
+    monkeypatch.setattr(preflight, "AUTHOR_SECONDS", 0.2)
+    async with stack(
+        client, sqlite, bench.look, model=ListModel(says(LOOK), says("Done.")), hooks=[Before(asyncio.sleep)]
+    ) as engine:
+        run = await engine.start()
+        await engine.ended(run)
+        assert "TimeoutError" in (await engine.results(run))["l"].reason
+        assert bench.looked == []
+
+
+async def test_i6_a_hook_sees_exactly_what_runs(client: Client, database: Database, bench: Bench) -> None:
+    """I6: ungated, approved and edited calls: the very text that runs, decoded; closed calls are not shown at all."""
+    seen = Recorder()
+    policy = Policy(rule=[Rule(name="no", verdict="deny", tools=["slow"])])
+    calls = [LOOK, PAY, call("pay", '{"cents": 7}', "e"), call("pay", '{"cents": 8}', "r")]
+    closed = [call("nope", "{}"), call("look", "["), call("slow", "{}")]
+    model = ListModel(says(*calls, *closed), says("Done."))
+    tools = [bench.look, bench.pay, bench.slow]
+    async with stack(client, database, *tools, model=model, hooks=[seen], policy=policy) as engine:
+        run = await engine.start()
+        for _ in range(3):
+            request = await engine.request(run)
+            verb = {"5": "approve", "7": "edit", "8": "reject"}[request.input[-2]]
+            await engine.decide(request, verb, args='{ "cents" : 6 }' if verb == "edit" else None)
+        assert (await engine.ended(run)).status == "completed"
+        shown = {(each[3], each[4]): each[5] for each in seen.of("before")}
+        assert set(shown) == {("look", '{"name": "x"}'), ("pay", '{"cents": 5}'), ("pay", '{ "cents" : 6 }')}
+        assert shown["pay", '{ "cents" : 6 }'].cents == 6
+        after = {each[4]: each[5] for each in seen.of("after")}
+        assert after == {
+            '{"name": "x"}': Ok(value={"value": "seen x"}),
+            '{"cents": 5}': Ok(value={"paid": 5}),
+            '{ "cents" : 6 }': Ok(value={"paid": 6}),
+        }
+        assert sorted(bench.paid) == [5, 6]
+
+
+async def test_i2_no_hook_turns_an_ask_into_a_run(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I2: a hook is heard after the person, never in their place: an undecided call is not even shown to it."""
+    seen = Recorder()
+    async with stack(
+        client, sqlite, bench.pay, model=ListModel(says(PAY), says("Done.")), hooks=[seen, Before(None)]
+    ) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.idle(run)
+        assert (seen.of("before"), bench.paid) == ([], [])
+        await engine.decide(request, "reject")
+        await engine.ended(run)
+        assert (seen.of("before"), bench.paid) == ([], [])
+
+
+async def test_hooks_run_in_order_and_the_first_no_counts(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Each hook in the agent's order; behind a no, nobody is asked."""
+    noted: list[Any] = []
+    first, last = Recorder(noted, "first"), Recorder(noted, "last")
+
+    class DenyPay(Recorder):
+        async def before_tool(self, scope, call):
+            await super().before_tool(scope, call)
+            return Deny("No.") if call.tool_name == "pay" else None
+
+    pay = call("pay", '{"cents": 5}', "p")
+    policy = Policy(rule=[Rule(name="free", verdict="allow", tools=["pay"])])
+    model = ListModel(says(LOOK), says(pay), says("Done."))
+    hooks = [first, DenyPay(noted, "middle"), last]
+    async with stack(client, sqlite, bench.look, bench.pay, model=model, hooks=hooks, policy=policy) as engine:
+        run = await engine.start()
+        await engine.ended(run)
+        await engine.closed(run)
+        assert [(each[0], each[3]) for each in first.of("before")] == [
+            ("first", "look"),
+            ("middle", "look"),
+            ("last", "look"),
+            ("first", "pay"),
+            ("middle", "pay"),
+        ]
+        assert [each[0] for each in first.of("after")] == ["first", "middle", "last"]
+
+
+# after_tool, after_step
+
+
+class Breaking(Hooks):
+    """Fails after everything, in one way."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    async def after_tool(self, scope, call, result):
+        result.value.clear()
+        raise self.error
+
+    async def after_step(self, scope, results):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("x"), SystemExit(1), asyncio.CancelledError()])
+async def test_an_after_hook_changes_nothing(
+    client: Client, sqlite: Database, bench: Bench, log: list[Any], error: BaseException
+) -> None:
+    """Whatever it raises, or does to what it is shown: the result was stored before, the run goes on, the log tells."""
+    model = ListModel(says(LOOK), says("Done."))
+    async with stack(client, sqlite, bench.look, model=model, hooks=[Breaking(error)]) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        await engine.closed(run)
+        assert (await engine.results(run))["l"] == Ok(value={"value": "seen x"})
+        assert bench.looked == ["x"]
+        assert {entry["event"] for entry in log} >= {"after_tool hook failed", "after_step hook failed"}
+        assert model.seen[1].messages[-1].results[0].result == Ok(value={"value": "seen x"})
+
+
+async def test_after_step_is_called_once_per_closed_step(client: Client, database: Database, bench: Bench) -> None:
+    """Once for each, the final one too, when every call has its result: those of the step, in the model's order."""
+    seen = Recorder()
+    model = ListModel(says(PAY, LOOK), says(call("look", '{"name": "y"}', "m")), says("Done."))
+    async with stack(client, database, bench.look, bench.pay, model=model, hooks=[seen]) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.event(run, "execution.finished")
+        assert seen.of("step") == []
+        await engine.decide(request, "approve")
+        await engine.ended(run)
+        await engine.closed(run)
+        assert [each[2:] for each in seen.of("step")] == [(1, ["p", "l"]), (2, ["m"]), (3, [])]
+
+
+# before_model
+
+
+class Transform(Hooks):
+    def __init__(self, change: Any) -> None:
+        self.change = change
+
+    async def before_model(self, scope, messages, generate):
+        return await self.change(scope, messages, generate)
+
+
+async def turn(engine: Stack) -> runs.Run:
+    run = await engine.start("the task")
+    assert (await engine.ended(run)).status == "completed"
+    return run
+
+
+def sent(request: ModelRequest) -> list[str]:
+    return [f"{message.role}: {message.text}" if message.text else message.role for message in request.messages]
+
+
+async def test_a_transform_shapes_what_is_sent_and_not_what_is_stored(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """Trimmed and injected in order; the stored conversation is what was really said."""
+
+    async def drop_instructions(scope, messages, generate):
+        return [message for message in messages if message.role != "system"]
+
+    async def remind(scope, messages, generate):
+        return [*messages, user_message(f"step {scope.step} of {scope.agent}")]
+
+    model = ListModel(says(LOOK), says("Done."))
+    hooks = [Transform(drop_instructions), Transform(remind)]
+    async with stack(client, database, bench.look, model=model, hooks=hooks) as engine:
+        run = await turn(engine)
+        assert sent(model.seen[0]) == ["user: the task", "user: step 1 of agent"]
+        assert sent(model.seen[1]) == ["user: the task", "assistant", "tool", "user: step 2 of agent"]
+        stored = await engine.history(run)
+        assert [message.role for message in stored] == ["user", "assistant", "tool", "assistant"]
+        assert not any("step" in message.text for message in stored)
+
+
+async def test_i1_a_transform_cannot_break_a_conversation(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I1: a cut between call and result is repaired: a call without its result is closed, a result alone is left out."""
+
+    async def without_results(scope, messages, generate):
+        return [message for message in messages if message.role != "tool"]
+
+    async def without_calls(scope, messages, generate):
+        return [message for message in messages if message.role != "assistant"]
+
+    for change, roles in (
+        (without_results, ["system", "user", "assistant", "tool"]),
+        (without_calls, ["system", "user"]),
+    ):
+        model = ListModel(says(LOOK), says("Done."))
+        async with stack(client, sqlite, bench.look, model=model, hooks=[Transform(change)]) as engine:
+            await turn(engine)
+        assert [message.role for message in model.seen[1].messages] == roles
+        assert is_reconciled(model.seen[1].messages)
+
+
+async def fails(scope, messages, generate):
+    raise RuntimeError("no")
+
+
+async def exits(scope, messages, generate):
+    raise SystemExit(1)
+
+
+async def cancels(scope, messages, generate):
+    raise asyncio.CancelledError
+
+
+async def nothing(scope, messages, generate):
+    return None
+
+
+async def empty(scope, messages, generate):
+    return []
+
+
+async def junk(scope, messages, generate):
+    return [*messages, "and this"]
+
+
+@pytest.mark.parametrize("change", [fails, exits, cancels, nothing, empty, junk])
+async def test_a_failing_transform_changes_nothing(client: Client, sqlite: Database, bench: Bench, change: Any) -> None:
+    """What is sent is what was there before it; the hooks behind it are heard as if it were not there."""
+
+    async def remind(scope, messages, generate):
+        return [*messages, user_message("still here")]
+
+    model = ListModel(says(LOOK), says("Done."))
+    async with stack(client, sqlite, bench.look, model=model, hooks=[Transform(change), Transform(remind)]) as engine:
+        await turn(engine)
+    assert sent(model.seen[0]) == ["system: Be brief.", "user: the task", "user: still here"]
+    assert sent(model.seen[1]) == ["system: Be brief.", "user: the task", "assistant", "tool", "user: still here"]
+
+
+async def test_i1_a_transform_that_asks_the_model_sends_a_reconciled_history(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I1: before *every* model request: what a hook gives its own question is repaired like the rest; no tools are offered."""
+
+    async def summarise(scope, messages, generate):
+        if scope.step == 1:
+            return messages
+        words = await generate([messages[-2], user_message("sum up")])  # a call without its result
+        return [*messages, user_message(words)]
+
+    model = ListModel(says(LOOK), says("the summary"), says("Done."))
+    async with stack(client, sqlite, bench.look, model=model, hooks=[Transform(summarise)]) as engine:
+        await turn(engine)
+    asked = model.seen[1]
+    assert [message.role for message in asked.messages] == ["assistant", "tool", "user"]
+    assert is_reconciled(asked.messages)
+    assert list(asked.tools) == []
+    assert sent(model.seen[2])[-1] == "user: the summary"
+
+
+# The shipped ones
+
+
+def steps(count: int) -> list[Any]:
+    return [says(f"Looking at {number}.", call("look", f'{{"name": "{number}"}}')) for number in range(count)]
+
+
+async def test_keep_recent_through_the_engine(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Instructions, the task and the newest; never results without their calls; all of it stays stored."""
+    model = ListModel(*steps(5), says("Done."))
+    async with stack(client, sqlite, bench.look, model=model, hooks=[KeepRecent(3)]) as engine:
+        run = await turn(engine)
+        assert len(await engine.history(run)) == 1 + 2 * 5 + 1
+    last = model.seen[-1]
+    assert sent(last) == ["system: Be brief.", "user: the task", "assistant: Looking at 4.", "tool"]
+    assert is_reconciled(last.messages)
+
+
+async def test_inject_through_the_engine(client: Client, sqlite: Database, bench: Bench) -> None:
+    """The text stands at the end of every request, and nowhere else."""
+    model = ListModel(*steps(2), says("Done."))
+    async with stack(
+        client, sqlite, bench.look, model=model, hooks=[Inject(lambda scope: f"now: {scope.step}")]
+    ) as engine:
+        run = await turn(engine)
+        assert not any("now:" in message.text for message in await engine.history(run))
+    for number, request in enumerate(model.seen, 1):
+        assert [line for line in sent(request) if "now:" in line] == [f"user: now: {number}"]
+        assert sent(request)[-1] == f"user: now: {number}"
+
+
+class Summariser(ListModel):
+    """Answers a request for a summary with one, or fails to; the rest from its list."""
+
+    def __init__(self, *responses: Any, fails: bool = False) -> None:
+        super().__init__(*responses)
+        self.summaries: list[ModelRequest] = []
+        self.fails = fails
+
+    async def generate(self, request):
+        if request.messages[-1].text == Summarise.PROMPT:
+            self.summaries.append(request)
+            if self.fails:
+                raise ModelError("busy", error_class="rate_limited", retryable=True)
+            return says(f"summary {len(self.summaries)}")
+        return await super().generate(request)
+
+
+async def test_summarise_through_the_engine(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Once the conversation is long, older blocks go as a summary, written once each; everything stays stored."""
+    model = Summariser(*steps(6), says("Done."))
+    async with stack(client, sqlite, bench.look, model=model, hooks=[Summarise(above=6, keep=2)]) as engine:
+        run = await turn(engine)
+        assert len(await engine.history(run)) == 1 + 2 * 6 + 1
+    assert all(is_reconciled(request.messages) for request in [*model.seen, *model.summaries])
+    assert len(model.summaries) == 2
+    last = sent(model.seen[-1])
+    assert last[:2] == ["system: Be brief.", "user: the task"]
+    assert last[2].startswith("user: Summary of the conversation so far:")
+    assert "summary 2" in last[2]
+    assert len(last) < 3 + 6
+
+
+async def test_summarise_with_a_model_that_is_busy(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A summary that could not be written changes nothing: the whole conversation is sent."""
+    model = Summariser(*steps(4), says("Done."), fails=True)
+    async with stack(client, sqlite, bench.look, model=model, hooks=[Summarise(above=6, keep=2)]) as engine:
+        await turn(engine)
+    assert model.summaries
+    assert len(model.seen[-1].messages) == 2 + 2 * 4
+
+
+async def test_a_hook_of_a_lost_worker_is_heard_again_and_the_result_is_one(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """Hooks may be called again for the same thing; the call has one result all the same."""
+
+    class Slow(Hooks):
+        heard = 0
+        entered = asyncio.Event()
+
+        async def before_tool(self, scope, call):
+            self.heard += 1
+            self.entered.set()
+            if self.heard == 1:
+                await asyncio.sleep(60)
+
+    slow = Slow()
+    async with stack(
+        client, database, bench.look, model=ListModel(says(LOOK), says("Done.")), hooks=[slow], working=False
+    ) as engine:
+        async with engine.worker(graceful_shutdown_seconds=0):
+            run = await engine.start()
+            await slow.entered.wait()
+        assert await engine.executions(run) == {}
+        async with engine.worker():
+            assert (await engine.ended(run)).status == "completed"
+        assert (slow.heard, bench.looked) == (2, ["x"])
+        assert not isinstance((await engine.results(run))["l"], Failure)
+
+
+def test_a_hook_that_overrides_nothing_is_one() -> None:
+    """The base does nothing: a builder writes only what they need."""
+    messages = [Message(role="user", parts=(TextPart(text="x"),))]
+
+    async def no_model(asked):
+        raise AssertionError
+
+    async def through() -> Any:
+        assert await Hooks().before_tool(None, None) is None  # type: ignore[arg-type]
+        return await Hooks().before_model(None, messages, no_model)  # type: ignore[arg-type]
+
+    assert asyncio.run(through()) == messages

@@ -1,0 +1,167 @@
+"""Settling the calls of a step: each through its gate, its tool, its wait or its sub-agent, on a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+from typing import assert_never
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ChildWorkflowError, WorkflowAlreadyStartedError
+
+with workflow.unsafe.imports_passed_through():
+    from turngate.domain import contract
+    from turngate.domain.contract import (
+        AgentTurnInput,
+        ChildRun,
+        InterruptInput,
+        PlannedCall,
+        RecordExpiryInput,
+        RunLimits,
+        RunToolInput,
+        RunToolResult,
+        SettleCallInput,
+        StepPlan,
+        Wait,
+    )
+    from turngate.domain.requests import runs_the_call
+    from turngate.domain.turn_state import Gate, TurnState
+    from workflows import activity_options
+    from workflows.endings import Ending, describe_failure
+    from workflows.under_way import UnderWay
+
+
+class Settling:
+    """Brings the calls of a run to their results, step by step. Only ever used by its run's workflow."""
+
+    def __init__(
+        self, run_id: str, limits: RunLimits, state: TurnState, under_way: UnderWay, deciding: asyncio.Lock
+    ) -> None:
+        self._run_id = run_id
+        self._limits = limits
+        self._state = state
+        self._under_way = under_way
+        self._deciding = deciding
+        self._places = asyncio.Semaphore(limits.concurrency)
+
+    async def settle_all(self, plan: StepPlan) -> Ending | None:
+        """Settle every call of the step on its own task; a slow gate holds up nobody else."""
+        for call in plan.calls:
+            self._open_gate(call)
+        endings = await asyncio.gather(*(self._settle(call) for call in plan.calls))
+        return next((ending for ending in endings if ending is not None), None)
+
+    async def _settle(self, call: PlannedCall) -> Ending | None:
+        """Bring one call to its result: through its gate if it has one, then through its tool if it may run."""
+        failure = None
+        if call.request_id is None:
+            failure = await self._run_tool(call, decision_id=None)
+        else:
+            gate = await self._answered(call.request_id, call.expires_after_seconds)
+            if gate.verb is not None and runs_the_call(gate.kind, gate.verb, gate.outcome):
+                failure = await self._run_tool(call, decision_id=gate.decision_id)
+        if failure is not None:  # the run cannot go on, so its other calls must not be waited for
+            self._under_way.stop(InterruptInput(by="engine", reason=failure.reason))
+        return failure
+
+    def _open_gate(self, call: PlannedCall) -> None:
+        if call.request_id is None:
+            return
+        gate = Gate(call=call.call, kind=call.kind, digest=call.digest, not_by=call.not_by)
+        if self._state.interrupted:
+            gate.status = "cancelled"
+        self._state.gates[call.request_id] = gate
+
+    async def _answered(self, request_id: str, expires_after_seconds: int | None) -> Gate:
+        """Wait until the request is decided, expired or cancelled. No place is held while a person thinks."""
+        gate = self._state.gates[request_id]
+        timeout = None if expires_after_seconds is None else timedelta(seconds=expires_after_seconds)
+        try:
+            await workflow.wait_condition(lambda: gate.status != "pending", timeout=timeout, timeout_summary="expiry")
+        except TimeoutError:
+            # A decision may be on its way into the store: whoever holds the lock first is first.
+            async with self._deciding:
+                expired = self._state.expire(request_id)
+            if expired:
+                expiry = RecordExpiryInput(run_id=self._run_id, request_id=request_id, at=workflow.now())
+                await workflow.execute_activity(contract.RECORD_EXPIRY, expiry, **activity_options.RECORD_EXPIRY)
+        return gate
+
+    async def _run_tool(self, call: PlannedCall, decision_id: str | None) -> Ending | None:
+        """Run the tool in one of the step's places; an unknown outcome goes to a person and comes back here."""
+        async with self._places:
+            if self._state.interrupted:
+                return None
+            handle = workflow.start_activity(
+                contract.RUN_TOOL,
+                RunToolInput(run_id=self._run_id, call=call.call, decision_id=decision_id),
+                result_type=RunToolResult,
+                **activity_options.run_tool(call, self._limits),
+            )
+            try:
+                result = await self._under_way.until_done(handle)
+            except ActivityError as error:
+                return describe_failure(error)
+        if result is None:
+            return None
+        match result.state:
+            case "settled":
+                self._state.finishing = self._state.finishing or result.finishes
+            case "unknown":
+                asked = {"request_id": result.outcome_request_id, "kind": "outcome", "digest": result.digest}
+                return await self._asked(call.model_copy(update={**asked, "expires_after_seconds": None}))
+            case "asked_again":
+                return await self._asked(result.again or call)
+            case "waits":
+                return await self._wait(call, result.wait or Wait())
+            case "child":
+                return await self._child(call, result.child)
+            case _:
+                assert_never(result.state)
+        return None
+
+    async def _asked(self, call: PlannedCall) -> Ending | None:
+        """Go through a gate that running the call has opened."""
+        self._open_gate(call)
+        return await self._settle(call)
+
+    async def _wait(self, call: PlannedCall, wait: Wait) -> Ending | None:
+        """Hold the call on a durable timer, then store its result. An interrupt ends the wait, and closes the call."""
+        timeout = timedelta(seconds=wait.seconds or 0) if wait.until is None else wait.until - workflow.now()
+        with suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: self._state.interrupted, timeout=max(timeout, timedelta(0)), timeout_summary="wait_until"
+            )
+        return await self._settled_elsewhere(call)
+
+    async def _child(self, call: PlannedCall, child: ChildRun | None) -> Ending | None:
+        """Let a sub-agent's run answer the call. It closes by itself, also when its parent is gone."""
+        if child is not None and not self._state.interrupted:
+            # How it ended is in the store, and the call's result says it; of one that could not start, too.
+            with suppress(ChildWorkflowError, WorkflowAlreadyStartedError):
+                await self._answered_by(child)
+        return await self._settled_elsewhere(call)
+
+    async def _answered_by(self, child: ChildRun) -> None:
+        """Start a sub-agent's run and wait for its end, which an interrupt asks for and does not cut short."""
+        heartbeat = {"heartbeat_timeout_seconds": self._limits.heartbeat_timeout_seconds}
+        limits = child.limits.model_copy(update=heartbeat)
+        handle = await workflow.start_child_workflow(
+            contract.AGENT_TURN,
+            AgentTurnInput(run_id=child.run_id, agent=child.agent, limits=limits),
+            id=child.run_id,
+            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+        )
+        await self._under_way.until_ended(handle)
+
+    async def _settled_elsewhere(self, call: PlannedCall) -> Ending | None:
+        """Store the result of a call that no activity was running for; of an interrupted run ``close_step`` does it."""
+        if self._state.interrupted:
+            return None
+        settling = SettleCallInput(run_id=self._run_id, call=call.call)
+        try:
+            await workflow.execute_activity(contract.SETTLE_CALL, settling, **activity_options.SETTLE_CALL)
+        except ActivityError as error:
+            return describe_failure(error)
+        return None

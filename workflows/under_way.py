@@ -1,0 +1,69 @@
+"""What a run has started and waits for, so that an interrupt reaches each of it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, TemporalError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from turngate.domain import contract
+    from turngate.domain.contract import InterruptInput
+    from turngate.domain.turn_state import TurnState
+
+Result = TypeVar("Result")
+
+
+class UnderWay:
+    """Activities and sub-agents' runs that an interrupt has to reach. ``activities``: those that are not done."""
+
+    def __init__(self, state: TurnState) -> None:
+        self._state = state
+        self.activities: set[workflow.ActivityHandle[Any]] = set()
+        self._children: set[workflow.ChildWorkflowHandle[Any, Any]] = set()
+        self._telling: set[asyncio.Task[None]] = set()
+
+    async def until_done(self, handle: workflow.ActivityHandle[Result]) -> Result | None:
+        """Await an activity that an interrupt may cancel; None when it did."""
+        self.activities.add(handle)
+        try:
+            return await handle
+        except ActivityError as error:
+            if not is_cancelled_exception(error):
+                raise
+            return None
+        except asyncio.CancelledError:
+            # Cancelled in the moment in which its result came: the SDK raises this in place of ActivityError. It must
+            # not tear the step, whose other calls (a sub-agent's run, say) have still to come to their ends.
+            if not self._state.interrupted:
+                raise
+            return None
+        finally:
+            self.activities.discard(handle)
+
+    async def until_ended(self, child: workflow.ChildWorkflowHandle[Any, Any]) -> None:
+        """Await a sub-agent's run; an interrupt is passed on to it, and its end is waited for all the same."""
+        self._children.add(child)
+        try:
+            if self._state.interrupted:  # it came while the child was being started
+                await self._interrupt_child(child)
+            await child
+        finally:
+            self._children.discard(child)
+
+    def stop(self, interrupt: InterruptInput) -> None:
+        """Interrupt the run: cancel what runs, end what waits, tell its sub-agents. A repeat changes nothing."""
+        if self._state.interrupt(interrupt):
+            for handle in list(self.activities):
+                handle.cancel()
+            for child in list(self._children):
+                self._telling.add(asyncio.create_task(self._interrupt_child(child)))
+
+    async def _interrupt_child(self, child: workflow.ChildWorkflowHandle[Any, Any]) -> None:
+        """Pass the interrupt on, in the words of whoever gave it. A child that has just ended cannot be told."""
+        told = InterruptInput(by=self._state.interrupted_by or "engine", reason=self._state.interrupt_reason)
+        with suppress(TemporalError):
+            await child.signal(contract.INTERRUPT, told)
