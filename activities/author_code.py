@@ -31,13 +31,27 @@ async def heard(author: Awaitable[Answer], *, seconds: float) -> Answer:
     """
     try:
         async with asyncio.timeout(seconds):
-            return await apart(author)
+            return await _unless_stopped(author)
     except Exception:
         raise
     except BaseException as odd:
         if from_outside(odd):
             raise
         raise AuthorCodeError(type(odd).__name__) from odd
+
+
+async def _unless_stopped(author: Awaitable[Answer]) -> Answer:
+    """Await author's code; what it still says after it was stopped does not count.
+
+    Code that holds its cancellation back would turn a bound, or somebody's interrupt, into its own "go on".
+    """
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine runs in a task
+    stops = task.cancelling()
+    answer = await apart(author)
+    if task.cancelling() > stops:
+        raise asyncio.CancelledError
+    return answer
 
 
 async def apart(author: Awaitable[Answer]) -> Answer:

@@ -7,9 +7,9 @@ from activities.call_checks import mismatch, not_run
 from activities.call_marks import refuse, tell_started
 from activities.engine import Engine
 from activities.preflight import Seen
+from activities.read_result import shown_to_model
 from activities.redeemed import AlreadySettled, OutcomeUnknown, Redeemed, Redemption
 from turngate.domain import results
-from turngate.domain.clipping import clipped
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import derived_id
 from turngate.domain.probes import DidNotHappen, Happened

@@ -22,6 +22,7 @@ from activities.executor import execute
 from activities.heartbeats import heartbeating
 from activities.preflight import look
 from activities.progress import reporting
+from activities.read_result import shown_to_model
 from activities.redeemed import (
     AlreadySettled,
     AskAgain,
@@ -34,7 +35,7 @@ from activities.redeemed import (
 )
 from activities.redemption import redeem
 from turngate.domain import contract
-from turngate.domain.clipping import READ_RESULT, clipped
+from turngate.domain.clipping import READ_RESULT, shortened
 from turngate.domain.contract import RunToolInput, RunToolResult
 from turngate.domain.errors import UnavailableError
 from turngate.domain.requests import ExecutionState

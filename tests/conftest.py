@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from temporalio.client import Client
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -17,6 +18,15 @@ from tools_under_test import Bench
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
+
+# The default renderer prints every local of every frame of a logged exception. That takes a second or more, in which the
+# event loop of the engine under test stands still.
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,9 @@ def framed_sha256(*fields: str) -> str:
     """Return the hex SHA-256 over length-prefixed UTF-8 fields (``("ab", "c")`` differs from ``("a", "bc")``)."""
     digest = hashlib.sha256()
     for field in fields:
-        encoded = field.encode(errors="surrogatepass")  # a model may send half a surrogate pair, and must not wedge this
+        encoded = field.encode(
+            errors="surrogatepass"
+        )  # a model may send half a surrogate pair, and must not wedge this
         digest.update(len(encoded).to_bytes(8, "big"))
         digest.update(encoded)
     return digest.hexdigest()

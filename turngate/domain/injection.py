@@ -53,6 +53,7 @@ def injected(function: Callable[..., Any], *, what: str) -> Injected:
     """
     try:
         hints = get_type_hints(function)
+        whole = get_type_hints(function, include_extras=True)  # how a success is written may stand in its Annotated
     except NameError as error:
         raise ConfigurationError(
             f"{what}: its annotations name {error.name!r}, which is not defined in its module; "
@@ -83,7 +84,7 @@ def injected(function: Callable[..., Any], *, what: str) -> Injected:
         ctx_name=ctx_name,
         key_name=key_name,
         services=tuple(services),
-        returns=hints.get("return", inspect.Signature.empty),
+        returns=whole.get("return", inspect.Signature.empty),
     )
 
 

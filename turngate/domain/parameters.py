@@ -50,7 +50,9 @@ class ModelParameters:
             return self.model.model_validate_json(text)
         except ValidationError as error:
             # JSON by Python's reading only: half a surrogate pair, as an escape or as a character.
-            unread = any(issue["type"] in {"json_invalid", "string_unicode"} for issue in error.errors(include_url=False))
+            unread = any(
+                issue["type"] in {"json_invalid", "string_unicode"} for issue in error.errors(include_url=False)
+            )
             problem: InputProblem = "malformed_json" if unread else "wrong_shape"
             raise InvalidToolInput(describe_validation(error), problem) from None
 

@@ -177,8 +177,7 @@ class Tool:
             return self.parameters.decode(raw_input)
         except InvalidToolInput:
             raise
-        except (Exception, SystemExit) as bug:
-            # The author's own validator: whatever it raises, planning must come to an end (I9), and nothing runs.
+        except (Exception, SystemExit) as bug:  # noqa: BLE001 - the author's validator; planning must come to its end (I9)
             _log.exception("the parameters of tool %r could not be validated", self.name)
             why = f"arguments cannot be read: the tool's own validation failed ({type(bug).__name__})"
             raise InvalidToolInput(why) from None

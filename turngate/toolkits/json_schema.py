@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
@@ -67,10 +67,7 @@ class JsonSchemaParameters:
 
     def decode(self, raw_input: str) -> dict[str, JsonValue]:
         """Return the arguments as they were sent. Raises InvalidToolInput, with a complaint for each wrong place."""
-        try:
-            decoded: dict[str, JsonValue] = json.loads(object_text(raw_input), parse_constant=_no_constant)
-        except ValueError as error:
-            raise InvalidToolInput(str(error), "malformed_json") from None
+        decoded: dict[str, JsonValue] = json.loads(object_text(raw_input))
         if issues := issues_of(self._validator, decoded):
             raise InvalidToolInput(describe_issues(issues))
         return decoded
@@ -183,7 +180,3 @@ def _copy(schema: Mapping[str, JsonValue], what: str) -> dict[str, JsonValue]:
 def _clipped(error: Any) -> str:
     message = str(error.message)
     return message if len(message) <= MAX_ISSUE_CHARS else f"{message[:MAX_ISSUE_CHARS]}…"
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"arguments are not valid JSON: {name} is no JSON number")

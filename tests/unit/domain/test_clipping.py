@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngate.domain.clipping import MAX_CLIPPED_REASON, READ_RESULT, clipped, result_digest, whole_text
+from turngate.domain.clipping import MAX_CLIPPED_REASON, READ_RESULT, clipped, result_digest, shortened, whole_text
 from turngate.domain.results import Failure, Ok, wire_text
 
 LIMIT = 1_000
@@ -105,3 +105,25 @@ def test_parts_make_the_whole_wherever_they_are_cut(text: str, size: int):
     parts = [whole[at : at + size] for at in range(0, len(whole), size)]
     read = [json.loads(wire_text(Ok(value={"text": part})))["text"] for part in parts]
     assert "".join(read) == whole
+
+
+def test_an_agent_that_cannot_read_on_is_not_sent_to():
+    """The shown part is the same, the whole is kept, and no tool is named that would not take its id."""
+    result = of_chars(5 * LIMIT)
+    with_reader, without = (clipped(result, limit=LIMIT, reads_on=reads_on) for reads_on in (True, False))
+    assert with_reader[1] == without[1] == whole_text(result)
+    assert isinstance(with_reader[0], Ok)
+    assert isinstance(without[0], Ok)
+    assert READ_RESULT not in str(without[0].value)
+    differing = {key for key, value in with_reader[0].value.items() if without[0].value[key] != value}
+    assert differing == {"how_to_read_the_rest"}
+
+
+def test_a_text_that_nobody_keeps_is_shortened_in_its_middle():
+    """Both ends stay, as long as the limit together, and it says how much is missing; a text that fits is the very same."""
+    text = "".join(f"{number:04}" for number in range(1_000))
+    short = shortened(text, limit=LIMIT)
+    head, said, tail = short.split("\n")
+    assert (text.startswith(head), text.endswith(tail), len(head) + len(tail)) == (True, True, LIMIT)
+    assert "3000 characters" in said
+    assert shortened(text, limit=len(text)) is text

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from decimal import Decimal
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, HttpUrl
+from pydantic import BaseModel, Field, HttpUrl, PlainSerializer
 
 from turngate import (
     ConfigurationError,
+    InvalidToolInput,
     ProbeAnswer,
     Tool,
     ToolContext,
@@ -106,6 +108,23 @@ def test_a_tool_without_parameters_is_the_same_in_both_forms() -> None:
     raw = json_schema_tool(name="ping", description="Answer.")
     for form in (*forms, raw):
         assert form.manifest.parameters == {"type": "object", "properties": {}}
+
+
+Cents = Annotated[Decimal, PlainSerializer(lambda given: f"{given} EUR", return_type=str), Field(description="Euros.")]
+
+
+def test_what_a_return_annotation_says_of_its_type_counts() -> None:
+    """``Annotated`` is how pydantic is told how to write a value, so both forms write it that way and show it."""
+
+    async def price() -> list[Cents]:
+        """Tell a price."""
+        return []
+
+    price.__annotations__["return"] = list[Cents]
+    whole = tool()(price)
+    assert whole.manifest == declare_tool(name="price", description="Tell a price.", success=list[Cents]).manifest
+    assert whole.success.dump_python([Decimal("1.10")], mode="json") == ["1.10 EUR"]
+    assert '"Euros."' in json.dumps(whole.manifest.success)
 
 
 def test_strict_is_said_only_when_it_is_wanted() -> None:
@@ -249,7 +268,7 @@ def test_what_cannot_be_declared_says_the_fix(case: str) -> None:
         assert words in refused.value.message
 
 
-def test_i7_a_validator_that_breaks_is_a_wrong_input() -> None:
+def test_i9_a_decoder_that_breaks_means_a_wrong_input() -> None:
     """I9: whatever an author's own ``Parameters`` raises, the call is one that does not fit, and nobody runs it."""
 
     class Broken:
@@ -260,8 +279,6 @@ def test_i7_a_validator_that_breaks_is_a_wrong_input() -> None:
 
         def decode(self, raw_input: str) -> Any:
             raise LookupError(raw_input)
-
-    from turngate import InvalidToolInput
 
     broken = declare_tool(name="broken", description="Broken.", params=Broken())
     with pytest.raises(InvalidToolInput) as invalid:

@@ -1,0 +1,551 @@
+"""Cases of executors that earlier systems agreed on, in our words: raw arguments in, exactly one result out.
+
+Where ours is stricter than all of them: a crash is never the run's failure, and never shows its words to the model; a
+declared failure fails the run only where its tool says so, and that is the activity's business, not the executor's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any
+
+import anyio
+import pytest
+import structlog
+import svcs
+from pydantic import AfterValidator, BaseModel, HttpUrl, JsonValue, PlainSerializer
+
+from activities.author_code import AuthorCodeError, heard
+from activities.executor import execute
+from turngate import Tool, ToolContext, ToolFailure, Toolkit, declare_tool, interaction_tool, tool
+from turngate.domain.results import MAX_DEPTH, Failure, Ok, wire_text
+from turngate.toolkits.json_schema import json_schema_tool
+
+
+class Point(BaseModel):
+    x: int
+
+
+class Inner(BaseModel):
+    b: int
+
+
+class Nested(BaseModel):
+    a: Inner
+    c: int
+
+
+class Missing(ToolFailure):
+    message: str
+
+
+class NotFound(ToolFailure):
+    path: str
+    reason: str = ""
+
+
+class InArchive(NotFound):
+    """Of a declared class, not declared itself."""
+
+
+@dataclass
+class Call:
+    """One call and what was seen of it."""
+
+    emitted: list[Any] = field(default_factory=list)
+    services: svcs.Registry = field(default_factory=svcs.Registry)
+
+    async def __call__(self, of: Tool, raw_input: str = "", call_id: str = "c1") -> Ok | Failure:
+        ctx = ToolContext(
+            run_id="run_1",
+            tool_call_id=call_id,
+            idempotency_key=f"key-{call_id}",
+            workspace=None,
+            deadline=datetime.now(UTC) + timedelta(hours=1),
+            emit=self.emitted.append,
+        )
+        return await execute(of, raw_input, ctx, self.services)
+
+
+@pytest.fixture
+def run() -> Call:
+    return Call()
+
+
+@pytest.fixture(autouse=True)
+def logged() -> Iterator[list[Any]]:
+    """What is logged, written out as a worker does it."""
+    lines: list[Any] = []
+
+    def keep(_logger: Any, _method: str, event: Any) -> Any:
+        lines.append(event)
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[structlog.processors.format_exc_info, keep])
+    yield lines
+    structlog.reset_defaults()
+
+
+def made(function: Callable[..., Awaitable[Any]], **options: Any) -> Tool:
+    return tool(**{"effect": "read", "ask": False, **options})(function)
+
+
+def value(returned: Any) -> Ok:
+    return Ok(value={"value": returned})
+
+
+# Arguments
+
+NO_INTEGER = "Input should be a valid integer, unable to parse string as an integer"
+
+
+@pytest.mark.parametrize(
+    ("raw_input", "reason", "problem"),
+    [
+        ("not json", "arguments are not valid JSON", "malformed_json"),
+        ('{"a": {"b": 1}, "c": 2', "arguments are not valid JSON", "malformed_json"),
+        ('{"a": {"b": 1}, "c": 2} and so on', "arguments are not valid JSON", "malformed_json"),
+        ('{"a": {"b": 1}, "c": NaN}', "arguments are not valid JSON: NaN is no JSON number", "malformed_json"),
+        (
+            '{"a": {"b": 1}, "c": -Infinity}',
+            "arguments are not valid JSON: -Infinity is no JSON number",
+            "malformed_json",
+        ),
+        pytest.param("[" * 50_000, "arguments are not valid JSON", "malformed_json", id="deep"),
+        ('[{"a": {"b": 1}, "c": 2}]', "arguments must be a JSON object", "malformed_json"),
+        ('"{}"', "arguments must be a JSON object", "malformed_json"),
+        ("", "a: Field required; c: Field required", "wrong_shape"),
+        (
+            '{"a": {"b": "m1"}, "c": "m2"}',
+            f"a.b: {NO_INTEGER}; c: {NO_INTEGER}",
+            "wrong_shape",
+        ),
+    ],
+)
+async def test_i9_arguments_that_do_not_fit(run: Call, raw_input: str, reason: str, problem: str) -> None:
+    """I9: a result that points at each argument by its path; the handler is never called, whatever the failure mode."""
+    called: list[Any] = []
+
+    @tool(effect="read", failures=[Missing], failure_mode="raise")
+    async def take(params: Nested) -> str:
+        """Take."""
+        called.append(params)
+        return ""
+
+    assert await run(take, raw_input) == Failure(
+        kind="input_validation_error", reason=reason, fields={"problem": problem}
+    )
+    assert called == []
+
+
+@pytest.mark.parametrize("escaped", ['"\\ud800"', '"\ud800"', '"\\udc00\\ud800"'])
+async def test_i9_half_a_character_is_no_json(run: Call, escaped: str) -> None:
+    """I9: half a surrogate pair, escaped or not, is refused as malformed: no store and no provider could take it."""
+
+    class Text(BaseModel):
+        text: str
+
+    async def take(params: Text) -> str:
+        """Take."""
+        return params.text
+
+    take.__annotations__["params"] = Text
+    result = await run(made(take), f'{{"text": {escaped}}}')
+    assert isinstance(result, Failure)
+    assert (result.kind, result.fields["problem"]) == ("input_validation_error", "malformed_json")
+
+
+async def test_no_text_is_no_arguments(run: Call) -> None:
+    """Providers send an empty text for a call that takes nothing; a tool without parameters is one whose object is empty."""
+
+    async def ping() -> str:
+        """Answer."""
+        return "pong"
+
+    for raw_input in ("", "  ", "{}", '{"made": "up"}'):
+        assert await run(made(ping), raw_input) == value("pong")
+
+
+async def test_i7_arguments_are_decoded_once(run: Call) -> None:
+    """I7: a type that transforms sees the model's text, once: a doubled number is not doubled again, a URL not parsed again."""
+
+    class Transforming(BaseModel):
+        number: Annotated[int, AfterValidator(lambda sent: sent * 2)]
+        url: HttpUrl
+
+    got: list[Any] = []
+
+    async def take(params: Transforming) -> Transforming:
+        """Take."""
+        got.append(params.number)
+        return params
+
+    take.__annotations__.update(params=Transforming, **{"return": Transforming})
+    result = await run(made(take), '{"number": "21", "url": "https://example.com"}')
+    assert got == [42]
+    assert result == Ok(value={"number": 42, "url": "https://example.com/"})
+
+
+async def test_raw_schema_arguments_reach_the_handler_as_sent(run: Call) -> None:
+    """Nothing is converted or filled in. Stricter than passing anything through: what the schema refuses is refused."""
+    given: list[JsonValue] = []
+
+    async def take(params: dict[str, JsonValue]) -> JsonValue:
+        given.append(params)
+        return None
+
+    schema: dict[str, JsonValue] = {"type": "object", "properties": {"at": {"type": "string"}, "n": {"default": 3}}}
+    taking = json_schema_tool(name="take", description="Take.", parameters=schema, handler=take)
+    assert await run(taking, '{"at": "2026-01-02", "more": [1]}') == value(None)
+    assert given == [{"at": "2026-01-02", "more": [1]}]
+    refused = await run(taking, '{"at": 2}')
+    assert isinstance(refused, Failure)
+    assert (refused.kind, len(given)) == ("input_validation_error", 1)
+
+
+# Failures
+
+
+@pytest.mark.parametrize("mode", ["return", "raise"])
+async def test_a_declared_failure_is_told_in_its_own_words(run: Call, mode: Any) -> None:
+    """Kind, reason and fields are the author's: ``reason``, else ``message``, else all fields are what the model reads."""
+
+    async def gone() -> str:
+        """Miss."""
+        raise Missing(message="no such file")
+
+    async def lost() -> str:
+        """Miss."""
+        raise NotFound(path="a.txt")
+
+    first = await run(made(gone, failures=[Missing], failure_mode=mode))
+    assert first == Failure(kind="missing", reason="no such file", fields={"message": "no such file"})
+    assert json.loads(wire_text(first)) == {"error": {"kind": "missing", "message": "no such file"}}
+    second = await run(made(lost, failures=[NotFound, Missing], failure_mode=mode))
+    fields = {"path": "a.txt", "reason": ""}
+    assert second == Failure(kind="not_found", reason=json.dumps(fields), fields=fields)
+
+
+async def test_a_failure_of_a_declared_class_goes_by_the_declared_name(run: Call) -> None:
+    """The model has been shown no other kind; where both are declared, each goes by its own, and the mode holds for both."""
+
+    async def lost() -> str:
+        """Miss."""
+        raise InArchive(path="a.txt", reason="archived")
+
+    parent = made(lost, failures=[Missing, NotFound], failure_mode="raise")
+    result = await run(parent)
+    assert result == Failure(kind="not_found", reason="archived", fields={"path": "a.txt", "reason": "archived"})
+    assert parent.fails_run(result)
+    both = await run(made(lost, failures=[NotFound, InArchive]))
+    assert isinstance(both, Failure)
+    assert both.kind == "in_archive"
+
+
+async def test_what_was_not_declared_is_a_crash(run: Call, logged: list[Any]) -> None:
+    """Also a ToolFailure. The model reads the tool's name and nothing of the error; the worker's log has its traceback."""
+
+    async def lost() -> str:
+        """Miss."""
+        raise NotFound(path="/etc/secret")
+
+    result = await run(made(lost, failures=[Missing], failure_mode="raise"))
+    assert isinstance(result, Failure)
+    assert (result.kind, result.fields) == ("execution_error", {})
+    assert "'lost'" in result.reason
+    assert "secret" not in wire_text(result)
+    assert [(line["tool"], "/etc/secret" in line["exception"]) for line in logged] == [("lost", True)]
+
+
+async def test_a_tool_without_a_handler_is_not_local(run: Call) -> None:
+    """Declared elsewhere, or of a kind that never has one: a result, before its arguments are even looked at."""
+    split = declare_tool(name="put", description="Put.", params=Point)
+    question = interaction_tool(name="choose", description="Ask.", params=Point, answer=Point)
+    for each in (split, question):
+        result = await run(each, "not json")
+        assert isinstance(result, Failure)
+        assert result.kind == "non_local_tool"
+        assert repr(each.name) in result.reason
+
+
+async def test_a_timeout_is_a_result_whatever_the_handler_does_when_it_is_stopped(run: Call) -> None:
+    """The time is in the words; a handler that still has an answer keeps it, and a declared failure is its own word."""
+
+    class Params(BaseModel):
+        then: str
+
+    async def hang(params: Params) -> str:
+        """Hang."""
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            match params.then:
+                case "answer":
+                    return "late, and whole"
+                case "decline":
+                    raise Missing(message="given up") from None
+                case "break":
+                    raise RuntimeError("broken") from None
+                case _:
+                    raise
+        return ""
+
+    hang.__annotations__["params"] = Params
+    hanging = made(hang, timeout=timedelta(seconds=1), failures=[Missing])
+    cases = ["stop", "break", "answer", "decline"]
+    stopped, broke, answered, declined = await asyncio.gather(*(run(hanging, json.dumps({"then": t})) for t in cases))
+    assert stopped == broke == Failure(kind="timeout", reason="'hang' did not finish within 1 s and was stopped.")
+    assert answered == value("late, and whole")
+    assert isinstance(declined, Failure)
+    assert declined.kind == "missing"
+
+
+# Cancellation
+
+
+async def by_itself() -> str:
+    """Raise it."""
+    raise asyncio.CancelledError
+
+
+async def its_own_task() -> str:
+    """Cancel the task that runs it, and wait."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(60)
+    return ""
+
+
+async def an_open_scope() -> str:
+    """Leave a cancel scope open whose task breaks: it cancels this task for as long as it lives."""
+
+    async def bad() -> None:
+        raise ValueError
+
+    group = anyio.create_task_group()
+    await group.__aenter__()
+    group.start_soon(bad)
+    await asyncio.sleep(60)
+    return ""
+
+
+SELF_CANCELLED = [by_itself, its_own_task, an_open_scope]
+
+
+@pytest.mark.parametrize("handler", SELF_CANCELLED)
+async def test_a_tool_that_cancels_itself_has_a_result(run: Call, handler: Callable[..., Awaitable[Any]]) -> None:
+    """Nobody stopped the call: it is ``cancelled`` by its own doing, and the task around it goes on undisturbed."""
+    result = await run(made(handler))
+    assert isinstance(result, Failure)
+    assert (result.kind, "cancelled itself" in result.reason) == ("cancelled", True)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    for _ in range(3):
+        await asyncio.sleep(0)  # a scope that still cancelled this task would do it here
+
+
+@pytest.mark.parametrize("handler", SELF_CANCELLED)
+async def test_author_code_that_cancels_itself_is_an_error(handler: Callable[..., Awaitable[Any]]) -> None:
+    """The same holds for hooks, probes and preconditions: what they do to their task is an error like any."""
+    with pytest.raises(AuthorCodeError):
+        await heard(handler(), seconds=5)
+    await asyncio.sleep(0)
+
+
+async def test_a_cancellation_from_outside_reaches_the_handler_and_passes_through(run: Call) -> None:
+    """It is never made a result here: who cancelled, and what that means, is known further out."""
+    at_work, stopped = asyncio.Event(), asyncio.Event()
+
+    async def work() -> str:
+        """Work."""
+        at_work.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.set()
+        return ""
+
+    task = asyncio.create_task(run(made(work)))
+    await at_work.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert stopped.is_set()
+
+
+async def test_a_handler_sees_the_context_it_is_called_in(run: Call) -> None:
+    """Context variables (a trace, say) that are set around a call are seen in it."""
+    trace: contextvars.ContextVar[str] = contextvars.ContextVar("trace")
+    trace.set("t-1")
+
+    async def seen() -> str:
+        """Tell."""
+        return trace.get()
+
+    assert await run(made(seen)) == value("t-1")
+
+
+# Returned values
+
+
+def deep(levels: int) -> Any:
+    nested: Any = "end"
+    for _ in range(levels):
+        nested = [nested]
+    return nested
+
+
+@pytest.mark.parametrize(
+    ("declared", "returned", "shown"),
+    [
+        (str, "done", "done"),
+        (type(None), None, None),
+        (bool | None, None, None),
+        (float, float("nan"), None),
+        (Decimal, Decimal("1.10"), "1.10"),
+        (set[int], {7}, [7]),
+        (datetime, datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00Z"),
+        (list[Point], [{"x": 1}], [{"x": 1}]),
+        (int, "5", 5),
+        (int, -(2**70), -(2**70)),
+        (str, "a\x00\ud800", "a\x00\ufffd"),
+        (Any, deep(MAX_DEPTH), deep(MAX_DEPTH)),
+    ],
+)
+async def test_a_bare_value_is_wrapped_as_json(run: Call, declared: Any, returned: Any, shown: Any) -> None:
+    """Results are always objects of JSON; what is not quite of the declared type is read as it, once, where it can be."""
+
+    async def give() -> Any:
+        """Give."""
+        return returned
+
+    give.__annotations__["return"] = declared
+    assert await run(made(give)) == value(shown)
+
+
+Refusing = Annotated[str, PlainSerializer(lambda _: {}["secret"])]
+
+
+UNFIT: dict[str, tuple[Any, Any]] = {
+    "no return": (int, None),
+    "no return of a model": (Point, None),
+    "another shape": (Point, {"y": 1}),
+    "no object": (Point, "x"),
+    "no value": (int, object()),
+    "too long a number": (int, 10**5_000),
+    "bytes that are no text": (bytes, b"\xff"),
+    "a serializer that breaks": (Refusing, "x"),
+    "too deep": (Any, deep(MAX_DEPTH + 1)),
+    "much too deep": (Any, deep(5_000)),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+async def test_a_success_that_does_not_fit_is_the_tools_own_bug(run: Call, logged: list[Any], case: str) -> None:
+    """A forgotten ``return`` included. The model is told that the effects stand; repeating would not mend it."""
+    declared, returned = UNFIT[case]
+
+    async def give() -> Any:
+        """Give."""
+        return returned
+
+    give.__annotations__["return"] = declared
+    result = await run(made(give))
+    assert isinstance(result, Failure)
+    assert result.kind == "execution_error"
+    assert "effects stand: do not repeat" in result.reason
+    assert "secret" not in wire_text(result)
+    assert [line["tool"] for line in logged] == ["give"]
+
+
+# Order and neighbours
+
+
+async def test_progress_comes_before_the_result_and_is_no_part_of_it(run: Call) -> None:
+    """In the order it was emitted, also where a failure follows; the result is one value, whatever was emitted."""
+
+    async def work(ctx: ToolContext) -> str:
+        """Work."""
+        ctx.emit("a")
+        ctx.emit({"percent": 50})
+        return "done"
+
+    async def fail(ctx: ToolContext) -> str:
+        """Fail."""
+        ctx.emit("b")
+        raise Missing(message="no")
+
+    assert await run(made(work)) == value("done")
+    assert run.emitted == ["a", {"percent": 50}]
+    failed = await run(made(fail, failures=[Missing]))
+    assert isinstance(failed, Failure)
+    assert run.emitted == ["a", {"percent": 50}, "b"]
+
+
+async def test_equal_calls_are_told_apart(run: Call) -> None:
+    """Two calls of one tool with the same arguments at once: each handler has its own call id and key."""
+
+    async def who(params: Point, ctx: ToolContext) -> list[str]:
+        """Tell."""
+        await asyncio.sleep(0)
+        return [ctx.tool_call_id, ctx.idempotency_key]
+
+    both = await asyncio.gather(*(run(made(who), '{"x": 1}', call_id) for call_id in ("c1", "c2")))
+    assert list(both) == [value(["c1", "key-c1"]), value(["c2", "key-c2"])]
+
+
+async def test_a_service_is_closed_when_its_call_is_over(run: Call) -> None:
+    """However the call ends, by its own crash or by its time; a cleanup that breaks does not take the result away."""
+    told: list[str] = []
+
+    class Session:
+        pass
+
+    async def session() -> AsyncIterator[Session]:
+        yield Session()
+        told.append("closed")
+        raise RuntimeError("broken cleanup")
+
+    run.services.register_factory(Session, session)
+
+    async def work(session: Session) -> str:
+        """Work."""
+        return "done"
+
+    async def crash(session: Session) -> str:
+        """Crash."""
+        raise RuntimeError
+
+    work.__annotations__["session"] = crash.__annotations__["session"] = Session
+    assert await run(made(work)) == value("done")
+    crashed = await run(made(crash))
+    assert isinstance(crashed, Failure)
+    assert crashed.kind == "execution_error"
+    assert told == ["closed", "closed"]
+
+
+async def test_wrapping_and_overriding_leave_the_original_alone(run: Call) -> None:
+    """A kit that swaps the world for a test swaps it in that kit only; neither does asking differently change the tool."""
+
+    async def work(params: Point) -> int:
+        """Work."""
+        return params.x
+
+    async def dry(params: Point) -> int:
+        return -params.x
+
+    original = made(work)
+    gated = replace(original, ask=True)
+    swapped = Toolkit.of(original).override("work", dry).find("work")
+    assert swapped is not None
+    assert await run(swapped, '{"x": 1}') == value(-1)
+    assert await run(original, '{"x": 1}') == value(1)
+    assert (gated.ask, original.ask) == (True, False)

@@ -1,0 +1,292 @@
+"""Results larger than the model is shown: clipped once, kept whole once, and read on to the end by it alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from harness import Cast, ListModel, Script, Stack, call, says, stack
+from sqlalchemy import func, select
+from temporalio.client import Client
+from tools_under_test import Name
+
+from turngate import Agent, Limits, ToolContext, ToolFailure, Toolkit, sub_agent, tool
+from turngate.domain.clipping import READ_RESULT, result_digest, whole_text
+from turngate.domain.messages import Message, ModelResponse
+from turngate.domain.results import Failure, Ok
+from turngate.models.port import ModelRequest
+from turngate.store import runs
+from turngate.store.database import Database
+from turngate.store.tables import whole_results as whole_results_table
+
+SHOWN = 1_000
+LIMITS = Limits(result_chars=SHOWN)
+PART = 3_000
+DUMP = says(call("dump", '{"name": "a"}', "d"))
+DONE = says("Done.")
+
+Line = ModelResponse | Callable[[ModelRequest], Awaitable[ModelResponse]]
+
+
+class TooMuch(ToolFailure):
+    """A declared failure with a lot to say."""
+
+    reason: str
+    rows: list[str]
+
+
+@tool(effect="read", ask=False)
+async def dump(params: Name) -> dict[str, Any]:
+    """Return much: escapes, emojis and quotes, so that parts are cut in the middle of them."""
+    return {"name": params.name, "rows": ['"\\ \u2028 \x00 😀é\n' * 40 for _ in range(20)]}
+
+
+WHOLE = whole_text(Ok(value={"name": "a", "rows": ['"\\ \u2028 \x00 😀é\n' * 40 for _ in range(20)]}))
+
+
+def offered(request: ModelRequest) -> list[str]:
+    return [manifest.name for manifest in request.tools]
+
+
+def read(result_id: str, call_id: str, **arguments: Any) -> ModelResponse:
+    return says(call(READ_RESULT, json.dumps({"result_id": result_id, **arguments}), call_id))
+
+
+def body(result: Ok | Failure) -> dict[str, Any]:
+    return result.value if isinstance(result, Ok) else result.fields
+
+
+async def reading_on(request: ModelRequest) -> ModelResponse:
+    """Read the rest as the result itself says, part by part, as a model would; then say so."""
+    (last,) = request.messages[-1].results
+    shown = body(last.result)
+    if last.tool_name != READ_RESULT:
+        return read(shown["result_id"], "r0", limit=PART)
+    if shown["next_offset"] is None:
+        return DONE
+    (asked,) = request.messages[-2].calls
+    at = shown["next_offset"]
+    return read(json.loads(asked.input)["result_id"], f"r{at}", offset=at, limit=PART)
+
+
+def parts_read(history: list[Message]) -> list[dict[str, Any]]:
+    return [body(part.result) for message in history for part in message.results if part.tool_name == READ_RESULT]
+
+
+async def wholes(database: Database) -> int:
+    async with database.read() as conn:
+        return int((await conn.execute(select(func.count()).select_from(whole_results_table))).scalar_one())
+
+
+async def ended(engine: Stack, text: str = "go", **options: Any) -> runs.Run:
+    run = await engine.ended(await engine.start(text, **options))
+    assert run.status == "completed", run.reason
+    return run
+
+
+async def test_a_large_result_is_shown_in_part_and_read_to_its_end(client: Client, database: Database) -> None:
+    """Head, tail and the way on; the parts make the whole exactly; what they hold is not clipped in its turn."""
+    model = Script(DUMP, reading_on)
+    async with stack(client, database, dump, model=model, limits=LIMITS) as engine:
+        run = await ended(engine)
+        shown = body((await engine.results(run))["d"])
+        assert (shown["truncated"], shown["total_chars"]) == (True, len(WHOLE))
+        assert WHOLE.startswith(shown["head"])
+        assert WHOLE.endswith(shown["tail"])
+        assert len(shown["head"]) + len(shown["tail"]) == SHOWN
+        assert shown["result_id"] == result_digest(WHOLE)
+        assert f"offset={len(shown['head'])}" in shown["how_to_read_the_rest"]
+        parts = parts_read(await engine.history(run))
+        assert len(parts) == -(-len(WHOLE) // PART) > 3
+        assert "".join(part["text"] for part in parts) == WHOLE
+        assert [part["offset"] for part in parts] == list(range(0, len(WHOLE), PART))
+        assert {part["total_chars"] for part in parts} == {len(WHOLE)}
+        assert await wholes(database) == 1
+        assert offered(model.seen[0]) == ["dump"]
+        assert all(offered(request) == ["dump", READ_RESULT] for request in model.seen[1:])
+
+
+async def test_reading_on_is_offered_for_as_long_as_the_conversation_holds_a_part(
+    client: Client, sqlite: Database
+) -> None:
+    """From the first request of its next run on; in another conversation, and after results that fit, it is not there."""
+
+    @tool(effect="read", ask=False)
+    async def brief() -> str:
+        """Return little."""
+        return "x" * (SHOWN - len('{"value":""}'))
+
+    model = ListModel(DUMP, DONE, says("Again."), says(call("brief", "")), DONE)
+    async with stack(client, sqlite, brief, dump, model=model, limits=LIMITS) as engine:
+        run = await ended(engine)
+        await ended(engine, conversation_id=run.conversation_id)
+        other = await ended(engine)
+        assert [READ_RESULT in offered(request) for request in model.seen] == [False, True, True, False, False]
+        assert [offered(request)[:2] for request in model.seen] == [["brief", "dump"]] * 5
+        (result,) = (await engine.results(other)).values()
+        assert "truncated" not in body(result)
+        assert await wholes(sqlite) == 1
+
+
+async def test_identical_wholes_are_kept_once_and_each_conversation_reads_its_own(
+    client: Client, sqlite: Database
+) -> None:
+    """Two calls of one step and another conversation's: one row; a result that differs in a letter is a second one."""
+    twice = says(call("dump", '{"name": "a"}', "d1"), call("dump", '{"name": "a"}', "d2"))
+    async with stack(client, sqlite, dump, model=Script(twice, DONE), limits=LIMITS) as engine:
+        run = await ended(engine)
+        results = await engine.results(run)
+        assert results["d1"] == results["d2"]
+        assert await wholes(sqlite) == 1
+    for name, kept in (("a", 1), ("b", 2)):
+        again = Script(says(call("dump", json.dumps({"name": name}), "d")), reading_on)
+        async with stack(client, sqlite, dump, model=again, limits=LIMITS) as engine:
+            parts = parts_read(await engine.history(await ended(engine)))
+            assert "".join(part["text"] for part in parts) == WHOLE.replace('"a"', f'"{name}"')
+            assert await wholes(sqlite) == kept
+
+
+async def test_only_what_this_conversation_was_shown_a_part_of_can_be_read(client: Client, sqlite: Database) -> None:
+    """An id that is made up, empty, or another conversation's gets the declared failure, and nothing of the text."""
+    stolen = result_digest(WHOLE)
+    asking = says(*(read(each, f"r{n}").message.calls[0] for n, each in enumerate((stolen, "", "../../etc", "0" * 64))))
+    async with stack(client, sqlite, dump, model=ListModel(DUMP, DONE, asking, DONE), limits=LIMITS) as engine:
+        await ended(engine)
+        thief = await ended(engine)
+        results = list((await engine.results(thief)).values())
+        assert [result.kind for result in results if isinstance(result, Failure)] == ["no_such_result"] * 4
+        assert not any(WHOLE[:20] in str(result) for result in results)
+
+
+async def test_any_part_can_be_asked_for_and_nonsense_is_answered(client: Client, sqlite: Database) -> None:
+    """One character, the last one, beyond the end; negative, far too much and unknown arguments are invalid input."""
+    result_id, last = result_digest(WHOLE), len(WHOLE) - 1
+    good = [(0, 1), (last, 50), (last + 1, 50), (10**9, 50), (17, 20_000)]
+    asked = [read(result_id, f"g{n}", offset=offset, limit=limit) for n, (offset, limit) in enumerate(good)]
+    bad = [{"offset": -1}, {"limit": 0}, {"limit": 20_001}, {"page": 2}, {"offset": "x"}]
+    asked += [read(result_id, f"b{n}", **arguments) for n, arguments in enumerate(bad)]
+    step = says(*(each.message.calls[0] for each in asked))
+    async with stack(client, sqlite, dump, model=ListModel(DUMP, step, DONE), limits=LIMITS) as engine:
+        results = await engine.results(await ended(engine))
+        for number, (offset, limit) in enumerate(good):
+            expected = WHOLE[offset : offset + limit]
+            end = offset + len(expected)
+            assert body(results[f"g{number}"]) == {
+                "text": expected,
+                "offset": offset,
+                "total_chars": len(WHOLE),
+                "next_offset": end if end < len(WHOLE) else None,
+            }
+        kinds = {results[f"b{number}"].kind for number in range(len(bad))}
+        assert kinds == {"input_validation_error"}
+
+
+async def test_i9_a_failure_with_much_to_say_is_clipped_and_read_on(client: Client, sqlite: Database) -> None:
+    """I9: it stays the failure it is; half a surrogate pair in its fields costs that character and nothing else."""
+
+    @tool(effect="read", ask=False, failures=[TooMuch])
+    async def fail() -> str:
+        """Fail at length."""
+        raise TooMuch(reason="No \udc80 stock. " + "Really. " * 500, rows=["row \ud83d"] * 500)
+
+    model = Script(says(call("fail", "", "f")), reading_on)
+    async with stack(client, sqlite, fail, model=model, limits=LIMITS) as engine:
+        run = await ended(engine)
+        result = (await engine.results(run))["f"]
+        assert isinstance(result, Failure)
+        assert result.kind == "too_much"
+        assert result.reason.startswith("No \ufffd stock. Really.")
+        assert len(result.reason) < SHOWN
+        assert (await engine.executions(run))["f"].state == "failed"
+        whole = "".join(part["text"] for part in parts_read(await engine.history(run)))
+        said = json.loads(whole)
+        assert said == {"reason": "No \ufffd stock. " + "Really. " * 500, "rows": ["row \ufffd"] * 500}
+        assert result.fields["result_id"] == result_digest(whole)
+        assert len(model.seen[1].messages[-1].model_dump_json()) < 4 * SHOWN
+
+
+async def test_a_sub_agents_whole_answer_can_be_read_and_its_parents_results_cannot(
+    client: Client, sqlite: Database
+) -> None:
+    """What no handler returned is clipped alike; a sub-agent's conversation is its own, and so is what it may read."""
+    words = "".join(f"word {number}\n" for number in range(1_000))
+
+    async def delegate(request: ModelRequest) -> ModelResponse:
+        shown = body(request.messages[-1].results[0].result)
+        return says(call("helper", json.dumps({"task": shown["result_id"]}), "h"))
+
+    async def steal(request: ModelRequest) -> ModelResponse:
+        return read(request.messages[-1].text, "s")
+
+    helper = Agent(name="helper", instructions="Help.", toolkit=Toolkit.of(dump), model="scripted:helper")
+    models = Cast(test=Script(DUMP, delegate, reading_on), helper=Script(steal, says(words)))
+    async with stack(client, sqlite, dump, sub_agent(helper), model=models, limits=LIMITS) as engine:
+        run = await ended(engine)
+        child = await engine.child(run, "h")
+        stolen = (await engine.results(child))["s"]
+        assert isinstance(stolen, Failure)
+        assert stolen.kind == "no_such_result"
+        whole = "".join(part["text"] for part in parts_read(await engine.history(run)))
+        assert json.loads(whole) == {"answer": words, "agent": "helper", "run_id": child.id}
+        assert body((await engine.results(run))["h"])["result_id"] == result_digest(whole)
+
+
+async def test_an_agents_own_read_result_stays_its_own(client: Client, sqlite: Database) -> None:
+    """It is offered once and called; its results are clipped as any tool's; nobody is sent to it with our ids."""
+    called: list[str] = []
+
+    @tool(name=READ_RESULT, effect="read", ask=False)
+    async def own(params: Name) -> str:
+        """Read a laboratory's result."""
+        called.append(params.name)
+        return "x" * 5_000
+
+    model = ListModel(DUMP, says(call(READ_RESULT, '{"name": "blood"}', "o")), DONE)
+    async with stack(client, sqlite, own, dump, model=model, limits=LIMITS) as engine:
+        results = await engine.results(await ended(engine))
+        assert called == ["blood"]
+        for request in model.seen:
+            assert offered(request) == [READ_RESULT, "dump"]
+            assert request.tools[0].description == "Read a laboratory's result."
+        for call_id in ("d", "o"):
+            assert body(results[call_id])["truncated"] is True
+            assert READ_RESULT not in body(results[call_id])["how_to_read_the_rest"]
+
+
+async def test_a_malformed_response_is_told_of_the_reader_too(client: Client, sqlite: Database) -> None:
+    """The names in the corrective message are those that were offered."""
+    broken = says("Half.").model_copy(update={"malformed": "it broke off"})
+    async with stack(client, sqlite, dump, model=ListModel(broken, DUMP, broken, DONE), limits=LIMITS) as engine:
+        told = [message.text for message in await engine.history(await ended(engine)) if message.role == "user"][1:]
+        assert told[0].endswith("The tools are: dump.")
+        assert told[1].endswith(f"The tools are: dump, {READ_RESULT}.")
+
+
+@pytest.mark.parametrize("chars", [SHOWN, 50 * SHOWN])
+async def test_what_an_interrupted_call_had_done_is_bounded_too(client: Client, sqlite: Database, chars: int) -> None:
+    """Its partial output goes into a result without a whole behind it, so it keeps its two ends."""
+    started = asyncio.Event()
+
+    @tool(effect="once", ask=False)
+    async def build(ctx: ToolContext) -> str:
+        """Build until stopped."""
+        ctx.partial("<" + "x" * (chars - 2) + ">")
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    model = ListModel(says(call("build", "", "b")), DONE)
+    async with stack(client, sqlite, build, model=model, limits=LIMITS) as engine:
+        run = await engine.start()
+        await asyncio.wait_for(started.wait(), 10)
+        await engine.interrupt(run)
+        await engine.ended(run)
+        result = (await engine.results(run))["b"]
+        assert isinstance(result, Failure)
+        partial = str(result.fields["partial_output"])
+        assert (partial[0], partial[-1], partial.count("x")) == ("<", ">", SHOWN - 2)
+        assert ("left out" in partial) == (chars > SHOWN)
+        assert await wholes(sqlite) == 0

@@ -1,0 +1,430 @@
+"""Preconditions: what a call depends on is looked at when a person is asked, and again before it runs.
+
+Changed: the person is asked again, and their first yes is not redeemed (I3). Unchanged: it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from harness import ListModel, Stack, call, says, stack, until
+from structlog.testing import capture_logs
+from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
+from temporalio.worker import Replayer
+from tools_under_test import Amount
+
+import worker as composition
+from activities import preflight
+from activities.run_tool import RunTool
+from turngate import Hooks, Policy, Preview, Rule, ToolContext, tool
+from turngate.domain.contract import RunToolInput, RunToolResult
+from turngate.domain.errors import ConflictError
+from turngate.domain.results import Ok
+from turngate.domain.tools import Tool
+from turngate.runtime.temporal_client import data_converter
+from turngate.store import requests, runs
+from turngate.store.database import Database
+from worker import SANDBOX
+from workflows.agent_turn import AgentTurn
+
+PAY = call("pay", '{"cents": 5}', "p")
+
+
+@pytest.fixture(autouse=True)
+def log() -> Iterator[list[Any]]:
+    """What is logged, unrendered: structlog's default draws tracebacks with every local, which takes long."""
+    with capture_logs() as logs:
+        yield logs
+
+
+@dataclass
+class World:
+    """What payments depend on. ``balance``: any value; an exception is raised; ``asyncio.sleep``: the look hangs."""
+
+    balance: Any = 100
+    paid: list[int] = field(default_factory=list)
+    looks: list[int] = field(default_factory=list)
+
+    async def look(self, params: Amount, ctx: ToolContext) -> Any:
+        assert ctx.idempotency_key
+        self.looks.append(params.cents)
+        if isinstance(self.balance, BaseException):
+            raise self.balance
+        if self.balance is asyncio.sleep:
+            await asyncio.sleep(60)
+        return self.balance(params) if callable(self.balance) else self.balance
+
+    def tool(self, *, ask: bool = True, task_queue: str | None = None) -> Tool:
+        @tool(
+            effect="once",
+            ask=ask,
+            task_queue=task_queue,
+            precondition=self.look,
+            preview=lambda params, _: Preview(kind="text", text=f"{params.cents} of {self.balance}"),
+        )
+        async def pay(params: Amount) -> dict[str, int]:
+            """Pay."""
+            self.paid.append(params.cents)
+            return {"paid": params.cents}
+
+        return pay
+
+
+def paying(*calls: Any) -> ListModel:
+    return ListModel(says("I pay.", *(calls or (PAY,))), says("Done."))
+
+
+async def requests_of(engine: Stack, run: runs.Run) -> list[requests.Request]:
+    async with engine.database.read() as conn:
+        return await requests.of_run(conn, run.id)
+
+
+async def another_request(engine: Stack, run: runs.Run, first: requests.Request) -> requests.Request:
+    """The request that took the first one's place, once it waits."""
+
+    async def look() -> requests.Request | None:
+        waiting = [each for each in await requests_of(engine, run) if each.status == "pending" and each.id != first.id]
+        return waiting[0] if waiting else None
+
+    return await until(look, "request in place of the first")
+
+
+async def test_what_is_unchanged_runs(client: Client, database: Database) -> None:
+    """Looked at twice, asked about once; people see nothing of it, and no request takes another's place."""
+    world = World({"b": [1, {"c": "ü"}], "a": None})
+    async with stack(client, database, world.tool(), model=paying()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        world.balance = {"a": None, "b": [1, {"c": "ü"}]}  # the same JSON value in another order
+        await engine.decide(request, "approve")
+        assert (await engine.ended(run)).status == "completed"
+        assert (world.paid, world.looks) == ([5], [5, 5])
+        assert [each.status for each in await requests_of(engine, run)] == ["approved"]
+
+
+async def test_i3_what_changed_is_asked_about_again(client: Client, database: Database) -> None:
+    """I3, I6: the first approval runs nothing; the second request says what changed, and its approval runs the call once."""
+    world = World(100)
+    async with stack(client, database, world.tool(), model=paying()) as engine:
+        run = await engine.start()
+        first = await engine.request(run)
+        world.balance = 3
+        await engine.decide(first, "approve", decision_id="first")
+        second = await another_request(engine, run, first)
+        assert (world.paid, await engine.executions(run)) == ([], {})
+        assert second.reason.startswith("operator approved this, but what it depends on changed before it could run")
+        assert "it was 100, and is now 3" in second.reason
+        assert (first.preview, second.preview) == ("5 of 100", "5 of 3")
+        assert (second.digest, second.input, second.agent_words) == (first.digest, first.input, "I pay.")
+        await engine.decide(second, "approve", decision_id="second")
+        assert (await engine.ended(run)).status == "completed"
+        assert world.paid == [5]
+        execution = (await engine.executions(run))["p"]
+        assert (execution.decision_id, execution.attempts) == ("second", 1)
+        opened = [event.payload for event in await engine.events(run) if event.type == "request.opened"]
+        assert [each.get("instead_of") for each in opened] == [None, first.id]
+
+
+@pytest.mark.parametrize(("verb", "kind"), [("reject", "rejected"), ("respond", "ok")])
+async def test_i12_the_second_no_closes_the_call(client: Client, sqlite: Database, verb: str, kind: str) -> None:
+    """I12: what a person says to the second request is the call's result; the first yes counts for nothing."""
+    world = World(1)
+    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
+        run = await engine.start()
+        first = await engine.request(run)
+        world.balance = 2
+        await engine.decide(first, "approve")
+        await engine.decide(await another_request(engine, run, first), verb, message="Not any more.")
+        assert (await engine.ended(run)).status == "completed"
+        result = (await engine.results(run))["p"]
+        assert kind == ("ok" if isinstance(result, Ok) else result.kind)
+        assert "Not any more." in str(result)
+        assert (world.paid, await engine.executions(run)) == ([], {})
+
+
+async def test_i4_the_first_request_stays_decided(client: Client, sqlite: Database) -> None:
+    """I4: its decision again gets its answer; another person is told that it was decided."""
+    world = World(1)
+    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
+        run = await engine.start()
+        first = await engine.request(run)
+        world.balance = 2
+        await engine.decide(first, "approve", decision_id="d")
+        second = await another_request(engine, run, first)
+        assert (await engine.decide(first, "approve", decision_id="d")).status == "approved"
+        with pytest.raises(ConflictError):
+            await engine.decide(first, "reject", decision_id="e")
+        await engine.decide(second, "reject")
+        await engine.ended(run)
+        assert world.paid == []
+
+
+async def test_it_is_asked_again_as_often_as_it_changes(client: Client, sqlite: Database) -> None:
+    """Every approval is for the world it was given in; also when the world has changed back by then."""
+    world = World(1)
+    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        for balance in (2, 1, 2):
+            world.balance = balance
+            await engine.decide(request, "approve")
+            request = await another_request(engine, run, request)
+            assert world.paid == []
+        assert "it was 1, and is now 2" in request.reason
+        await engine.decide(request, "approve")
+        await engine.ended(run)
+        assert world.paid == [5]
+        assert len(await requests_of(engine, run)) == 4
+
+
+async def test_an_edited_call_depends_on_other_things(client: Client, database: Database) -> None:
+    """An edit takes the edited call's own precondition, as it is when the edit is sent; asked again, it stays edited."""
+    accounts = {5: "full", 7: "empty"}
+    world = World(lambda params: accounts[params.cents])
+    async with stack(client, database, world.tool(), model=paying()) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "edit", args='{"cents": 7}')
+        await engine.ended(run)
+        assert (world.paid, len(await requests_of(engine, run))) == ([7], 1)
+
+        world.paid.clear()
+        engine.engine.models.model = paying()  # type: ignore[attr-defined]
+        changing = iter(["full", "empty", "overdrawn", "overdrawn"])
+        world.balance = lambda _: next(changing)
+        run = await engine.start()
+        first = await engine.request(run)
+        await engine.decide(first, "edit", args='{"cents": 7}')
+        second = await another_request(engine, run, first)
+        assert second.input == '{"cents": 7}'
+        assert 'it was "empty", and is now "overdrawn"' in second.reason
+        await engine.decide(second, "approve")
+        await engine.ended(run)
+        assert world.paid == [7]
+        result = (await engine.history(run))[2].results[0]
+        assert result.edited_input == '{"cents": 7}'
+
+
+async def test_a_call_that_policy_allows_is_not_looked_at(client: Client, sqlite: Database) -> None:
+    """Nobody was shown anything, so nothing can have changed since; a hook beside it makes no difference."""
+    for hooks in ((), (Hooks(),)):
+        world = World(RuntimeError("never looked"))
+        async with stack(client, sqlite, world.tool(ask=False), model=paying(), hooks=hooks) as engine:
+            await engine.ended(await engine.start())
+            assert (world.paid, world.looks) == ([5], [])
+
+
+# Looks that fail
+
+
+async def test_one_that_fails_when_a_person_is_asked_asks_again_when_it_works(client: Client, sqlite: Database) -> None:
+    """What was not known cannot be known to be unchanged: the person is asked again, once it is."""
+    world = World(RuntimeError("away"))
+    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
+        run = await engine.start()
+        first = await engine.request(run)
+        world.balance = 100
+        await engine.decide(first, "approve")
+        second = await another_request(engine, run, first)
+        assert "RuntimeError" in second.reason
+        assert "away" not in second.reason
+        assert "is now 100" in second.reason
+        await engine.decide(second, "approve")
+        await engine.ended(run)
+        assert world.paid == [5]
+
+
+FAILING = {
+    "raises": RuntimeError("secret"),
+    "exits": SystemExit(1),
+    "cancels": asyncio.CancelledError(),
+    "hangs": asyncio.sleep,
+    "no-json": object(),
+    "mixed-keys": {1: "a", "b": 2},
+}
+
+
+@pytest.mark.parametrize("failing", FAILING)
+async def test_i2_one_that_fails_before_the_call_runs_stops_it(
+    client: Client, sqlite: Database, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """I2: an error on the gate path means not executed; the model is told so, and the run goes on."""
+    monkeypatch.setattr(preflight, "AUTHOR_SECONDS", 0.3)
+    world = World(100)
+    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        world.balance = FAILING[failing]
+        await engine.decide(request, "approve")
+        assert (await engine.ended(run)).status == "completed"
+        result = (await engine.results(run))["p"]
+        assert (result.kind, "did not run" in result.reason) == ("execution_error", True)
+        assert "secret" not in result.reason
+        assert (world.paid, await engine.executions(run)) == ([], {})
+
+
+@pytest.mark.parametrize("odd", ["file\udc80", "a\x00b", "ünïcode", float("nan"), 10**30, None])
+async def test_an_odd_value_equals_itself(client: Client, database: Database, odd: Any) -> None:
+    """A value that JSON or a database has trouble with is the same when it is the same: nobody is asked for ever."""
+    world = World([odd])
+    async with stack(client, database, world.tool(), model=paying()) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "approve")
+        assert (await engine.ended(run)).status == "completed"
+        assert world.paid == [5]
+        assert len(await requests_of(engine, run)) == 1
+
+
+async def test_a_long_value_is_shown_in_part(client: Client, sqlite: Database) -> None:
+    """The reason stays readable however much the call depends on."""
+    world = World("x" * 10_000)
+    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
+        run = await engine.start()
+        first = await engine.request(run)
+        world.balance = "x" * 10_000 + "y"
+        await engine.decide(first, "approve")
+        assert len((await another_request(engine, run, first)).reason) < 1_000
+        await engine.interrupt(run)
+        await engine.ended(run)
+
+
+# Time, crashes, replays
+
+
+async def test_the_second_request_expires_by_itself(client: Client, sqlite: Database) -> None:
+    """It waits as long as the first did, from when it was opened; expired, the call is closed and nothing has run."""
+    policy = Policy(rule=[Rule(name="hurry", verdict="ask", tools=["pay"], expires_after_seconds=2)])
+    world = World(1)
+    async with stack(client, sqlite, world.tool(), model=paying(), policy=policy) as engine:
+        run = await engine.start()
+        first = await engine.request(run)
+        world.balance = 2
+        await engine.decide(first, "approve")
+        second = await another_request(engine, run, first)
+        assert second.expires_at is not None
+        assert first.expires_at is not None
+        assert second.expires_at > first.expires_at
+        assert (await engine.ended(run)).status == "completed"
+        assert (await engine.results(run))["p"].kind == "expired"
+        assert [each.status for each in await requests_of(engine, run)] == ["approved", "expired"]
+        assert world.paid == []
+
+
+async def test_an_interrupt_cancels_the_second_request(client: Client, sqlite: Database) -> None:
+    """Every request that was issued is closed with its run."""
+    world = World(1)
+    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
+        run = await engine.start()
+        first = await engine.request(run)
+        world.balance = 2
+        await engine.decide(first, "approve")
+        await another_request(engine, run, first)
+        await engine.idle(run)
+        await engine.interrupt(run)
+        assert (await engine.ended(run)).status == "interrupted"
+        assert [each.status for each in await requests_of(engine, run)] == ["approved", "cancelled"]
+        assert (await engine.results(run))["p"].fields["started"] is False
+
+
+async def ask_directly(engine: Stack, run: runs.Run, decision_id: str) -> RunToolResult:
+    """Run the activity as a worker does that is killed before it can answer: the workflow never hears of it."""
+    order = RunToolInput(run_id=run.id, call="p", decision_id=decision_id)
+    return await ActivityEnvironment().run(RunTool(engine.engine).run_tool, order)
+
+
+@pytest.mark.parametrize("by_now", ["changed", "changed back", "unreadable"])
+async def test_i5_a_worker_killed_after_asking_again_asks_once(client: Client, database: Database, by_now: str) -> None:
+    """I5, I3: a worker asks again and dies before the workflow hears of it, and the world moves on.
+
+    An operator who sees the request decides it meanwhile. The retry finds the request in place of asking once more.
+    """
+    world = World(1)
+    apart = f"apart-{secrets.token_hex(4)}"  # nobody works there yet, so that the test can be the worker that dies
+    async with stack(client, database, world.tool(task_queue=apart), model=paying()) as engine:
+        run = await engine.start()
+        first = await engine.request(run)
+        await engine.decide(first, "approve", decision_id="first")
+        world.balance = 2
+        assert (await ask_directly(engine, run, "first")).state == "asked_again"
+        second = await another_request(engine, run, first)
+        deciding = asyncio.create_task(engine.decide(second, "approve", decision_id="second"))
+        world.balance = {"changed": 3, "changed back": 1, "unreadable": RuntimeError("away")}[by_now]
+        again = await ask_directly(engine, run, "first")
+        assert again.again is not None
+        assert (again.state, again.again.request_id) == ("asked_again", second.id)
+        assert (await engine.results(run))["p"] is None
+        world.balance = 2
+        async with composition.build_worker(client, engine.engine, task_queue=apart, max_cached_workflows=0):
+            assert (await deciding).status == "approved"
+            assert (await engine.ended(run)).status == "completed"
+        assert world.paid == [5]
+        assert (await engine.executions(run))["p"].decision_id == "second"
+        assert len(await requests_of(engine, run)) == 2
+
+
+async def test_i3_a_superseded_approval_is_never_redeemed(client: Client, sqlite: Database) -> None:
+    """I3: stray orders with the first decision start nothing, before and after the second one was made."""
+    world = World(1)
+    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
+        run = await engine.start()
+        first = await engine.request(run)
+        world.balance = 2
+        await engine.decide(first, "approve", decision_id="first")
+        second = await another_request(engine, run, first)
+        world.balance = 1  # as it was when the first approval was given
+        assert (await ask_directly(engine, run, "first")).state == "asked_again"
+        assert world.paid == []
+        world.balance = 2
+        await engine.decide(second, "approve", decision_id="second")
+        await engine.ended(run)
+        assert (await ask_directly(engine, run, "first")).state == "settled"
+        assert world.paid == [5]
+
+
+async def test_two_calls_of_one_step_are_asked_about_apart(client: Client, sqlite: Database) -> None:
+    """One call that is asked about again holds up no other."""
+    changing = {5: 1, 6: 1}
+    world = World(lambda params: changing[params.cents])
+    model = paying(PAY, call("pay", '{"cents": 6}', "q"))
+    async with stack(client, sqlite, world.tool(), model=model) as engine:
+        run = await engine.start()
+        first = await until_of(engine, run, "p")
+        other = await until_of(engine, run, "q")
+        changing[5] = 2
+        await engine.decide(first, "approve")
+        await engine.decide(other, "approve")
+        second = await another_request(engine, run, first)
+        assert second.tool_call_id == "p"
+        await engine.event(run, "execution.finished")
+        assert world.paid == [6]
+        await engine.decide(second, "approve")
+        await engine.ended(run)
+        assert world.paid == [6, 5]
+
+
+async def until_of(engine: Stack, run: runs.Run, call_id: str) -> requests.Request:
+    async def look() -> requests.Request | None:
+        return next((each for each in await requests_of(engine, run) if each.tool_call_id == call_id), None)
+
+    return await until(look, f"request of {call_id}")
+
+
+async def test_i11_a_run_that_asked_again_replays(client: Client, sqlite: Database) -> None:
+    """I11: the recorded history of it passes the replayer."""
+    world = World(1)
+    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
+        run = await engine.start()
+        first = await engine.request(run)
+        world.balance = 2
+        await engine.decide(first, "approve")
+        await engine.decide(await another_request(engine, run, first), "approve")
+        await engine.ended(run)
+        await engine.closed(run)
+        history = await engine.workflow(run).fetch_history()
+    replayer = Replayer(workflows=[AgentTurn], workflow_runner=SANDBOX, data_converter=data_converter())
+    await replayer.replay_workflow(history)
