@@ -21,7 +21,7 @@ from turngate.domain import contract, results
 from turngate.domain.contract import DecideInput, RecordDecisionInput, RecordedDecision, RecordExpiryInput
 from turngate.domain.policy import evaluate
 from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
-from turngate.domain.results import Ok, as_object
+from turngate.domain.results import MAX_DEPTH, Ok, as_object, is_deeper
 from turngate.domain.tool_failures import InvalidToolInput, describe_validation
 from turngate.store import calls, events, executions, requests, runs
 from turngate.store.database import Connection
@@ -198,9 +198,12 @@ async def _holder(conn: Connection, request: requests.Request) -> RecordedDecisi
 
 def _loaded(text: str) -> object:
     try:
-        return json.loads(text)
-    except ValueError:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
         raise _invalid_edit("the answer is not valid JSON") from None
+    if is_deeper(answer, MAX_DEPTH):
+        raise _invalid_edit(f"the answer nests deeper than {MAX_DEPTH} levels")
+    return answer
 
 
 def _invalid_edit(message: str) -> ApplicationError:

@@ -1,4 +1,7 @@
-"""I9: responses that nothing can be made of: kept, answered with a corrective message, counted, and the end at three."""
+"""I9: responses that nothing can be made of: kept, answered, and told apart from a provider's failure, from the wire on.
+
+Counting them, retries, and the end of the run: ``test_malformed_output.py``.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,13 @@ import pytest
 from fake_provider import FakeProvider, completion, serving_provider, tool_call
 from harness import ListModel, Stack, call, says, stack
 from temporalio.client import Client
-from temporalio.testing import ActivityEnvironment
 from tools_under_test import Bench
 
-from activities.call_model import CallModel
-from turngate import Hooks, Limits
-from turngate.domain.contract import CallModelInput
-from turngate.domain.history import is_reconciled
+from turngate import Hooks
 from turngate.domain.messages import ModelResponse
 from turngate.domain.results import Failure
 from turngate.models import OpenAICompatibleModel
-from turngate.store import requests, runs
+from turngate.store import runs
 from turngate.store.database import Database
 
 GOOD = says(call("look", '{"name": "x"}'))
@@ -43,60 +42,6 @@ async def test_i9_a_malformed_response_is_stored_and_answered(client: Client, da
         assert "The tools are: look, pay." in history[2].text
         assert list(model.seen[1].messages)[1:] == history[:3]
         assert bench.looked == ["x"]
-
-
-async def test_i9_a_malformed_response_never_runs_a_call(client: Client, database: Database, bench: Bench) -> None:
-    """I9, I2: whatever calls an adapter made out of one are neither planned, nor asked about, nor run; nor on a retry."""
-    calls = (call("look", '{"name": "x"}', "l"), call("pay", '{"cents": 5}', "p"))
-    model = ListModel(malformed("Half.", *calls), says("Done."))
-    async with stack(client, database, bench.look, bench.pay, model=model) as engine:
-        run = await engine.start()
-        assert (await engine.ended(run)).status == "completed"
-        assert (bench.looked, bench.paid) == ([], [])
-        assert await engine.results(run) == {}
-        async with database.read() as conn:
-            assert await requests.of_run(conn, run.id) == []
-        again = await ActivityEnvironment().run(
-            CallModel(engine.engine).call_model, CallModelInput(run_id=run.id, step=1)
-        )
-        assert (again.calls, again.malformed) == ((), True)
-        assert is_reconciled(await engine.history(run))
-
-
-@pytest.mark.parametrize(
-    "bad", [malformed("x"), malformed(), says(), says("  \n"), says(call("nope", "{}")), says(call("look", "["))]
-)
-async def test_i9_three_in_a_row_end_the_run(
-    client: Client, sqlite: Database, bench: Bench, bad: ModelResponse
-) -> None:
-    """I9: the reason names the limit and what the last response was like; the conversation can go on."""
-    model = ListModel(bad, bad, bad, says("never"))
-    async with stack(client, sqlite, bench.look, model=model) as engine:
-        run = await engine.start()
-        ended = await engine.ended(run)
-        assert (ended.status, ended.error_class, len(model.seen)) == ("failed", "malformed", 3)
-        assert "3 responses in a row" in ended.reason
-        assert "malformed_in_a_row" in ended.reason
-        kinds = {result.kind for result in (await engine.results(run)).values() if isinstance(result, Failure)}
-        assert any(
-            words in ended.reason for words in (kinds or {"it was empty", "it could not be parsed: it ended in"})
-        )
-        assert is_reconciled(await engine.history(run))
-        assert (await engine.history(run))[-1].role in {"user", "tool"}
-        model.responses = [says("Fine.")]
-        again = await engine.ended(await engine.start("go on", conversation_id=run.conversation_id))
-        assert again.status == "completed"
-
-
-async def test_i9_a_good_response_resets_the_count(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I9: two of a kind, a good one, two more: the run completes; with a limit of two it does not."""
-    bad = malformed("x")
-    lines = (bad, bad, GOOD, bad, says(), says("Done."))
-    for limit, status in ((3, "completed"), (2, "failed")):
-        async with stack(
-            client, sqlite, bench.look, model=ListModel(*lines), limits=Limits(malformed_in_a_row=limit)
-        ) as engine:
-            assert (await engine.ended(await engine.start())).status == status
 
 
 async def test_a_step_hook_is_not_told_of_results_that_are_none(client: Client, sqlite: Database, bench: Bench) -> None:

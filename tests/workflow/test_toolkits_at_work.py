@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from turngate import (
     App,
     DidNotHappen,
     Invocation,
+    Limits,
     Ok,
     ProbeAnswer,
     Proceed,
@@ -358,6 +360,42 @@ async def test_with_handlers_reaches_sub_agents(client: Client, sqlite: Database
         assert (await engine.results(run))["p"] == Ok(value={"paid": -1})
         assert (await engine.results(child))["c"] == Ok(value={"paid": -2})
     assert bench.paid == []
+
+
+# Order
+
+
+@pytest.mark.parametrize(("concurrency", "most"), [(1, 1), (2, 2)])
+async def test_calls_run_side_by_side_up_to_the_bound(
+    client: Client, sqlite: Database, concurrency: int, most: int
+) -> None:
+    """One at a time they run in the model's order; a response is told before its calls start, and the end comes last."""
+    running: list[str] = []
+    order: list[str] = []
+    widths: list[int] = []
+
+    @tool(effect="read", ask=False)
+    async def work(params: Name) -> str:
+        """Work for a moment."""
+        running.append(params.name)
+        order.append(params.name)
+        widths.append(len(running))
+        await asyncio.sleep(0.05)
+        running.remove(params.name)
+        return params.name
+
+    names = ["a", "b", "c", "d"]
+    model = ListModel(says(*(call("work", json.dumps({"name": name}), name) for name in names)), says("Done."))
+    async with stack(client, sqlite, work, model=model, limits=Limits(concurrency=concurrency)) as engine:
+        run = await engine.ended(await engine.start())
+        told = [each.type for each in await engine.events(run)]
+    assert max(widths) == most
+    assert sorted(order) == names
+    assert order == names or concurrency > 1
+    assert [each.tool_call_id for each in model.seen[1].messages[-1].results] == names
+    assert told.index("step.responded") < told.index("execution.started")
+    assert told.count("execution.started") == told.count("execution.finished") == len(names)
+    assert told[-2:] == ["step.responded", "run.ended"]
 
 
 # Kinds that have no handler, and schemas that are no Python types

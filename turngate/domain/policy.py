@@ -103,7 +103,7 @@ def _own_answer(tool: Tool, params: Any, risk: Risk) -> Verdict:
     if callable(tool.ask):
         try:
             asks = tool.ask(params)
-        except Exception as error:  # noqa: BLE001 - any failure of a predicate means ask (DESIGN §13)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any failure of a predicate means ask (DESIGN §13)
             reason = f"The tool's ask predicate raised {type(error).__name__}, so a person is asked."
             return Verdict(answer="ask", rule="tool:ask-error", reason=reason, risk=risk)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import Any
 
 import pytest
@@ -63,6 +64,7 @@ def test_of_two_rules_with_one_verdict_the_first_counts() -> None:
         pytest.param(lambda _: None, "ask", "tool:ask", id="a predicate that forgot to return"),
         pytest.param(lambda _: 0, "ask", "tool:ask", id="a predicate that returns something falsy"),
         pytest.param(lambda _: 1 / 0, "ask", "tool:ask-error", id="a predicate that raises"),
+        pytest.param(lambda _: sys.exit(1), "ask", "tool:ask-error", id="a predicate that would end the worker"),
         pytest.param(lambda params: params.missing, "ask", "tool:ask-error", id="a predicate with a typing error"),
     ],
 )
