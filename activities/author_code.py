@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
@@ -103,4 +104,5 @@ async def call_injected(
         arguments[name] = await services.aget(service)
     if author.is_async:
         return await author.function(**arguments)
-    return await asyncio.to_thread(author.function, **arguments)
+    made = await asyncio.to_thread(author.function, **arguments)
+    return await made if inspect.isawaitable(made) else made  # a decorator's plain wrapper around an async function

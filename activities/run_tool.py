@@ -121,8 +121,8 @@ class RunTool:
             # Only now: progress is taken for as long as the call counts as executing.
             await self._stopped(order, redeemed, "".join(partial))
             raise
-        await self._record(order, await self._finished(redeemed, result))
-        await after_tool(self._engine, redeemed, result)
+        if await self._record(order, await self._finished(redeemed, result)):
+            await after_tool(self._engine, redeemed, result)
         _fail_run(raises(redeemed.tool, result))
 
     async def _handled(
@@ -167,8 +167,11 @@ class RunTool:
                 conn, run_id=order.run_id, tool_call_id=order.call, state="failed", partial_output=kept
             )
 
-    async def _record(self, order: RunToolInput, finished: Finished) -> None:
-        """Store the result. The handler has run: a store that is away is waited for, never answered by running again."""
+    async def _record(self, order: RunToolInput, finished: Finished) -> bool:
+        """Store the result; False when it came too late to be the call's.
+
+        The handler has run: a store that is away is waited for, never answered by running again.
+        """
         while True:
             try:
                 return await self._record_once(order, finished)
@@ -176,7 +179,7 @@ class RunTool:
                 log.warning("store away; the result waits", run_id=order.run_id, call=order.call, why=away.message)
                 await asyncio.sleep(RECORD_PAUSE_SECONDS)
 
-    async def _record_once(self, order: RunToolInput, finished: Finished) -> None:
+    async def _record_once(self, order: RunToolInput, finished: Finished) -> bool:
         result = finished.result
         state: ExecutionState = "succeeded" if isinstance(result, Ok) else "failed"
         told: dict[str, object] = {"tool_call_id": order.call, "tool": finished.tool.name, "ok": isinstance(result, Ok)}
@@ -187,11 +190,12 @@ class RunTool:
             if not in_time:
                 # This worker was thought lost, and a person was asked what became of the call. Their inbox shows this.
                 await events.append(conn, order.run_id, [("execution.late", told)])
-                return
+                return False
             digest = None if finished.whole is None else await whole_results.keep(conn, finished.whole)
             view = {"presentation": finished.presentation, "whole_result": digest}
             await calls.settle(conn, order.run_id, order.call, result, **view)
             await events.append(conn, order.run_id, [("execution.finished", told)])
+        return True
 
 
 def _fail_run(why: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import structlog
 
@@ -33,9 +33,18 @@ async def transformed(
     for hook in agent.hooks:
         try:
             answer = await heard(hook.before_model(scope, tuple(shown), generate), seconds=TRANSFORM_SECONDS)
-            if not answer or not all(isinstance(message, Message) for message in answer):
-                raise TypeError("before_model must return messages, at least one")  # noqa: TRY301 - handled as any other failure
-            shown = list(answer)
+            shown = _sendable(answer)
         except Exception:
             log.exception("before_model hook failed", hook=type(hook).__name__, run_id=run.id)
+    return shown
+
+
+def _sendable(answer: Iterable[Message]) -> list[Message]:
+    """Return what a hook answered, once it is known that reconciling leaves something of it to send.
+
+    A cut to the newest message is results whose calls are gone: no provider takes what is left of that, which is nothing.
+    """
+    shown = list(answer)
+    if not all(isinstance(message, Message) for message in shown) or not reconcile(shown):
+        raise TypeError("before_model must return messages, at least one that is not a result without its call")
     return shown

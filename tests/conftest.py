@@ -19,14 +19,17 @@ from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 
-# The default renderer prints every local of every frame of a logged exception. That takes a second or more, in which the
-# event loop of the engine under test stands still.
-structlog.configure(
-    processors=[
-        structlog.processors.add_log_level,
-        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
-    ]
-)
+
+@pytest.fixture(autouse=True)
+def plain_logging() -> None:
+    """Log exceptions plainly. Some tests reset structlog at their end, so this is looked at before each.
+
+    Left alone, it draws a traceback with every local of every frame. That takes a second or more, in which the event loop
+    of the engine under test stands still; a value of many levels takes so long that the call counts as lost.
+    """
+    if not structlog.is_configured():
+        plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+        structlog.configure(processors=[structlog.processors.add_log_level, plain])
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final, TypeVar
 
+import structlog
 from pydantic import JsonValue
 from temporalio.client import Client
 
@@ -185,6 +186,10 @@ async def running_app(
     Raises:
         ConfigurationError: as at a start, such as a missing service or handlers for a tool that is not there.
     """
+    if not structlog.is_configured():
+        # Left alone, it draws a traceback with every local variable: slow enough to lose a heartbeat, and full of secrets.
+        plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        structlog.configure(processors=[structlog.processors.add_log_level, plain])
     loaded = check_app(app.with_handlers(handlers or {}), base=base or Path.cwd())
     own_models = Models(ModelSettings(script_base=loaded.base))
     one = ScriptedModel.from_text(script, "test") if script is not None else model

@@ -87,9 +87,10 @@ def logged() -> Iterator[list[Any]]:
         lines.append(event)
         raise structlog.DropEvent
 
+    before = structlog.get_config()
     structlog.configure(processors=[structlog.processors.format_exc_info, keep])
     yield lines
-    structlog.reset_defaults()
+    structlog.configure(**before)
 
 
 def made(function: Callable[..., Awaitable[Any]], **options: Any) -> Tool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,7 +94,20 @@ def deciding_only(engine: Stack) -> Worker:
     )
 
 
-async def test_a_precondition_is_given_what_it_asks_for(client: Client, sqlite: Database, market: Market) -> None:
+def timed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator as there are many: its wrapper is no ``async def``, whatever it wraps."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+@pytest.mark.parametrize("decorated", [False, True])
+async def test_a_precondition_is_given_what_it_asks_for(
+    client: Client, sqlite: Database, market: Market, decorated: bool
+) -> None:
     """Parameters, services and the call's own context: when a person is asked, when they edit, and before the start."""
     given: list[tuple[str, str, str]] = []
 
@@ -103,7 +117,8 @@ async def test_a_precondition_is_given_what_it_asks_for(client: Client, sqlite: 
 
     services = svcs.Registry()
     services.register_value(Market, market)
-    async with stack(client, sqlite, market.sell(precondition), model=selling(), services=services) as engine:
+    sell = market.sell(timed(precondition) if decorated else precondition)
+    async with stack(client, sqlite, sell, model=selling(), services=services) as engine:
         run = await engine.start()
         await engine.decide(await engine.request(run), "edit", args='{"item": "rum"}')
         assert (await engine.ended(run)).status == "completed"

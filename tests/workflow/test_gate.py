@@ -195,6 +195,7 @@ async def test_i6_an_edit_passes_the_policy_of_the_day(client: Client, sqlite: D
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
+            await engine.idle(run)
         deny = Policy(rule=[Rule(name="closed", verdict="deny", tools=["pay"], reason="Closed today.")])
         engine.engine = replace(engine.engine, policy=deny)
         async with engine.worker():
@@ -370,6 +371,7 @@ async def test_a_decision_without_a_worker_is_recorded_and_takes_effect_later(
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
+            await engine.idle(run)
         answer = await engine.impatient().decide(request, "edit", args='{"cents": 9}', decision_id="d-9")
         assert answer.recorded_only
         async with engine.worker():

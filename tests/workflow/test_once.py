@@ -61,6 +61,7 @@ async def test_i2_bytes_changed_after_the_approval_do_not_run(
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
+            await engine.idle(run)
         await engine.impatient().decide(request, "approve")  # recorded; no worker
         async with sqlite.write() as conn:
             await conn.execute(update(calls_table).values({tampering: '{"cents": 999999}'}))
@@ -78,6 +79,7 @@ async def test_i2_a_tool_that_changed_after_the_approval_does_not_run(
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
+            await engine.idle(run)
         await engine.impatient().decide(request, "approve")
 
         @tool(effect="once", ask=True, name="pay", description="Pay twice the amount.")
@@ -216,6 +218,7 @@ async def test_an_interrupt_cancels_what_waits(client: Client, sqlite: Database,
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
+            await engine.idle(run)
         await engine.interrupt(run)
         async with engine.worker():
             assert (await engine.ended(run)).status == "interrupted"

@@ -213,6 +213,7 @@ async def test_i7_a_restart_between_planning_and_approval_changes_nothing(client
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
+            await engine.idle(run)
         assert (await engine.impatient().decide(request, "approve")).recorded_only
         async with restarted.worker():
             await engine.ended(run)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from turngate import Hooks, RunScope
 from turngate.domain.digest import framed_sha256
 from turngate.domain.hooks import Generate
-from turngate.domain.messages import Message, TextPart, user_message
+from turngate.domain.messages import Message, user_message
 
 MAX_SUMMARIES = 256
 LEAST_KEPT = 2
@@ -80,13 +80,14 @@ class Summarise(Hooks):
         old = [*head, *rest[:cut]]
         key = framed_sha256(*(message.model_dump_json() for message in old))
         if key not in self._summaries:
-            self._summaries[key] = await generate([*old, user_message(self.PROMPT)])
+            summary = await generate([*old, user_message(self.PROMPT)])
+            if not summary.strip():  # a filter, a refusal: not what the agent found out until now
+                raise ValueError("the model answered without a summary")
+            self._summaries[key] = summary
             while len(self._summaries) > MAX_SUMMARIES:
                 self._summaries.pop(next(iter(self._summaries)))
-        summary = Message(
-            role="user", parts=(TextPart(text=f"Summary of the conversation so far:\n\n{self._summaries[key]}"),)
-        )
-        return [*head, summary, *rest[cut:]]
+        summed_up = user_message(f"Summary of the conversation so far:\n\n{self._summaries[key]}")
+        return [*head, summed_up, *rest[cut:]]
 
 
 def _head_and_rest(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:

@@ -15,6 +15,7 @@ from turngate.runtime.telemetry import configure_logging, redact_text
 
 @pytest.fixture(autouse=True)
 def _restore_logging():
+    configured = structlog.get_config()
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     levels = {name: logging.getLogger(name).level for name in list(logging.root.manager.loggerDict)}
@@ -24,7 +25,7 @@ def _restore_logging():
     for name, before in levels.items():
         logging.getLogger(name).setLevel(before)
     logging.captureWarnings(capture=False)
-    structlog.reset_defaults()
+    structlog.configure(**configured)
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:

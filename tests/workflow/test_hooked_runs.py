@@ -1,0 +1,334 @@
+"""Hooks where they meet something else: interrupts, bounds, retries, signals, sub-agents, clipping, conversations cut short."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+from harness import ListModel, call, says, stack
+from temporalio.client import Client
+from tools_under_test import Amount, Bench
+
+from activities import after_calls, after_steps, preflight, transforms
+from turngate import Agent, Deny, HookedCall, Hooks, Limits, RunScope, ToolFailure, Toolkit, sub_agent, tool
+from turngate.domain.errors import ModelError
+from turngate.domain.history import is_reconciled
+from turngate.domain.hooks import Generate
+from turngate.domain.messages import Message, ModelResponse
+from turngate.domain.results import Failure, Ok
+from turngate.models.port import ModelRequest
+from turngate.store.database import Database
+from turngate.toolkits.context import Summarise
+from turngate.toolkits.signals import finish
+
+LOOK = call("look", '{"name": "x"}', "l")
+
+
+class Watch(Hooks):
+    """Notes what it is shown. ``denied``: names of tools it says no to."""
+
+    def __init__(self, *denied: str) -> None:
+        self.denied = denied
+        self.before: list[str] = []
+        self.after: list[tuple[str, Ok | Failure]] = []
+        self.steps: list[tuple[str, int, list[str]]] = []
+
+    async def before_tool(self, scope: RunScope, call: HookedCall) -> Deny | None:
+        self.before.append(call.tool_call_id)
+        return Deny("Not today.") if call.tool_name in self.denied else None
+
+    async def after_tool(self, scope: RunScope, call: HookedCall, result: Ok | Failure) -> None:
+        self.after.append((call.tool_call_id, result))
+
+    async def after_step(self, scope: RunScope, results: Sequence[Message]) -> None:
+        answered = [part.tool_call_id for message in results for part in message.results]
+        self.steps.append((scope.agent, scope.step, answered))
+
+
+class HoldsOn(Hooks):
+    """Works for an hour and keeps its own cancellation back: then it has no objections."""
+
+    def __init__(self) -> None:
+        self.working = asyncio.Event()
+
+    async def before_tool(self, scope: RunScope, call: HookedCall) -> Deny | None:
+        self.working.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            return None
+        return None
+
+
+# before_tool
+
+
+async def test_i2_a_hook_that_answers_after_its_time_stops_the_call(
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I2: "no objections" from a hook that had to be stopped is said too late."""
+    monkeypatch.setattr(preflight, "AUTHOR_SECONDS", 0.2)
+    model = ListModel(says(LOOK), says("Oh."))
+    async with stack(client, sqlite, bench.look, model=model, hooks=[HoldsOn()]) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        result = (await engine.results(run))["l"]
+        assert isinstance(result, Failure)
+        assert result.kind == "execution_error"
+        assert "HoldsOn.before_tool failed (TimeoutError)" in result.reason
+        assert (bench.looked, await engine.executions(run)) == ([], {})
+
+
+async def test_i2_a_call_does_not_start_when_the_run_was_interrupted_under_its_hook(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I1, I2: the hook swallows the cancellation that the interrupt sends; the call gets its closure and never starts."""
+    hook = HoldsOn()
+    async with stack(client, sqlite, bench.look, model=ListModel(says(LOOK)), hooks=[hook]) as engine:
+        run = await engine.start()
+        await asyncio.wait_for(hook.working.wait(), timeout=20)
+        await engine.interrupt(run)
+        assert (await engine.ended(run)).status == "interrupted"
+        result = (await engine.results(run))["l"]
+        assert isinstance(result, Failure)
+        assert (result.kind, result.fields["started"]) == ("interrupted", False)
+        assert (bench.looked, await engine.executions(run)) == ([], {})
+
+
+async def test_i2_a_hook_can_deny_an_edited_call(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I2, I6: what it denies is what a person made of the call; the model's own arguments would have been let through."""
+
+    class Cap(Hooks):
+        async def before_tool(self, scope: RunScope, call: HookedCall) -> Deny | None:
+            return Deny("Too much.") if isinstance(call.params, Amount) and call.params.cents > 10 else None
+
+    model = ListModel(says(call("pay", '{"cents": 5}', "p")), says("Oh."))
+    async with stack(client, sqlite, bench.pay, model=model, hooks=[Cap()]) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "edit", args='{"cents": 500}')
+        assert (await engine.ended(run)).status == "completed"
+        result = (await engine.results(run))["p"]
+        assert isinstance(result, Failure)
+        assert (result.kind, result.fields["refused_by"]) == ("denied", "hook")
+        assert (bench.paid, await engine.executions(run)) == ([], {})
+
+
+async def test_i2_a_hook_can_deny_what_has_no_handler(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I2: a signal is not carried out and a sub-agent's run does not exist; the run goes on and reads why."""
+    helper = Agent(
+        name="helper", instructions="Help.", toolkit=Toolkit.of(), model="scripted:test", description="Helps."
+    )
+    watch = Watch("finish", "helper")
+    step = says(call("finish", '{"answer": "Early."}', "f"), call("helper", '{"task": "Help."}', "h"))
+    model = ListModel(step, says("Late."))
+    async with stack(client, sqlite, finish, sub_agent(helper), model=model, hooks=[watch]) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        results = await engine.results(run)
+        assert [(results[each].kind, results[each].fields["refused_by"]) for each in "fh"] == [("denied", "hook")] * 2
+        assert (await engine.history(run))[-1].text == "Late."
+        assert len(model.seen) == 2
+        assert await engine.executions(run) == {}
+        assert (sorted(watch.before), watch.after) == (["f", "h"], [])
+
+
+async def test_a_sub_agent_has_hooks_of_its_own(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Each agent's hooks see that agent's calls and steps, and no others."""
+    above, below = Watch(), Watch("look")
+    helper = Agent(
+        name="helper",
+        instructions="Help.",
+        toolkit=Toolkit.of(bench.look),
+        model="scripted:test",
+        description="Helps.",
+        hooks=[below],
+    )
+    model = ListModel(says(call("helper", '{"task": "Look."}', "h")), says(LOOK), says("No luck."), says("Done."))
+    async with stack(client, sqlite, sub_agent(helper), model=model, hooks=[above]) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        await engine.closed(run)
+        assert (above.before, below.before) == (["h"], ["l"])
+        assert bench.looked == []
+        assert above.steps == [("agent", 1, ["h"]), ("agent", 2, [])]
+        assert below.steps == [("helper", 1, ["l"]), ("helper", 2, [])]
+
+
+# after_tool, after_step
+
+
+class TooMuch(ToolFailure):
+    reason: str
+
+
+async def test_after_tool_sees_failures_and_whole_results_of_what_ran(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """A declared failure as such, a long result before it is clipped for the model, and nothing of a call that did not run."""
+
+    @tool(effect="once", ask=False, failures=[TooMuch])
+    async def fail() -> None:
+        """Fail."""
+        raise TooMuch(reason="Too much.")
+
+    @tool(effect="read", ask=False)
+    async def long() -> str:
+        """Say a lot."""
+        return "x" * 5_000
+
+    watch = Watch("look")
+    step = says(call("fail", "{}", "f"), call("long", "{}", "g"), LOOK, call("nope", "{}", "n"))
+    model = ListModel(step, says("Done."))
+    tools = [fail, long, bench.look]
+    limits = Limits(result_chars=1_000)
+    async with stack(client, sqlite, *tools, model=model, limits=limits, hooks=[watch]) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        seen = dict(watch.after)
+        assert sorted(seen) == ["f", "g"]
+        assert seen["f"] == (await engine.results(run))["f"]
+        assert isinstance(seen["f"], Failure)
+        assert seen["f"].kind == "too_much"
+        assert seen["g"] == Ok(value={"value": "x" * 5_000})
+        assert (await engine.results(run))["g"].value["truncated"]
+
+
+async def test_after_hooks_have_their_time(
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that hangs holds up neither the run for ever nor the hooks behind it."""
+    monkeypatch.setattr(after_calls, "HOOK_SECONDS", 0.1)
+    monkeypatch.setattr(after_steps, "HOOK_SECONDS", 0.1)
+
+    class Hangs(Hooks):
+        async def after_tool(self, scope: RunScope, call: HookedCall, result: Ok | Failure) -> None:
+            await asyncio.sleep(3600)
+
+        async def after_step(self, scope: RunScope, results: Sequence[Message]) -> None:
+            await asyncio.sleep(3600)
+
+    watch = Watch()
+    model = ListModel(says(LOOK), says("Done."))
+    async with stack(client, sqlite, bench.look, model=model, hooks=[Hangs(), watch]) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        await engine.closed(run)
+        assert watch.after == [("l", Ok(value={"value": "seen x"}))]
+        assert watch.steps == [("agent", 1, ["l"]), ("agent", 2, [])]
+
+
+async def test_after_step_is_called_once_for_a_step_that_finish_closes(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """With the results of all of its calls, the signal's own among them."""
+    watch = Watch()
+    model = ListModel(
+        says(LOOK), says(LOOK.model_copy(update={"tool_call_id": "m"}), call("finish", '{"answer": "So."}', "f"))
+    )
+    async with stack(client, sqlite, bench.look, finish, model=model, hooks=[watch]) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        await engine.closed(run)
+        assert watch.steps == [("agent", 1, ["l"]), ("agent", 2, ["m", "f"])]
+
+
+async def test_after_step_is_not_called_again_when_the_model_is(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A step is closed by the next model call; the attempts of that which fail do not close it again."""
+    watch = Watch()
+    busy = ModelError("busy", error_class="rate_limited", retryable=True, retry_after_seconds=0.05)
+    model = ListModel(says(LOOK), busy, says("Done."))
+    async with stack(client, sqlite, bench.look, model=model, hooks=[watch]) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        await engine.closed(run)
+        assert len(model.seen) == 3
+        assert watch.steps == [("agent", 1, ["l"]), ("agent", 2, [])]
+
+
+# before_model
+
+Change = Callable[[Sequence[Message], Generate], Awaitable[Any]]
+
+
+class Transform(Hooks):
+    def __init__(self, change: Change) -> None:
+        self.change = change
+
+    async def before_model(self, scope: RunScope, messages: Sequence[Message], generate: Generate) -> Sequence[Message]:
+        changed: Sequence[Message] = await self.change(messages, generate)
+        return changed
+
+
+async def lazily(messages: Sequence[Message], generate: Generate) -> Any:
+    """What somebody writes who reads "messages" where it says a sequence."""
+    return (message for message in messages if message.role != "system")
+
+
+async def the_newest(messages: Sequence[Message], generate: Generate) -> Any:
+    """A cut that is fine until the newest message holds results: without their calls, nothing of it can be sent."""
+    return messages[-1:]
+
+
+async def never_lets_go(messages: Sequence[Message], generate: Generate) -> Any:
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        return messages[:1]
+    return messages
+
+
+@pytest.mark.parametrize(
+    ("change", "first", "second"),
+    [
+        (lazily, "user", "user assistant tool"),
+        (the_newest, "user", "system user assistant tool"),
+        (never_lets_go, "system user", "system user assistant tool"),
+    ],
+)
+async def test_i1_whatever_a_transform_answers_something_can_be_sent(
+    client: Client,
+    sqlite: Database,
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Change,
+    first: str,
+    second: str,
+) -> None:
+    """I1: messages in any shape are taken as such; an answer that leaves nothing to send, or comes late, changes nothing."""
+    monkeypatch.setattr(transforms, "TRANSFORM_SECONDS", 0.1 if change is never_lets_go else 20.0)
+    model = ListModel(says(LOOK), says("Done."))
+    async with stack(client, sqlite, bench.look, model=model, hooks=[Transform(change)]) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        assert [message.role for message in await engine.history(run)] == ["user", "assistant", "tool", "assistant"]
+    sent = [" ".join(message.role for message in request.messages) for request in model.seen]
+    assert sent == [first, second]
+    assert all(is_reconciled(request.messages) for request in model.seen)
+
+
+class Summariser(ListModel):
+    """Answers each request for a summary with the next of ``summaries``; the rest from its list."""
+
+    def __init__(self, *responses: ModelResponse, summaries: Sequence[str]) -> None:
+        super().__init__(*responses)
+        self.summaries = list(summaries)
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        if request.messages[-1].text == Summarise.PROMPT:
+            assert request.tools == []
+            return says(self.summaries.pop(0))
+        return await super().generate(request)
+
+
+async def test_an_empty_summary_takes_the_place_of_nothing(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A model that has no words for it has failed to summarise: the conversation goes whole, and the next step asks again."""
+    looks = [says(call("look", f'{{"name": "{number}"}}', f"l{number}")) for number in range(6)]
+    model = Summariser(*looks, says("Done."), summaries=["", " \n", "All seen."])
+    async with stack(client, sqlite, bench.look, model=model, hooks=[Summarise(above=6, keep=2)]) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+    # Behind instructions and task there are two messages a step: at the fifth request eight, more than six.
+    assert [len(request.messages) for request in model.seen[3:]] == [8, 10, 12, 7]
+    assert model.summaries == []
