@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -38,24 +41,57 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file. Copying it is ten times faster than migrating anew for each test."""
+    file = tmp_path_factory.mktemp("template") / "turngate.db"
+    _migrate(f"sqlite:///{file}")
+    return file
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres: PostgresServer) -> str:
+    """The name of a migrated PostgreSQL database to copy."""
+    url = postgres.fresh_url()
+    _migrate(url)
+    return url.rpartition("/")[2]
+
+
+def _migrate(url: str) -> None:
+    async def migrate() -> None:
+        database = Database(url)
+        await database.migrate()
+        await database.close()
+
+    # On a thread of its own: a fixture that is asked for by another is set up while the session's loop runs.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, migrate()).result()
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     """A migrated database; every test that asks runs on both kinds."""
-    on_sqlite = request.param == "sqlite"
-    url = f"sqlite:///{tmp_path}/turngate.db" if on_sqlite else request.getfixturevalue("postgres").fresh_url()
+    if request.param == "sqlite":
+        url = _copied(request.getfixturevalue("sqlite_template"), tmp_path)
+    else:
+        template = request.getfixturevalue("postgres_template")
+        url = request.getfixturevalue("postgres").fresh_url(template=template)
     database = Database(url)
-    await database.migrate()
     yield database
     await database.close()
 
 
 @pytest.fixture
-async def sqlite(tmp_path: Path) -> AsyncIterator[Database]:
+async def sqlite(sqlite_template: Path, tmp_path: Path) -> AsyncIterator[Database]:
     """A migrated SQLite database, for tests that are not about the database."""
-    database = Database(f"sqlite:///{tmp_path}/turngate.db")
-    await database.migrate()
+    database = Database(_copied(sqlite_template, tmp_path))
     yield database
     await database.close()
+
+
+def _copied(template: Path, directory: Path) -> str:
+    shutil.copy(template, directory / "turngate.db")
+    return f"sqlite:///{directory}/turngate.db"
 
 
 @pytest.fixture(scope="session")

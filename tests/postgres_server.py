@@ -28,11 +28,11 @@ class PostgresServer:
             host="127.0.0.1", port=self._port, user="turngate", dbname="postgres", autocommit=True, connect_timeout=2
         )
 
-    def fresh_url(self) -> str:
-        """Create an empty database and return its URL."""
+    def fresh_url(self, *, template: str = "template1") -> str:
+        """Create a database, empty or as a copy of another that nobody is connected to, and return its URL."""
         name = f"t_{secrets.token_hex(6)}"
         with self._connect() as connection:
-            connection.execute(f"CREATE DATABASE {name}")
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return f"postgresql+psycopg://turngate@127.0.0.1:{self._port}/{name}"
 
     def wait_until_ready(self, process: subprocess.Popen[bytes], log: Path) -> None:
