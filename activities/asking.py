@@ -118,7 +118,7 @@ async def ask_again(
         verdict,
         request_id=again_id(approved),
         kind="approval",
-        raw_input=call.edited_input or call.input,
+        raw_input=call.running_input,
         digest=digest,
         reason=f"{approved.decided_by} approved this, but what it depends on changed before it could run: "
         f"it was {_shown(approved.precondition)}, and is now {_shown(precondition)}.",

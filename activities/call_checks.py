@@ -36,7 +36,7 @@ def mismatch(engine: Engine, run: runs.Run, call: calls.Call, tool: Tool | None,
     """Return why the bytes about to run are not the ones that were shown, or are no longer allowed; None when they are."""
     if tool is None:
         return not_run("the tool is no longer there")
-    raw_input = call.edited_input or call.input
+    raw_input = call.running_input
     actual = digest_of(engine, call, tool, raw_input)
     if actual != expected:
         return not_run("the call, its tool or the policy is not what was shown when it was allowed; send it again")

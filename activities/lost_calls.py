@@ -64,7 +64,7 @@ async def again(
     if not begun:
         raise LookupError("another attempt moved this execution on; looking again")
     await tell_started(conn, run, call, attempt=execution.attempts + 1, decision_id=order.decision_id)
-    raw_input = call.edited_input or call.input
+    raw_input = call.running_input
     return Redeemed(tool, run, call, raw_input, execution.idempotency_key)
 
 
@@ -105,7 +105,7 @@ async def _ask_outcome(
     await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="unknown")
     approval = await requests.get(conn, request_id_of(run.id, call.tool_call_id, "approval"))
     opened_at = as_text(now())
-    raw_input = call.edited_input or call.input
+    raw_input = call.running_input
     manifest = approval.manifest if approval else _manifest(call, tool).model_dump_json()
     request = requests.Request(
         id=outcome_id,
@@ -127,6 +127,7 @@ async def _ask_outcome(
         not_by=approval.not_by if approval else None,
         expires_at=None,
         created_at=opened_at,
+        path=run.path,
     )
     await requests.insert_all(conn, [request])
     named = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "request_id": outcome_id}

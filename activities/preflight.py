@@ -56,13 +56,11 @@ def idempotency_key(run_id: str, tool_call_id: str) -> str:
     return framed_sha256(run_id, tool_call_id)[:32]
 
 
-def looks_first(agent: Agent, tool: Tool | None, *, asked: bool, lost: bool) -> bool:
+def looks_first(agent: Agent, tool: Tool, *, asked: bool, lost: bool) -> bool:
     """Tell whether author's code has to be heard before this call starts.
 
     ``asked``: a person allowed it. ``lost``: it was started before, and nobody knows how that ended.
     """
-    if tool is None:
-        return False
     if lost:
         return tool.probe is not None and tool.effect == "once"
     return bool(agent.hooks) or (asked and tool.precondition is not None)
@@ -73,7 +71,7 @@ async def look(engine: Engine, first: LookFirst) -> Seen:
     run, call, tool = first.run, first.call, first.tool
     if first.lost:
         return Seen(probed=await probe(engine, tool, run.id, call.tool_call_id))
-    raw_input = call.edited_input or call.input
+    raw_input = call.running_input
     params = tool.decode(raw_input)  # redemption has: it fits
     barred = await _hooks(first.agent, run, call, raw_input, params)
     if barred is not None or first.asked_with is None:

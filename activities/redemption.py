@@ -59,7 +59,7 @@ async def redeem(engine: Engine, conn: Connection, order: RunToolInput, seen: Se
     if tool.kind == "agent":
         return await delegate(engine, conn, run, call, tool, order)
     await tell_started(conn, run, call, attempt=1, decision_id=order.decision_id)
-    return Redeemed(tool, run, call, call.edited_input or call.input, key)
+    return Redeemed(tool, run, call, call.running_input, key)
 
 
 async def _other_way(

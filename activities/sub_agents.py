@@ -9,7 +9,7 @@ import structlog
 from activities.engine import Engine
 from turngate.domain import results
 from turngate.domain.agents import Agent
-from turngate.domain.contract import ChildRun, RunLimits
+from turngate.domain.contract import ChildRun
 from turngate.domain.digest import derived_id
 from turngate.domain.messages import Message, user_message
 from turngate.domain.results import Failure, Ok
@@ -97,18 +97,7 @@ async def open_child(
 def child_run(engine: Engine, run_id: str, tool: Tool) -> ChildRun:
     """Return what the workflow needs to start the sub-agent's run, with the sub-agent's own limits."""
     agent = engine.agent(agent_name(tool))
-    return ChildRun(run_id=run_id, agent=agent.name, limits=run_limits(agent))
-
-
-def run_limits(agent: Agent) -> RunLimits:
-    """Return the agent's limits as a workflow carries them."""
-    limits = agent.limits
-    return RunLimits(
-        steps=limits.steps,
-        concurrency=limits.concurrency,
-        malformed_in_a_row=limits.malformed_in_a_row,
-        model_retry_seconds=max(1, round(limits.model_retry.total_seconds())),
-    )
+    return ChildRun(run_id=run_id, agent=agent.name, limits=agent.limits.for_run())
 
 
 async def answer_of(conn: Connection, child: runs.Run) -> Ok | Failure:

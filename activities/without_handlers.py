@@ -22,7 +22,7 @@ async def take_signal(
 ) -> AlreadySettled | Waits:
     """Note what the call asks of the run. All but a wait are settled by that; they are carried out with the step's end."""
     try:
-        signal = read_signal(engine, tool, tool.decode(call.edited_input or call.input))
+        signal = read_signal(engine, tool, tool.decode(call.running_input))
     except InvalidToolInput as invalid:
         await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
         return await refuse(conn, run, call, results.invalid_input(str(invalid), invalid.problem))
@@ -41,7 +41,7 @@ async def delegate(
     engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, order: RunToolInput
 ) -> AlreadySettled | Delegated:
     """Open the sub-agent's run."""
-    brief = too_deep(run, tool) or brief_of(tool, tool.decode(call.edited_input or call.input))
+    brief = too_deep(run, tool) or brief_of(tool, tool.decode(call.running_input))
     if isinstance(brief, Failure):
         await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
         return await refuse(conn, run, call, brief)

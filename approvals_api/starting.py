@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from approvals_api.principals import Principal
 from approvals_api.run_order import Order, checked_order
 from approvals_api.services import Services
-from turngate.domain.contract import AgentTurnInput, RunLimits
+from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from turngate.domain.messages import user_message
 from turngate.store import agents, events, messages, runs
@@ -225,18 +225,9 @@ async def _published(conn: Connection, name: str) -> PublishedAgent:
 
 
 def _turn_input(services: Services, run: Run, agent: PublishedAgent) -> AgentTurnInput:
-    limits = agent.run_limits
-    return AgentTurnInput(
-        run_id=run.id,
-        agent=run.agent,
-        limits=RunLimits(
-            steps=limits.steps,
-            concurrency=limits.concurrency,
-            malformed_in_a_row=limits.malformed_in_a_row,
-            model_retry_seconds=max(1, round(limits.model_retry.total_seconds())),
-            heartbeat_timeout_seconds=services.settings.heartbeat_timeout_seconds,
-        ),
-    )
+    heartbeat = {"heartbeat_timeout_seconds": services.settings.heartbeat_timeout_seconds}
+    limits = agent.run_limits.for_run().model_copy(update=heartbeat)
+    return AgentTurnInput(run_id=run.id, agent=run.agent, limits=limits)
 
 
 def _live(run: Run) -> ConflictError:

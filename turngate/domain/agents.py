@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from turngate.domain.contract import RunLimits
 from turngate.domain.declared_parts import Handler
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
@@ -41,6 +42,15 @@ class Limits(BaseModel):
     """How long a request waits for an answer before it expires (which refuses); None waits for ever."""
     result_chars: int = Field(default=50_000, ge=1_000, le=10_000_000)
     """Characters of one tool result that the model is shown; a longer one is stored whole and shown head and tail."""
+
+    def for_run(self) -> RunLimits:
+        """Return the limits as a run's workflow carries them."""
+        return RunLimits(
+            steps=self.steps,
+            concurrency=self.concurrency,
+            malformed_in_a_row=self.malformed_in_a_row,
+            model_retry_seconds=max(1, round(self.model_retry.total_seconds())),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,6 +67,11 @@ class Call:
     whole_result: str | None = None
 
     @property
+    def running_input(self) -> str:
+        """The exact text that runs: an operator's, when the call was edited, or else the model's own."""
+        return self.edited_input or self.input
+
+    @property
     def settled_result(self) -> Ok | Failure | None:
         """The result, decoded; None while the call is open."""
         return None if self.result is None else TOOL_RESULT.validate_json(self.result)
