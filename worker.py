@@ -15,8 +15,9 @@ from activities.read_result import built_in_toolkit
 from activities.record_decision import RecordDecision
 from activities.run_tool import RunTool
 from activities.settle_call import SettleCall
+from turngate.domain.known_tools import known_tools
 from turngate.runtime.app_loader import LoadedApp
-from turngate.store import agents
+from turngate.store import agents, policies
 from turngate.store.database import Database
 from workflows.agent_turn import AgentTurn
 
@@ -34,6 +35,7 @@ def build_engine(app: LoadedApp, database: Database, models: ModelResolver) -> E
         database=database,
         agents=app.agents,
         policy=app.policy,
+        policy_file=app.policy_file,
         services=app.services,
         models=models,
         built_in=built_in_toolkit(database),
@@ -63,6 +65,7 @@ def build_worker(
             tool.run_tool,
             decision.record_decision,
             decision.record_expiry,
+            decision.climb_ladder,
             closing.close_step,
             SettleCall(engine).settle_call,
         ],
@@ -79,6 +82,13 @@ def build_worker(
 
 
 async def publish_agents(app: LoadedApp, database: Database, *, task_queue: str) -> None:
-    """Tell the API which agents this worker runs."""
+    """Tell the API which agents this worker runs, and under which rules."""
     async with database.write() as conn:
         await agents.publish(conn, app.app, task_queue=task_queue)
+        await policies.publish(
+            conn,
+            task_queue=task_queue,
+            policy=app.policy,
+            file="" if app.policy_file is None else str(app.policy_file),
+            tools=known_tools(app.app),
+        )

@@ -10,6 +10,7 @@ from typing import Any
 from activities.author_code import heard
 from activities.engine import Engine
 from turngate.domain.agents import Agent
+from turngate.domain.ask_terms import PLAIN_TERMS
 from turngate.domain.contract import PlannedCall
 from turngate.domain.digest import derived_id
 from turngate.domain.policy import Verdict
@@ -48,7 +49,9 @@ def new_request(
 ) -> Request:
     """Return a pending request, made now."""
     created_at = now()
-    seconds = expiry_seconds(verdict, agent)
+    terms = verdict.terms if kind == "approval" else verdict.terms.model_copy(update={"quorum": 1})
+    seconds = expiry_seconds(run, verdict, agent)
+    parked = not run.attended and run.unattended_asks == "park"
     return Request(
         id=request_id,
         run_id=run.id,
@@ -66,15 +69,20 @@ def new_request(
         agent_words=agent_words,
         preview_kind=preview.kind if preview else None,
         preview=preview.text if preview else None,
-        not_by=None if verdict.starter_may_decide else run.started_by,
+        not_by=None if terms.starter_may_decide else run.started_by,
         expires_at=None if seconds is None else as_text(created_at + timedelta(seconds=seconds)),
         created_at=as_text(created_at),
         path=run.path,
         precondition=precondition,
+        terms=terms.model_dump_json(exclude_defaults=True),
+        quorum=terms.quorum,
+        parked_at=as_text(created_at) if parked else None,
     )
 
 
-def planned_call(agent: Agent, call: calls.Call, tool: Tool, verdict: Verdict, request: Request | None) -> PlannedCall:
+def planned_call(
+    run: runs.Run, agent: Agent, call: calls.Call, tool: Tool, verdict: Verdict, request: Request | None
+) -> PlannedCall:
     """Return the call as the workflow settles it: at once, or once its request is answered."""
     planned = PlannedCall(
         call=call.tool_call_id, timeout_seconds=int(tool.timeout.total_seconds()), queue=tool.task_queue
@@ -86,8 +94,9 @@ def planned_call(agent: Agent, call: calls.Call, tool: Tool, verdict: Verdict, r
             "request_id": request.id,
             "kind": request.kind,
             "digest": request.digest,
-            "expires_after_seconds": expiry_seconds(verdict, agent),
+            "expires_after_seconds": expiry_seconds(run, verdict, agent),
             "not_by": request.not_by,
+            "terms": None if request.ask_terms == PLAIN_TERMS else request.ask_terms,
         }
     )
 
@@ -127,9 +136,59 @@ async def ask_again(
         precondition=precondition,
     )
     await requests.insert_all(conn, [request])
-    opened = {"request_id": request.id, "tool_call_id": call.tool_call_id, "tool": tool.name, "kind": request.kind}
-    await events.append(conn, run.id, [("request.opened", {**opened, "instead_of": approved.id})])
-    return planned_call(agent, call, tool, verdict, request)
+    await events.append(conn, run.id, [opened(request, instead_of=approved.id)])
+    return planned_call(run, agent, call, tool, verdict, request)
+
+
+async def ask_after_all(
+    engine: Engine,
+    conn: Connection,
+    run: runs.Run,
+    call: calls.Call,
+    tool: Tool,
+    verdict: Verdict,
+    *,
+    precondition: str | None,
+    preview: Preview | None,
+) -> PlannedCall:
+    """Open a request for a call that policy allowed when it was planned and does not allow any more.
+
+    The caller found no execution of it, in the transaction that this is part of. From here on it is a call that waits
+    for a person, as if it had been asked for at once.
+    """
+    agent = engine.agent(run.agent)
+    was = Verdict.model_validate_json(call.verdict)
+    verdict = verdict.model_copy(update={"overruled": was.rule})
+    request = new_request(
+        run,
+        agent,
+        call,
+        tool,
+        verdict,
+        request_id=request_id_of(run.id, call.tool_call_id, "approval"),
+        kind="approval",
+        raw_input=call.input,
+        digest=call.digest,
+        reason=f"It was allowed by {was.rule!r} when the model asked for it, and is not any more. {verdict.reason}",
+        agent_words="",
+        preview=preview,
+        precondition=precondition,
+    )
+    await requests.insert_all(conn, [request])
+    await calls.set_disposition(conn, run.id, call.tool_call_id, "ask", verdict.model_dump_json(exclude_defaults=True))
+    await events.append(conn, run.id, [opened(request)])
+    return planned_call(run, agent, call, tool, verdict, request)
+
+
+async def asked_after_all(
+    engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool
+) -> PlannedCall | None:
+    """Return the call with the request that :func:`ask_after_all` opened, when its answer was lost on the way; or None."""
+    verdict = Verdict.model_validate_json(call.verdict)
+    if verdict.overruled is None:
+        return None
+    request = await requests.get(conn, request_id_of(run.id, call.tool_call_id, "approval"))
+    return None if request is None else planned_call(run, engine.agent(run.agent), call, tool, verdict, request)
 
 
 async def asked_again(
@@ -142,7 +201,14 @@ async def asked_again(
     request = None if approved.precondition is None else await requests.get(conn, again_id(approved))
     if request is None:
         return None
-    return planned_call(engine.agent(run.agent), call, tool, Verdict.model_validate_json(call.verdict), request)
+    return planned_call(run, engine.agent(run.agent), call, tool, Verdict.model_validate_json(call.verdict), request)
+
+
+def opened(request: Request, **more: str) -> events.NewEvent:
+    """Return the event of a request's opening: what asks, for what, by which rule. ``more``: what else it says."""
+    named = {"request_id": request.id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
+    asked = {"kind": request.kind, "rule": request.rule, "digest": request.digest}
+    return "request.opened", {**named, **asked, **more}
 
 
 def again_id(approved: Request) -> str:
@@ -155,10 +221,12 @@ def _shown(precondition: str | None) -> str:
     return text if len(text) <= MAX_SHOWN_PRECONDITION else f"{text[:MAX_SHOWN_PRECONDITION]}…"
 
 
-def expiry_seconds(verdict: Verdict, agent: Agent) -> int | None:
-    """Return how long a request waits for an answer; None: for ever."""
-    if verdict.expires_after_seconds is not None:
-        return verdict.expires_after_seconds
+def expiry_seconds(run: runs.Run, verdict: Verdict, agent: Agent) -> int | None:
+    """Return how long a request waits for an answer; None: for ever, as all do in a run whose questions are parked."""
+    if not run.attended and run.unattended_asks == "park":
+        return None
+    if verdict.terms.expires_after_seconds is not None:
+        return verdict.terms.expires_after_seconds
     limit = agent.limits.request_expiry
     return None if limit is None else int(limit.total_seconds())
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from activities.engine import Engine
+from activities.rules import RulesInForce
 from turngate.domain import results
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import call_digest
-from turngate.domain.policy import evaluate
+from turngate.domain.policy import Verdict
 from turngate.domain.results import Failure, Ok
 from turngate.domain.tool_failures import MAX_REASON_CHARS, InvalidToolInput
 from turngate.domain.tools import Tool
@@ -32,31 +32,36 @@ async def authority(
     return "", None, not_run("no approval or allowing rule for it is on record")
 
 
-def mismatch(engine: Engine, run: runs.Run, call: calls.Call, tool: Tool | None, expected: str) -> Failure | None:
-    """Return why the bytes about to run are not the ones that were shown, or are no longer allowed; None when they are."""
+def judged(
+    rules: RulesInForce, run: runs.Run, call: calls.Call, tool: Tool | None, expected: str, *, decided: bool
+) -> Verdict | Failure:
+    """Return what policy says now of the bytes about to run, or why they may not: not what was shown, or denied by now.
+
+    An approval stands when policy has changed since, unless a rule denies the call now (ADR 0014). ``decided``: it has
+    one, or its handler was let through before; that nobody attends the run then refuses nothing.
+    """
     if tool is None:
         return not_run("the tool is no longer there")
     raw_input = call.running_input
-    actual = digest_of(engine, call, tool, raw_input)
-    if actual != expected:
-        return not_run("the call, its tool or the policy is not what was shown when it was allowed; send it again")
+    if digest_of(call, tool, raw_input) != expected:
+        return not_run("the call or its tool is not what was shown when it was allowed; send it again")
     try:
         params = tool.decode(raw_input)
     except InvalidToolInput as problem:
         return results.invalid_input(str(problem), problem.problem)
-    verdict = evaluate(engine.policy, tool, params, agent=run.agent)
-    return results.denied(verdict.rule, verdict.reason) if verdict.answer == "deny" else None
+    verdict = rules.verdict(tool, params, run, raw_input, agent=run.agent, decided=decided)
+    return results.denied(verdict.rule, verdict.reason) if verdict.answer == "deny" else verdict
 
 
-def digest_of(engine: Engine, call: calls.Call, tool: Tool, raw_input: str) -> str:
-    """Return the digest of this input for this call, under the tool and policy as they are in this process now."""
+def digest_of(call: calls.Call, tool: Tool, raw_input: str) -> str:
+    """Return the digest of this input for this call: the tool as it is in this process, the policy it was judged by."""
     return call_digest(
         tool_name=tool.name,
         manifest_digest=tool.manifest.digest,
         raw_input=raw_input,
         run_id=call.run_id,
         tool_call_id=call.tool_call_id,
-        policy_version=engine.policy.version,
+        policy_version=call.policy_version,
     )
 
 

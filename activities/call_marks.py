@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from activities.redeemed import AlreadySettled
 from turngate.domain.results import Failure
 from turngate.store import calls, events, runs
@@ -16,17 +18,17 @@ async def refuse(conn: Connection, run: runs.Run, call: calls.Call, failure: Fai
     return AlreadySettled()
 
 
-async def tell_started(
-    conn: Connection,
-    run: runs.Run,
-    call: calls.Call,
-    *,
-    attempt: int,
-    decision_id: str | None,
-    signal: str | None = None,
-) -> None:
-    """Append the event of a handler's start, or of a signal's."""
-    told = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "attempt": attempt, "decision_id": decision_id}
-    if signal is not None:
-        told["signal"] = signal
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What lets a call start: the decision and who made it, both None when policy allowed it, and the digest it is for."""
+
+    attempt: int
+    decision_id: str | None
+    by: str | None
+    digest: str
+
+
+async def tell_started(conn: Connection, run: runs.Run, call: calls.Call, start: Start, **more: str) -> None:
+    """Append the event of a start: a handler's, a signal's or a sub-agent's. ``more``: what else it says."""
+    told = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, **vars(start), **more}
     await events.append(conn, run.id, [("execution.started", told)])

@@ -19,6 +19,7 @@ from activities.after_steps import after_step
 from activities.engine import Engine
 from activities.heartbeats import heartbeating
 from activities.planning import Planner
+from activities.rules import RulesInForce
 from activities.signals import carry_out
 from activities.transforms import transformed
 from turngate.domain import contract
@@ -29,7 +30,6 @@ from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.domain.history import CLOSED_BY_REPAIR, mint_call_ids, reconcile
 from turngate.domain.malformed import corrective, without_calls
 from turngate.domain.messages import Message, ModelResponse, TextPart
-from turngate.domain.policy import evaluate
 from turngate.domain.tools import ToolManifest
 from turngate.models.port import ModelRequest
 from turngate.store import calls, events, messages, requests, runs, steps
@@ -100,11 +100,12 @@ class CallModel:
         """Return the model's answer, and what it is told of one that nothing can be made of."""
         async with self._engine.database.read() as conn:
             history = [stored.message for stored in await messages.path_to(conn, run.head_message_id)]
+            rules = await self._engine.rules(conn, run) if any(t.kind == "provider" for t in agent.toolkit) else None
         system = Message(role="system", parts=(TextPart(text=agent.instructions),))
         try:
             model = self._engine.models.resolve(run.model)
             shown = await transformed(agent, run, step, [system, *history], model)
-            offered = self._offered(agent, history)
+            offered = self._offered(run, agent, history, rules)
             # I1: what cannot be sent is repaired, never sent. The stored messages are immutable; the repair is a pure
             # function of them, so every retry sends the same.
             answer = await model.generate(ModelRequest(messages=reconcile(shown), tools=offered))
@@ -119,7 +120,9 @@ class CallModel:
         message = mint_call_ids(answer.message, step=step, taken=taken)
         return answer.model_copy(update={"message": message}), corrective(answer, [tool.name for tool in offered])
 
-    def _offered(self, agent: Agent, history: list[Message]) -> list[ToolManifest]:
+    def _offered(
+        self, run: runs.Run, agent: Agent, history: list[Message], rules: RulesInForce | None
+    ) -> list[ToolManifest]:
         """Return the descriptors the model sees, always in the same order, for its prompt cache.
 
         A provider runs its own tools before anybody could be asked, so it is only told of those that policy allows. The
@@ -128,7 +131,8 @@ class CallModel:
         offered = [
             tool.manifest
             for tool in agent.toolkit
-            if tool.kind != "provider" or evaluate(self._engine.policy, tool, None, agent=agent.name).answer == "allow"
+            if tool.kind != "provider"
+            or (rules is not None and rules.verdict(tool, None, run, None, agent=agent.name).answer == "allow")
         ]
         reader = self._engine.built_in.find(READ_RESULT)
         clipped = any(part.whole_result is not None for message in history for part in message.results)

@@ -43,7 +43,7 @@ async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
     if run is None or run.status != "running":
         return None
     new: list[events.NewEvent] = [
-        ("request.cancelled", {"request_id": request_id})
+        ("request.cancelled", {"request_id": request_id, "by": order.by})
         for request_id in await requests.cancel_pending(conn, run.id, at=order.at)
     ]
     answer = await _answer(conn, run) if order.status == "completed" else None

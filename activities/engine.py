@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import svcs
 from temporalio.exceptions import ApplicationError
 
+from activities.rules import RulesInForce, StoredRules, in_force
 from turngate.domain import contract
 from turngate.domain.agents import Agent
 from turngate.domain.policy import Policy
 from turngate.domain.toolkit import Toolkit
 from turngate.domain.tools import Tool
 from turngate.models.port import LanguageModel
-from turngate.store.database import Database
+from turngate.store.database import Connection, Database
+from turngate.store.runs import Run
 
 
 class ModelResolver(Protocol):
@@ -27,15 +30,22 @@ class ModelResolver(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """The store, the builder's agents and policy, their services, and the models."""
+    """The store, the builder's agents and policy (as the app gives it), their services, and the models."""
 
     database: Database
     agents: Mapping[str, Agent]
     policy: Policy
     services: svcs.Registry
     models: ModelResolver
+    policy_file: Path | None = None
+    """Where ``policy`` was read from; None: it was given as a value."""
+    stored_rules: StoredRules = field(default_factory=StoredRules)
     built_in: Toolkit = field(default_factory=Toolkit.of)
     """The engine's own tools, found by every agent under their names unless it declares one of the same name."""
+
+    async def rules(self, conn: Connection, run: Run) -> RulesInForce:
+        """Return the rules in force for a run now: the app's, the stored ones and the standing grants."""
+        return await in_force(conn, self.policy, self.stored_rules, run, policy_file=self.policy_file)
 
     def tool(self, agent: Agent, name: str) -> Tool | None:
         """Return the tool of this name: the agent's, or the engine's own; None when there is none."""

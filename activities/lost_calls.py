@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from activities.asking import request_id_of
-from activities.call_checks import mismatch, not_run
-from activities.call_marks import refuse, tell_started
+from activities.asking import opened, request_id_of
+from activities.call_checks import judged, not_run
+from activities.call_marks import Start, refuse, tell_started
 from activities.engine import Engine
 from activities.preflight import Seen
 from activities.read_result import shown_to_model
@@ -51,9 +51,10 @@ async def again(
         lost = f"its worker was lost {execution.attempts} times while it ran"
         await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
         return await refuse(conn, run, call, Failure(kind="execution_error", reason=f"{call.tool_name!r}: {lost}."))
-    problem = mismatch(engine, run, call, tool, execution.digest)
-    if tool is None or problem is not None:
-        return await _not_again(conn, run, call, execution, problem or not_run("the tool is no longer there"))
+    verdict = judged(await engine.rules(conn, run), run, call, tool, execution.digest, decided=True)
+    if tool is None or isinstance(verdict, Failure):
+        problem = verdict if isinstance(verdict, Failure) else not_run("the tool is no longer there")
+        return await _not_again(conn, run, call, execution, problem)
     begun = await executions.begin_again(
         conn,
         run_id=run.id,
@@ -63,7 +64,10 @@ async def again(
     )
     if not begun:
         raise LookupError("another attempt moved this execution on; looking again")
-    await tell_started(conn, run, call, attempt=execution.attempts + 1, decision_id=order.decision_id)
+    decided = None if order.decision_id is None else await requests.by_decision(conn, order.decision_id)
+    by = None if decided is None else decided.decided_by
+    start = Start(attempt=execution.attempts + 1, decision_id=order.decision_id, by=by, digest=execution.digest)
+    await tell_started(conn, run, call, start)
     raw_input = call.running_input
     return Redeemed(tool, run, call, raw_input, execution.idempotency_key)
 
@@ -131,8 +135,7 @@ async def _ask_outcome(
     )
     await requests.insert_all(conn, [request])
     named = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "request_id": outcome_id}
-    opened = {**named, "kind": "outcome"}
-    await events.append(conn, run.id, [("execution.unknown", named), ("request.opened", opened)])
+    await events.append(conn, run.id, [("execution.unknown", named), opened(request)])
     return OutcomeUnknown(outcome_id, call.digest)
 
 

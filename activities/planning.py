@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
-from activities.asking import new_request, planned_call, previewed, request_id_of
+from activities.asking import new_request, opened, planned_call, previewed, request_id_of
 from activities.engine import Engine
-from activities.preflight import precondition
+from activities.preflight import precondition_or_failure
+from activities.rules import RulesInForce
 from activities.signals import read_signal
 from turngate.domain import results
 from turngate.domain.agents import Agent
@@ -19,7 +17,7 @@ from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.digest import call_digest, repeat_key
 from turngate.domain.malformed import problem_in
 from turngate.domain.messages import Message, ToolCallPart
-from turngate.domain.policy import Verdict, evaluate
+from turngate.domain.policy import Verdict
 from turngate.domain.requests import RequestKind
 from turngate.domain.results import Failure
 from turngate.domain.tool_failures import InvalidToolInput
@@ -29,8 +27,6 @@ from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import NewEvent
 from turngate.store.requests import Request
-
-log = structlog.get_logger(__name__)
 
 UNFINISHED = {"length", "content_filter", "refusal"}
 """Finish reasons of a response that is not complete; truncated arguments can be valid JSON (DESIGN §13)."""
@@ -54,6 +50,14 @@ class _Admitted:
     tool: Tool
     params: Any
     verdict: Verdict
+
+
+@dataclass(frozen=True)
+class _Closed:
+    """A call that is closed without running and without asking; ``verdict``: None when it never reached policy."""
+
+    failure: Failure
+    verdict: Verdict | None = None
 
 
 class Planner:
@@ -81,15 +85,18 @@ class Planner:
         planned = PlannedStep(plan=StepPlan(final=False))
         to_settle: list[PlannedCall] = []
         kinds: list[str | None] = []
-        admissions: list[_Admitted | Failure] = []
+        rules = await self._engine.rules(conn, run)
+        admissions: list[_Admitted | _Closed] = []
         for position, (call, key) in enumerate(zip(message.calls, keys, strict=True)):
-            admitted = self._admit(agent, call, position, finish_reason, refused.get(key))
+            admitted = self._admit(run, agent, rules, call, position, finish_reason, refused.get(key))
             admissions.append(admitted)
-            row = self._row(run, step, position, call, key, admitted)
+            row = self._row(run, step, position, call, key, admitted, rules.policy.version)
             planned.calls.append(row)
-            if isinstance(admitted, Failure):
-                kinds.append(admitted.kind)
-                closed = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "kind": admitted.kind}
+            if isinstance(admitted, _Closed):
+                kinds.append(admitted.failure.kind)
+                closed = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "kind": admitted.failure.kind}
+                if admitted.verdict is not None:
+                    closed["rule"] = admitted.verdict.rule
                 planned.events.append(("call.closed", closed))
                 continue
             kinds.append(None)
@@ -97,9 +104,8 @@ class Planner:
             if admitted.verdict.answer != "allow":
                 request = await self._request(run, agent, row, admitted, message.text)
                 planned.requests.append(request)
-                opened = {"request_id": request.id, "tool_call_id": call.tool_call_id}
-                planned.events.append(("request.opened", {**opened, "tool": call.tool_name, "kind": request.kind}))
-            to_settle.append(planned_call(agent, row, admitted.tool, admitted.verdict, request))
+                planned.events.append(opened(request))
+            to_settle.append(planned_call(run, agent, row, admitted.tool, admitted.verdict, request))
         malformed = all(kind in MALFORMED_KINDS for kind in kinds)  # an empty response has no calls: malformed too
         wrong = Counter(kind for kind in kinds if kind is not None)
         planned.plan = StepPlan(
@@ -112,9 +118,31 @@ class Planner:
         return planned
 
     def _admit(
-        self, agent: Agent, call: ToolCallPart, position: int, finish_reason: str, refused: Failure | None
-    ) -> _Admitted | Failure:
+        self,
+        run: runs.Run,
+        agent: Agent,
+        rules: RulesInForce,
+        call: ToolCallPart,
+        position: int,
+        finish_reason: str,
+        refused: Failure | None,
+    ) -> _Admitted | _Closed:
         """Return the call's tool and verdict, or why it is closed without running and without asking."""
+        found = self._well_formed(agent, call, position, finish_reason)
+        if isinstance(found, Failure):
+            return _Closed(found)
+        tool, params = found
+        verdict = rules.verdict(tool, params, run, call.input, agent=agent.name)
+        if verdict.answer == "deny":
+            return _Closed(results.denied(verdict.rule, verdict.reason), verdict)
+        if refused is not None:
+            return _Closed(results.repeated(refused), verdict)
+        return _Admitted(tool, params, verdict)
+
+    def _well_formed(
+        self, agent: Agent, call: ToolCallPart, position: int, finish_reason: str
+    ) -> tuple[Tool, Any] | Failure:
+        """Return the tool and the decoded parameters of a call that policy may look at, or what is wrong with it."""
         if finish_reason in UNFINISHED:
             reason = (
                 f"The response ended early ({finish_reason}), so none of its calls ran. Send the call again, whole."
@@ -135,21 +163,22 @@ class Planner:
                 read_signal(self._engine, tool, params)
         except InvalidToolInput as invalid:
             return results.invalid_input(str(invalid), invalid.problem)
-        verdict = evaluate(self._engine.policy, tool, params, agent=agent.name)
-        if verdict.answer == "deny":
-            return results.denied(verdict.rule, verdict.reason)
-        if refused is not None:
-            return results.repeated(refused)
-        return _Admitted(tool, params, verdict)
+        return tool, params
 
     def _row(
-        self, run: runs.Run, step: int, position: int, call: ToolCallPart, key: str, admitted: _Admitted | Failure
+        self,
+        run: runs.Run,
+        step: int,
+        position: int,
+        call: ToolCallPart,
+        key: str,
+        admitted: _Admitted | _Closed,
+        policy_version: str,
     ) -> calls.Call:
-        closed = isinstance(admitted, Failure)
-        version = self._engine.policy.version
-        manifest_digest = "" if isinstance(admitted, Failure) else admitted.tool.manifest.digest
+        closed = isinstance(admitted, _Closed)
+        manifest_digest = "" if isinstance(admitted, _Closed) else admitted.tool.manifest.digest
         disposition: calls.Disposition = "closed"
-        if not isinstance(admitted, Failure):
+        if not isinstance(admitted, _Closed):
             disposition = "run" if admitted.verdict.answer == "allow" else "ask"
         return calls.Call(
             run_id=run.id,
@@ -160,18 +189,18 @@ class Planner:
             input=call.input,
             repeat_key=key,
             disposition=disposition,
-            verdict="" if isinstance(admitted, Failure) else admitted.verdict.model_dump_json(),
+            verdict="" if admitted.verdict is None else admitted.verdict.model_dump_json(exclude_defaults=True),
             digest=call_digest(
                 tool_name=call.tool_name,
                 manifest_digest=manifest_digest,
                 raw_input=call.input,
                 run_id=run.id,
                 tool_call_id=call.tool_call_id,
-                policy_version=version,
+                policy_version=policy_version,
             ),
-            policy_version=version,
-            effect="" if isinstance(admitted, Failure) else admitted.tool.effect,
-            result=admitted.model_dump_json() if isinstance(admitted, Failure) else None,
+            policy_version=policy_version,
+            effect="" if isinstance(admitted, _Closed) else admitted.tool.effect,
+            result=admitted.failure.model_dump_json() if isinstance(admitted, _Closed) else None,
             settled_at=as_text(now()) if closed else None,
         )
 
@@ -193,16 +222,8 @@ class Planner:
             reason=verdict.reason,
             agent_words=agent_words,
             preview=await previewed(tool, admitted.params, run.workspace),
-            precondition=await self._precondition(tool, admitted.params, run, row.tool_call_id),
+            precondition=await precondition_or_failure(self._engine, tool, admitted.params, run, row.tool_call_id),
         )
-
-    async def _precondition(self, tool: Tool, params: Any, run: runs.Run, tool_call_id: str) -> str | None:
-        """Return what the call depends on now. One that fails is kept as such: it differs from whatever is seen later."""
-        try:
-            return await precondition(self._engine, tool, params, run, tool_call_id)
-        except Exception as error:
-            log.exception("precondition failed", tool=tool.name, run_id=run.id)
-            return json.dumps({"precondition_failed": type(error).__name__})
 
 
 def _problem(wrong: Counter[str], corrective: str | None) -> str:

@@ -42,13 +42,15 @@ AUTHOR_SECONDS = 30.0
 class Seen:
     """What was seen. ``barred``: why the call must not run. ``precondition``: its value now, as JSON; None: it has none.
 
-    ``preview``: taken anew when the precondition changed. ``probed``: the probe's answer, None when it has none to give.
+    ``preview``: taken anew when the precondition changed. ``for_asking``: both were taken for a first question.
+    ``probed``: the probe's answer, None when it has none to give.
     """
 
     barred: Failure | None = None
     precondition: str | None = None
     preview: Preview | None = None
     probed: ProbeAnswer = None
+    for_asking: bool = False
 
 
 def idempotency_key(run_id: str, tool_call_id: str) -> str:
@@ -74,6 +76,10 @@ async def look(engine: Engine, first: LookFirst) -> Seen:
     raw_input = call.running_input
     params = tool.decode(raw_input)  # redemption has: it fits
     barred = await _hooks(first.agent, run, call, raw_input, params)
+    if first.for_asking and barred is None:
+        depends_on = await precondition_or_failure(engine, tool, params, run, call.tool_call_id)
+        preview = await previewed(tool, params, run.workspace)
+        return Seen(precondition=depends_on, preview=preview, for_asking=True)
     if barred is not None or first.asked_with is None:
         return Seen(barred=barred, precondition=first.asked_with)
     try:
@@ -85,6 +91,17 @@ async def look(engine: Engine, first: LookFirst) -> Seen:
     if current == first.asked_with:
         return Seen(precondition=current)
     return Seen(precondition=current, preview=await previewed(tool, params, run.workspace))
+
+
+async def precondition_or_failure(
+    engine: Engine, tool: Tool, params: Any, run: runs.Run, tool_call_id: str
+) -> str | None:
+    """As :func:`precondition`; one that fails is returned as such: it differs from whatever is seen later."""
+    try:
+        return await precondition(engine, tool, params, run, tool_call_id)
+    except Exception as error:
+        log.exception("precondition failed", tool=tool.name, run_id=run.id)
+        return json.dumps({"precondition_failed": type(error).__name__})
 
 
 async def precondition(engine: Engine, tool: Tool, params: Any, run: runs.Run, tool_call_id: str) -> str | None:

@@ -6,6 +6,7 @@ An edit is checked here as the edited call, with the tool's own types and the po
 from __future__ import annotations
 
 import json
+from typing import Final
 
 from pydantic import ValidationError
 from sqlalchemy import update
@@ -18,14 +19,24 @@ from activities.engine import Engine
 from activities.preflight import precondition
 from activities.signals import read_signal
 from turngate.domain import contract, results
-from turngate.domain.contract import DecideInput, RecordDecisionInput, RecordedDecision, RecordExpiryInput
-from turngate.domain.policy import evaluate
+from turngate.domain.contract import (
+    ClimbLadderInput,
+    DecideInput,
+    RecordDecisionInput,
+    RecordedDecision,
+    RecordExpiryInput,
+)
+from turngate.domain.digest import framed_sha256
+from turngate.domain.grants import WantedGrant
 from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
 from turngate.domain.results import MAX_DEPTH, Ok, as_object, is_deeper
 from turngate.domain.tool_failures import InvalidToolInput, describe_validation
-from turngate.store import calls, events, executions, requests, runs
+from turngate.store import approvals, calls, events, executions, grants, requests, runs
 from turngate.store.database import Connection
 from turngate.store.tables import decisions
+
+GRANTING_VERBS: Final = frozenset({"approve", "edit"})
+CLIMBED: Final = {"remind": "request.reminded", "escalate": "request.escalated", "delegate": "request.delegated"}
 
 
 class RecordDecision:
@@ -52,14 +63,18 @@ class RecordDecision:
                 raise LookupError(f"no request {decision.request_id!r}")
             if request.status != "pending":
                 return await _holder(conn, request)
+            if decision.verb == "approve" and request.quorum > 1 and not await _is_last(conn, request, order):
+                return RecordedDecision(
+                    decision_id=decision.decision_id, verb="approve", status="pending", by=decision.by
+                )
             status = STATUS_OF_VERB[decision.verb]
             await self._apply(conn, request, decision)
             if depends_on is not None:
                 await requests.set_precondition(conn, request.id, depends_on)
             await _win(conn, request, order, status)
-            told = {"request_id": request.id, "decision_id": decision.decision_id, "verb": decision.verb}
-            decided = {**told, "status": status, "by": decision.by, "outcome": decision.outcome}
-            await events.append(conn, order.run_id, [("request.decided", decided)])
+            decided = await _decided(conn, request, decision, status)
+            granted = await self._grant(conn, request, decision)
+            await events.append(conn, order.run_id, [("request.decided", decided), *granted])
         return RecordedDecision(
             decision_id=decision.decision_id,
             verb=decision.verb,
@@ -68,10 +83,36 @@ class RecordDecision:
             outcome=decision.outcome,
         )
 
+    @activity.defn(name=contract.CLIMB_LADDER)
+    async def climb_ladder(self, order: ClimbLadderInput) -> None:
+        """Write that a request waits on, up to this rung, with who may decide it now. Safe to repeat.
+
+        Rungs below that were not written yet, because the store was away, are written first.
+        """
+        async with self._engine.database.write() as conn:
+            request = await requests.get(conn, order.request_id)
+            if request is None or request.status != "pending" or request.rungs_climbed > order.rung:
+                return
+            terms, told = request.ask_terms, []
+            named = {"request_id": request.id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
+            for number, rung in enumerate(
+                terms.ladder[request.rungs_climbed : order.rung + 1], request.rungs_climbed + 1
+            ):
+                terms = terms.climbed(rung)
+                told.append((CLIMBED[rung.do], {**named, "rung": number, "roles": rung.roles, "people": rung.people}))
+            await requests.climb(
+                conn, request.id, rungs=order.rung + 1, terms=terms.model_dump_json(exclude_defaults=True)
+            )
+            await events.append(conn, order.run_id, told)
+
     @activity.defn(name=contract.RECORD_EXPIRY)
     async def record_expiry(self, order: RecordExpiryInput) -> None:
-        """Close a request that nobody answered in time, and its call. Safe to repeat."""
+        """Close a request that nobody answered in time, and its call; or park it. Safe to repeat."""
         async with self._engine.database.write() as conn:
+            if order.park:
+                if await requests.park(conn, order.request_id, at=order.at):
+                    await events.append(conn, order.run_id, [("request.parked", {"request_id": order.request_id})])
+                return
             if not await requests.settle(conn, order.request_id, status="expired", at=order.at):
                 return
             request = await requests.get(conn, order.request_id)
@@ -139,12 +180,36 @@ class RecordDecision:
                 read_signal(self._engine, tool, params)
         except InvalidToolInput as problem:
             raise _invalid_edit(str(problem)) from None
-        verdict = evaluate(self._engine.policy, tool, params, agent=request.agent)
+        run = await runs.get(conn, request.run_id)
+        if run is None:
+            raise _invalid_edit(f"the run {request.run_id!r} is no longer there")
+        rules = await self._engine.rules(conn, run)
+        verdict = rules.verdict(tool, params, run, edited, agent=request.agent, decided=True)
         if verdict.answer == "deny":
             raise _invalid_edit(f"the edited call is denied by policy rule {verdict.rule!r}: {verdict.reason}")
         await calls.set_edited_input(conn, request.run_id, request.tool_call_id, edited)
-        digest = digest_of(self._engine, call, tool, edited)
+        digest = digest_of(call, tool, edited)
         await conn.execute(update(decisions).where(decisions.c.id == decision.decision_id).values(digest=digest))
+
+    async def _grant(self, conn: Connection, request: requests.Request, decision: DecideInput) -> list[events.NewEvent]:
+        """Keep the grant that this decision asks for; what was edited is granted as it was edited."""
+        content = await requests.decision(conn, decision.decision_id) if decision.verb in GRANTING_VERBS else None
+        if content is None or content.grant_wanted is None:
+            return []
+        wanted = WantedGrant.model_validate_json(content.grant_wanted)
+        stored = await grants.create(
+            conn,
+            wanted,
+            key=decision.decision_id,
+            created_by=decision.by,
+            role=decision.role,
+            run_id=request.run_id,
+            agent=request.agent,
+            request_id=request.id,
+        )
+        named = {"grant_id": stored.id, "by": decision.by, "tool": stored.tool_name, "scope": stored.scope}
+        bounds = {"max_uses": stored.max_uses, "expires_at": stored.expires_at, "digest": framed_sha256(stored.pattern)}
+        return [("grant.created", {**named, **bounds})]
 
     def _check_answer(self, request: requests.Request, answer: str) -> None:
         tool = self._engine.tool(self._engine.agent(request.agent), request.tool_name)
@@ -154,6 +219,58 @@ class RecordDecision:
             tool.success.validate_json(answer)
         except ValidationError as error:
             raise _invalid_edit(describe_validation(error)) from None
+
+
+async def _decided(
+    conn: Connection, request: requests.Request, decision: DecideInput, status: RequestStatus
+) -> dict[str, object]:
+    """Return what the log keeps of a decision: who, as whom, what, and which bytes; not what was said."""
+    told: dict[str, object] = {
+        "request_id": request.id,
+        "decision_id": decision.decision_id,
+        "verb": decision.verb,
+        "status": status,
+        "by": decision.by,
+        "role": decision.role,
+        "outcome": decision.outcome,
+        "digest": request.digest,
+    }
+    if decision.machine:
+        told["machine"] = True
+    edit = await requests.decision(conn, decision.decision_id) if decision.verb == "edit" else None
+    return told if edit is None else {**told, "edited_digest": edit.digest}
+
+
+async def _is_last(conn: Connection, request: requests.Request, order: RecordDecisionInput) -> bool:
+    """Count an approval of a request that needs several; True when it completes them, and so decides.
+
+    Safe to repeat: an approval that is counted already, by this very decision, is counted once.
+    """
+    decision = order.decision
+    counted = await approvals.by_decision(conn, decision.decision_id)
+    if counted is not None:
+        return False
+    content = await requests.decision(conn, decision.decision_id)
+    if any(each.decided_by == decision.by for each in await approvals.of_request(conn, request.id)):
+        raise ApplicationError(
+            f"{decision.by} has approved this already; {request.quorum} different people have to",
+            type="already_approved",
+            non_retryable=True,
+        )
+    count = await approvals.add(
+        conn,
+        request_id=request.id,
+        decided_by=decision.by,
+        decision_id=decision.decision_id,
+        message=content.message if content else "",
+        at=order.at,
+    )
+    if count >= request.quorum:
+        return True
+    told = {"request_id": request.id, "decision_id": decision.decision_id, "by": decision.by, "role": decision.role}
+    counts = {"approvals": count, "quorum": request.quorum, "digest": request.digest}
+    await events.append(conn, order.run_id, [("request.approved_once", {**told, **counts})])
+    return False
 
 
 async def _win(conn: Connection, request: requests.Request, order: RecordDecisionInput, status: RequestStatus) -> None:

@@ -41,6 +41,8 @@ class LookFirst:
     asked_with: str | None
     """What the call depended on when the approval was asked for; None when its tool does not say, or nobody was asked."""
     lost: bool
+    for_asking: bool = False
+    """A person is to be asked after all: take what they are shown, besides."""
 
 
 @dataclass(frozen=True)

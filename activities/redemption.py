@@ -8,9 +8,9 @@ sub-agents have no handler: behind the same door stands what the engine does for
 
 from __future__ import annotations
 
-from activities.asking import ask_again, asked_again
-from activities.call_checks import authority, mismatch, raises
-from activities.call_marks import refuse, tell_started
+from activities.asking import ask_after_all, ask_again, asked_after_all, asked_again
+from activities.call_checks import authority, judged, raises
+from activities.call_marks import Start, refuse, tell_started
 from activities.engine import Engine
 from activities.lost_calls import again
 from activities.preflight import Seen, idempotency_key, looks_first
@@ -18,8 +18,10 @@ from activities.redeemed import AlreadySettled, AskAgain, LookFirst, Redeemed, R
 from activities.without_handlers import delegate, is_finish, take_signal, underway
 from turngate.domain import results
 from turngate.domain.contract import RunToolInput
+from turngate.domain.policy import Verdict
+from turngate.domain.results import Failure
 from turngate.domain.tools import Tool
-from turngate.store import calls, executions, requests, runs
+from turngate.store import calls, events, executions, grants, requests, runs
 from turngate.store.database import Connection
 
 
@@ -38,11 +40,18 @@ async def redeem(engine: Engine, conn: Connection, order: RunToolInput, seen: Se
         return AlreadySettled(finishes=is_finish(call), raises=raises(tool, call.settled_result))
     if execution is not None:
         return await _started_before(engine, conn, run, call, tool, execution, order, seen)
+    if order.decision_id is None and call.disposition == "ask" and tool is not None:
+        asked = await asked_after_all(engine, conn, run, call, tool)
+        if asked is not None:
+            return AskAgain(asked)
     expected, request, problem = await authority(conn, call, order)
-    problem = problem or mismatch(engine, run, call, tool, expected) or (seen.barred if seen is not None else None)
-    if problem is not None or tool is None:
-        return await refuse(conn, run, call, problem or results.unknown_tool(call.tool_name, []))
+    rules = await engine.rules(conn, run)
+    verdict = problem or judged(rules, run, call, tool, expected, decided=request is not None)
+    barred = verdict if isinstance(verdict, Failure) else seen.barred if seen is not None else None
+    if isinstance(verdict, Failure) or barred is not None or tool is None:
+        return await refuse(conn, run, call, barred or results.unknown_tool(call.tool_name, []))
     other = await _other_way(engine, conn, run, call, tool, request, seen, expected)
+    other = other or await _no_longer_allowed(engine, conn, run, call, tool, request, verdict, seen)
     if other is not None:
         return other
     key = idempotency_key(run.id, call.tool_call_id)
@@ -54,11 +63,13 @@ async def redeem(engine: Engine, conn: Connection, order: RunToolInput, seen: Se
         decision_id=order.decision_id,
         idempotency_key=key,
     )
+    by = None if request is None else request.decided_by
+    start = Start(attempt=1, decision_id=order.decision_id, by=by, digest=expected)
     if tool.kind == "signal":
-        return await take_signal(engine, conn, run, call, tool, order)
+        return await take_signal(engine, conn, run, call, tool, start)
     if tool.kind == "agent":
-        return await delegate(engine, conn, run, call, tool, order)
-    await tell_started(conn, run, call, attempt=1, decision_id=order.decision_id)
+        return await delegate(engine, conn, run, call, tool, start)
+    await tell_started(conn, run, call, start)
     return Redeemed(tool, run, call, call.running_input, key)
 
 
@@ -87,6 +98,51 @@ async def _other_way(
     now_on, preview = seen.precondition, seen.preview
     return AskAgain(
         await ask_again(engine, conn, run, call, tool, request, digest=expected, precondition=now_on, preview=preview)
+    )
+
+
+async def _no_longer_allowed(
+    engine: Engine,
+    conn: Connection,
+    run: runs.Run,
+    call: calls.Call,
+    tool: Tool,
+    request: requests.Request | None,
+    verdict: Verdict,
+    seen: Seen | None,
+) -> AskAgain | LookFirst | None:
+    """Return the question for a call that was allowed when it was planned and is not any more; None when it may start.
+
+    Policy is asked again at the door: a rule may have been stored since, or the grant that allowed the call revoked,
+    expired or used up by the calls beside it. A use of the grant is taken here, where nothing comes between it and the
+    handler (ADR 0014). Whatever a person approved needs neither.
+    """
+    if request is not None:
+        return None
+    if verdict.grant_id is not None:
+        scope = {"run_id": run.id, "tool_call_id": call.tool_call_id}
+        if await grants.take_use(conn, verdict.grant_id, **scope):
+            told = {"grant_id": verdict.grant_id, "tool_call_id": call.tool_call_id, "tool": tool.name}
+            await events.append(conn, run.id, [("grant.used", told)])
+            return None
+        verdict = verdict.model_copy(
+            update={"answer": "ask", "reason": "The grant that allowed this is used up or revoked."}
+        )
+    if verdict.answer == "allow":
+        return None
+    if (seen is None or not seen.for_asking) and (tool.preview is not None or tool.precondition is not None):
+        return LookFirst(engine.agent(run.agent), run, call, tool, asked_with=None, lost=False, for_asking=True)
+    return AskAgain(
+        await ask_after_all(
+            engine,
+            conn,
+            run,
+            call,
+            tool,
+            verdict,
+            precondition=None if seen is None else seen.precondition,
+            preview=None if seen is None else seen.preview,
+        )
     )
 
 

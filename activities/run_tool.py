@@ -48,6 +48,8 @@ from turngate.store.clock import now
 log = structlog.get_logger(__name__)
 
 RECORD_PAUSE_SECONDS = 0.5
+MAX_LOOKS = 2
+"""How often the world is looked at before a call starts: once for its own sake, once for whoever has to be asked."""
 MAX_SURPRISES = 8
 """Attempts that may end in an error nobody foresaw, about half a minute in all."""
 
@@ -103,7 +105,9 @@ class RunTool:
         """Ask at the door; author's code that has to be heard is heard between two transactions, never inside one."""
         async with self._engine.database.write() as conn:
             redemption = await redeem(self._engine, conn, order)
-        if isinstance(redemption, LookFirst):
+        for _round in range(MAX_LOOKS):
+            if not isinstance(redemption, LookFirst):
+                break
             seen = await look(self._engine, redemption)
             async with self._engine.database.write() as conn:
                 redemption = await redeem(self._engine, conn, order, seen)

@@ -55,7 +55,7 @@ async def open_child(
 ) -> str:
     """Record the sub-agent's run: a conversation of its own, starting with the brief. Returns the run's id.
 
-    The same call derives the same run. It inherits workspace and starter, so who may not decide here may not there.
+    The same call derives the same run. It inherits workspace, attendance and starter, so who may not decide here may not there.
     """
     agent = engine.agent(agent_name(tool))
     child_id = derived_id("run", run.id, call.tool_call_id)
@@ -86,10 +86,13 @@ async def open_child(
         parent_run_id=run.id,
         parent_tool_call_id=call.tool_call_id,
         path=f"{run.path}/{agent.name}",
+        attended=run.attended,
+        unattended_asks=run.unattended_asks,
     )
     await messages.set_head(conn, conversation_id, message_id)
     await calls.set_child(conn, run.id, call.tool_call_id, child_id)
-    started = {"agent": agent.name, "model": agent.model, "started_by": run.started_by, "parent_run_id": run.id}
+    named = {"agent": agent.name, "model": agent.model, "parent_run_id": run.id}
+    started = {**named, "started_by": run.started_by, "by": run.started_by}
     await events.append(conn, child_id, [("run.started", started)])
     return child_id
 

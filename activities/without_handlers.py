@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from activities.call_marks import refuse, tell_started
+from activities.call_marks import Start, refuse, tell_started
 from activities.engine import Engine
 from activities.redeemed import AlreadySettled, Delegated, Waits
 from activities.signals import SIGNAL, read_signal, result_of, wait_of
 from activities.sub_agents import brief_of, child_run, open_child, too_deep
 from turngate.domain import results
-from turngate.domain.contract import RunToolInput
 from turngate.domain.results import Failure
 from turngate.domain.signals import Finish, WaitUntil
 from turngate.domain.tool_failures import InvalidToolInput
@@ -18,7 +17,7 @@ from turngate.store.database import Connection
 
 
 async def take_signal(
-    engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, order: RunToolInput
+    engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, start: Start
 ) -> AlreadySettled | Waits:
     """Note what the call asks of the run. All but a wait are settled by that; they are carried out with the step's end."""
     try:
@@ -27,7 +26,7 @@ async def take_signal(
         await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
         return await refuse(conn, run, call, results.invalid_input(str(invalid), invalid.problem))
     await calls.set_signal(conn, run.id, call.tool_call_id, signal.model_dump_json())
-    await tell_started(conn, run, call, attempt=1, decision_id=order.decision_id, signal=signal.signal)
+    await tell_started(conn, run, call, start, signal=signal.signal)
     if isinstance(signal, WaitUntil):
         return Waits(wait_of(signal))
     await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="succeeded")
@@ -38,7 +37,7 @@ async def take_signal(
 
 
 async def delegate(
-    engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, order: RunToolInput
+    engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, start: Start
 ) -> AlreadySettled | Delegated:
     """Open the sub-agent's run."""
     brief = too_deep(run, tool) or brief_of(tool, tool.decode(call.running_input))
@@ -46,8 +45,7 @@ async def delegate(
         await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
         return await refuse(conn, run, call, brief)
     child_id = await open_child(engine, conn, run, call, tool, brief)
-    told = {"tool_call_id": call.tool_call_id, "tool": tool.name, "attempt": 1, "decision_id": order.decision_id}
-    await events.append(conn, run.id, [("execution.started", {**told, "child_run_id": child_id})])
+    await tell_started(conn, run, call, start, child_run_id=child_id)
     return Delegated(child_run(engine, child_id, tool))
 
 

@@ -91,6 +91,13 @@ RECORD_EXPIRY: Options = {
     "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)),
 }
 
+CLIMB_LADDER: Options = {
+    # Like an expiry: nobody waits for it, and a reminder must not be lost.
+    "start_to_close_timeout": timedelta(seconds=10),
+    "schedule_to_close_timeout": OUTAGE,
+    "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)),
+}
+
 CLOSE_STEP: Options = {
     # The run's one way out: tried until the store is back.
     "start_to_close_timeout": timedelta(seconds=30),
@@ -110,6 +117,7 @@ TABLE = {
     contract.RUN_TOOL: run_tool,
     contract.RECORD_DECISION: RECORD_DECISION,
     contract.RECORD_EXPIRY: RECORD_EXPIRY,
+    contract.CLIMB_LADDER: CLIMB_LADDER,
     contract.CLOSE_STEP: CLOSE_STEP,
     contract.SETTLE_CALL: SETTLE_CALL,
 }

@@ -210,7 +210,7 @@ class AgentTurn:
             return recorded  # noqa: TRY300 - the annotation above is the point
         except ActivityError as error:
             cause = error.cause
-            if isinstance(cause, ApplicationError) and cause.type == contract.ERROR_INVALID_EDIT:
+            if isinstance(cause, ApplicationError) and cause.type in {contract.ERROR_INVALID_EDIT, "already_approved"}:
                 raise cause from error
             raise ApplicationError(
                 "the decision could not be stored; nothing was decided", type=contract.ERROR_STORE_UNAVAILABLE

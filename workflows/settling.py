@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from temporalio import workflow
@@ -12,9 +12,11 @@ from temporalio.exceptions import ActivityError, ChildWorkflowError, WorkflowAlr
 
 with workflow.unsafe.imports_passed_through():
     from turngate.domain import contract
+    from turngate.domain.ask_terms import PLAIN_TERMS
     from turngate.domain.contract import (
         AgentTurnInput,
         ChildRun,
+        ClimbLadderInput,
         InterruptInput,
         PlannedCall,
         RecordExpiryInput,
@@ -58,9 +60,13 @@ class Settling:
         if call.request_id is None:
             failure = await self._run_tool(call, decision_id=None)
         else:
-            gate = await self._answered(call.request_id, call.expires_after_seconds)
-            if gate.verb is not None and runs_the_call(gate.kind, gate.verb, gate.outcome):
-                failure = await self._run_tool(call, decision_id=gate.decision_id)
+            try:
+                gate = await self._answered(call, call.request_id)
+            except ActivityError as error:  # its expiry could not be stored
+                failure = describe_failure(error)
+            else:
+                if gate.verb is not None and runs_the_call(gate.kind, gate.verb, gate.outcome):
+                    failure = await self._run_tool(call, decision_id=gate.decision_id)
         if failure is not None:  # the run cannot go on, so its other calls must not be waited for
             self._under_way.stop(InterruptInput(by="engine", reason=failure.reason))
         return failure
@@ -68,25 +74,79 @@ class Settling:
     def _open_gate(self, call: PlannedCall) -> None:
         if call.request_id is None:
             return
-        gate = Gate(call=call.call, kind=call.kind, digest=call.digest, not_by=call.not_by)
+        terms = call.terms or PLAIN_TERMS
+        gate = Gate(call=call.call, kind=call.kind, digest=call.digest, not_by=call.not_by, terms=terms)
         if self._state.interrupted:
             gate.status = "cancelled"
         self._state.gates[call.request_id] = gate
 
-    async def _answered(self, request_id: str, expires_after_seconds: int | None) -> Gate:
-        """Wait until the request is decided, expired or cancelled. No place is held while a person thinks."""
+    async def _answered(self, call: PlannedCall, request_id: str) -> Gate:
+        """Wait until the request is decided, expired or cancelled. No place is held while a person thinks.
+
+        On the way it climbs its ladder. Waking up for a rung, or to be parked, answers nothing: it waits on.
+        """
         gate = self._state.gates[request_id]
-        timeout = None if expires_after_seconds is None else timedelta(seconds=expires_after_seconds)
-        try:
-            await workflow.wait_condition(lambda: gate.status != "pending", timeout=timeout, timeout_summary="expiry")
-        except TimeoutError:
-            # A decision may be on its way into the store: whoever holds the lock first is first.
-            async with self._deciding:
-                expired = self._state.expire(request_id)
-            if expired:
-                expiry = RecordExpiryInput(run_id=self._run_id, request_id=request_id, at=workflow.now())
-                await workflow.execute_activity(contract.RECORD_EXPIRY, expiry, **activity_options.RECORD_EXPIRY)
+        opened_at = workflow.now()
+        telling: list[asyncio.Task[None]] = []
+        for rung in gate.terms.rungs_before(call.expires_after_seconds):
+            after = timedelta(seconds=gate.terms.ladder[rung].after_seconds)
+            if await self._decided_within(gate, opened_at + after, "ladder"):
+                break
+            telling += await self._climb(request_id, rung)
+        if gate.status == "pending" and call.expires_after_seconds is not None:
+            expires_at = opened_at + timedelta(seconds=call.expires_after_seconds)
+            if not await self._decided_within(gate, expires_at, "expiry"):
+                telling += await self._expire(gate, request_id)
+        await workflow.wait_condition(lambda: gate.status != "pending")
+        for task in telling:  # what nobody has to be told of any more
+            task.cancel()
         return gate
+
+    async def _decided_within(self, gate: Gate, until: datetime, summary: str) -> bool:
+        """Wait for the end of a request until an instant; False when it is still pending then."""
+        timeout = max(until - workflow.now(), timedelta(0))
+        try:
+            await workflow.wait_condition(lambda: gate.status != "pending", timeout=timeout, timeout_summary=summary)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _climb(self, request_id: str, rung: int) -> list[asyncio.Task[None]]:
+        """Climb one rung of the ladder, unless a decision that was on its way was first; returns what tells of it."""
+        async with self._deciding:
+            climbed = self._state.climb(request_id, rung)
+        if not climbed:
+            return []
+        order = ClimbLadderInput(run_id=self._run_id, request_id=request_id, rung=rung, at=workflow.now())
+        return [asyncio.create_task(self._tell(contract.CLIMB_LADDER, order, activity_options.CLIMB_LADDER))]
+
+    async def _expire(self, gate: Gate, request_id: str) -> list[asyncio.Task[None]]:
+        """Let time run out for a request, unless a decision that was on its way was first: it expires, or is parked.
+
+        Its expiry is stored before its call counts as settled; of what is parked is only told, by what is returned.
+        """
+        park = gate.terms.on_expiry == "park"
+        async with self._deciding:
+            expired = gate.status == "pending" if park else self._state.expire(request_id)
+        if not expired:
+            return []
+        expiry = RecordExpiryInput(run_id=self._run_id, request_id=request_id, at=workflow.now(), park=park)
+        if park:
+            return [asyncio.create_task(self._tell(contract.RECORD_EXPIRY, expiry, activity_options.RECORD_EXPIRY))]
+        await workflow.execute_activity(contract.RECORD_EXPIRY, expiry, **activity_options.RECORD_EXPIRY)
+        return []
+
+    @staticmethod
+    async def _tell(
+        activity: str, order: ClimbLadderInput | RecordExpiryInput, options: activity_options.Options
+    ) -> None:
+        """Let the store hear of a request that waits on.
+
+        On a task of its own: a store that is away is tried for a week, with pauses, and a decision, the next rung or the
+        expiry must not wait for one of them. Each rung tells of those below it, too, so it does not matter which is first.
+        """
+        with suppress(ActivityError):
+            await workflow.execute_activity(activity, order, **options)
 
     async def _run_tool(self, call: PlannedCall, decision_id: str | None) -> Ending | None:
         """Run the tool in one of the step's places; an unknown outcome goes to a person and comes back here."""
@@ -109,7 +169,12 @@ class Settling:
             case "settled":
                 self._state.finishing = self._state.finishing or result.finishes
             case "unknown":
-                asked = {"request_id": result.outcome_request_id, "kind": "outcome", "digest": result.digest}
+                asked = {
+                    "request_id": result.outcome_request_id,
+                    "kind": "outcome",
+                    "digest": result.digest,
+                    "terms": None,
+                }
                 return await self._asked(call.model_copy(update={**asked, "expires_after_seconds": None}))
             case "asked_again":
                 return await self._asked(result.again or call)

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
+from turngate.domain.ask_terms import AskTerms, Role
 from turngate.domain.requests import Outcome, RequestKind, RequestStatus, RunStatus, Verb
 from turngate.domain.turn_state import TurnState
 
@@ -23,6 +24,7 @@ RECORD_DECISION = "record_decision"
 RECORD_EXPIRY = "record_expiry"
 CLOSE_STEP = "close_step"
 SETTLE_CALL = "settle_call"
+CLIMB_LADDER = "climb_ladder"
 
 DECIDE = "decide"
 """Update and Signal of this name carry the same DecideInput; the Signal is for when no worker answers."""
@@ -84,7 +86,8 @@ class PlannedCall(_Wire):
     """A call the workflow has to settle. Calls closed at planning are not listed: their results are stored already.
 
     ``request_id`` set: it waits for a person; else it runs at once. ``queue``: task queue of its worker, None the run's
-    own. ``expires_after_seconds``: None waits for ever. ``not_by``: a person who may not decide it.
+    own. ``expires_after_seconds``: None waits for ever. ``not_by``: a person who may not decide it. ``terms``: on which it
+    is asked for; None: the plain ones.
     """
 
     call: str
@@ -95,6 +98,7 @@ class PlannedCall(_Wire):
     queue: str | None = None
     expires_after_seconds: int | None = None
     not_by: str | None = None
+    terms: AskTerms | None = None
 
 
 class StepPlan(_Wire):
@@ -159,7 +163,10 @@ class SettleCallInput(_Wire):
 
 
 class DecideInput(_Wire):
-    """A decision on its way to the workflow. Its content (edited arguments, message) waits in the store under its id."""
+    """A decision on its way to the workflow. Its content (edited arguments, message) waits in the store under its id.
+
+    ``by``, ``role`` and ``machine`` (a token that belongs to nobody) come from the credential.
+    """
 
     decision_id: str
     request_id: str
@@ -167,10 +174,15 @@ class DecideInput(_Wire):
     digest: str
     by: str
     outcome: Outcome | None = None
+    role: Role = "operator"
+    machine: bool = False
 
 
 class DecideResult(_Wire):
-    """The first answer to a decision; the same decision id again gets the same one."""
+    """The first answer to a decision; the same decision id again gets the same one.
+
+    ``status`` stays ``pending`` when the decision is one approval of several that are needed.
+    """
 
     decision_id: str
     status: RequestStatus
@@ -185,7 +197,10 @@ class RecordDecisionInput(_Wire):
 
 
 class RecordedDecision(_Wire):
-    """Who holds the request in the store now: this decision, or one that was recorded before a crash ate its answer."""
+    """Who holds the request in the store now: this decision, or one that was recorded before a crash ate its answer.
+
+    ``status`` ``pending``: it counts as one approval, and more are needed.
+    """
 
     decision_id: str
     verb: Verb
@@ -195,10 +210,20 @@ class RecordedDecision(_Wire):
 
 
 class RecordExpiryInput(_Wire):
-    """Close one request that nobody answered in time."""
+    """Close one request that nobody answered in time; or ``park`` it: it waits on, without a clock."""
 
     run_id: str
     request_id: str
+    at: datetime
+    park: bool = False
+
+
+class ClimbLadderInput(_Wire):
+    """Write that a request has climbed the rung of this index (from 0)."""
+
+    run_id: str
+    request_id: str
+    rung: int
     at: datetime
 
 

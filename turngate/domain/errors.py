@@ -10,6 +10,7 @@
     ├── GoneError                 it ended with its run
     ├── ForbiddenError            this person or credential may not do it
     ├── InvalidInputError         the input does not fit; nothing was changed
+    ├── TooManyRequestsError      this one asks too often; try again a little later
     └── UnavailableError          Temporal or the store is away; try again
 
 Each carries a stable ``code`` for machines, a message that says the fix, and ``details`` (JSON) for programs.
@@ -140,6 +141,16 @@ class InvalidInputError(TurngateError):
     """The input does not fit; nothing was changed. ``details['errors']`` lists ``{pointer, message}``."""
 
     code = "invalid_input"
+
+
+class TooManyRequestsError(TurngateError):
+    """Somebody asks too often; nothing was changed. ``details['retry_after_seconds']``: when to ask again, at least 1."""
+
+    code = "rate_limited"
+
+    def __init__(self, message: str, *, retry_after_seconds: int) -> None:
+        super().__init__(message, retry_after_seconds=retry_after_seconds)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class UnavailableError(TurngateError):

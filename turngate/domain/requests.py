@@ -15,11 +15,16 @@ RunStatus = Literal["running", "completed", "failed", "interrupted"]
 Outcome = Literal["happened", "did_not_happen", "tell_model"]
 """A person's answer to an ``outcome`` request: it took effect (with its result), it did not (run it), or nobody knows."""
 
+UnattendedAsks = Literal["deny", "park", "rules"]
+"""What becomes of a call that would be asked for in a run that nobody attends: ``deny`` refuses it, ``park`` lets it wait
+without a clock, ``rules`` asks where a rule of the policy says so and refuses the rest."""
+
 RefusalType = Literal[
     "unknown_request",
     "request_not_pending",
     "digest_differs",
     "not_eligible",
+    "already_approved",
     "verb_not_allowed",
     "run_ended",
 ]

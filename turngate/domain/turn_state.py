@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from turngate.domain.requests import ALLOWED_VERBS, Outcome, RefusalType, RequestKind, RequestStatus, Verb
+from turngate.domain.ask_terms import PLAIN_TERMS, AskTerms
+from turngate.domain.requests import Outcome, RefusalType, RequestKind, RequestStatus, Verb
 
 if TYPE_CHECKING:
     from turngate.domain.contract import DecideInput, InterruptInput, RecordedDecision
@@ -19,7 +20,10 @@ MAX_REMEMBERED_ANSWERS = 500
 
 
 class Gate(BaseModel):
-    """One request of this run that waits, or waited in the step at hand."""
+    """One request of this run that waits, or waited in the step at hand.
+
+    ``terms``: as the ladder's rungs so far left them. ``approved_by``: who approved so far, where several have to.
+    """
 
     call: str
     kind: RequestKind
@@ -29,6 +33,8 @@ class Gate(BaseModel):
     decision_id: str | None = None
     verb: Verb | None = None
     outcome: Outcome | None = None
+    terms: AskTerms = PLAIN_TERMS
+    approved_by: list[str] = Field(default_factory=list)
 
 
 class Answer(BaseModel):
@@ -85,20 +91,18 @@ class TurnState(BaseModel):
             )
         if gate.digest != decision.digest:
             return Refusal(type="digest_differs", message="the digest is not that of the call in this request")
-        if gate.not_by is not None and gate.not_by == decision.by:
-            return Refusal(type="not_eligible", message="the person who started this run may not decide this request")
-        if decision.verb not in ALLOWED_VERBS[gate.kind]:
-            allowed = ", ".join(ALLOWED_VERBS[gate.kind])
-            return Refusal(type="verb_not_allowed", message=f"a request of kind {gate.kind} takes: {allowed}")
-        return None
+        return _not_eligible(gate, decision) or _verb_not_allowed(gate, decision)
 
     def settle(self, request_id: str, recorded: RecordedDecision) -> Answer:
         """Let one recorded decision win its request and remember the answer. The caller has asked :meth:`refusal`."""
         gate = self.gates[request_id]
-        gate.status = recorded.status
-        gate.decision_id = recorded.decision_id
-        gate.verb = recorded.verb
-        gate.outcome = recorded.outcome
+        if recorded.status == "pending":
+            gate.approved_by.append(recorded.by)
+        else:
+            gate.status = recorded.status
+            gate.decision_id = recorded.decision_id
+            gate.verb = recorded.verb
+            gate.outcome = recorded.outcome
         answer = Answer(request_id=request_id, status=recorded.status)
         self.answers[recorded.decision_id] = answer
         while len(self.answers) > MAX_REMEMBERED_ANSWERS:
@@ -111,6 +115,14 @@ class TurnState(BaseModel):
         if gate.status != "pending":
             return False
         gate.status = "expired"
+        return True
+
+    def climb(self, request_id: str, rung: int) -> bool:
+        """Let a request that still waits climb a rung of its ladder; False when a decision was first."""
+        gate = self.gates[request_id]
+        if gate.status != "pending":
+            return False
+        gate.terms = gate.terms.climbed(gate.terms.ladder[rung])
         return True
 
     def interrupt(self, interrupt: InterruptInput) -> bool:
@@ -129,3 +141,24 @@ class TurnState(BaseModel):
         self.gates.clear()
         self.step += 1
         self.malformed_in_a_row = self.malformed_in_a_row + 1 if malformed else 0
+
+
+def _not_eligible(gate: Gate, decision: DecideInput) -> Refusal | None:
+    """Return why this one may not decide the request."""
+    if gate.not_by is not None and gate.not_by == decision.by:
+        return Refusal(type="not_eligible", message="the person who started this run may not decide this request")
+    barred = gate.terms.barred(name=decision.by, role=decision.role, machine=decision.machine)
+    if barred is not None:
+        return Refusal(type="not_eligible", message=f"{decision.by} may not decide this request: {barred}")
+    if decision.verb == "approve" and decision.by in gate.approved_by:
+        why = f"{decision.by} has approved this already; {gate.terms.quorum} different people have to"
+        return Refusal(type="already_approved", message=why)
+    return None
+
+
+def _verb_not_allowed(gate: Gate, decision: DecideInput) -> Refusal | None:
+    """Return why a request does not take this verb."""
+    allowed = gate.terms.verbs(gate.kind)
+    if decision.verb in allowed:
+        return None
+    return Refusal(type="verb_not_allowed", message=f"this request of kind {gate.kind} takes: {', '.join(allowed)}")

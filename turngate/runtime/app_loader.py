@@ -24,6 +24,8 @@ class LoadedApp:
     services: svcs.Registry
     base: Path
     """Directory of the app's module; relative paths in the app (policy, scripts) start here."""
+    policy_file: Path | None = None
+    """Where the policy was read from, every symlink followed; None: the app gives it as a value, or none."""
 
 
 def load_app(target: str) -> LoadedApp:
@@ -77,6 +79,7 @@ def check_app(app: App, *, base: Path) -> LoadedApp:
         app=app,
         agents={agent.name: agent for agent in app.all_agents},
         policy=_policy(app, base),
+        policy_file=None if app.policy is None or isinstance(app.policy, Policy) else (base / app.policy).resolve(),
         services=services,
         base=base,
     )

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.locations import ensure_data_dir
@@ -58,6 +59,18 @@ def _lower_case(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
+def _issuer(url: str) -> str:
+    """An issuer is compared letter by letter, so no slash is taken off."""
+    if not re.match(r"https://[^\s/?#]|http://(127\.|localhost[:/]|\[::1\])", url) or re.search(r"[\s?#]", url):
+        raise ValueError("must be the issuer as the provider spells it, beginning with https://")
+    return url
+
+
+def _split(value: object) -> object:
+    return frozenset(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+CommaSeparated = Annotated[frozenset[str], NoDecode, BeforeValidator(_split)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 
 
@@ -66,7 +79,13 @@ class Settings(BaseSettings):
 
     ``temporal_address`` None means that ``turngate up`` runs its own server, on ``temporal_port`` (None: a free port,
     the same one again after a restart). ``temporal_tls`` None means TLS when an API key or a certificate is given.
-    ``model`` overrides the default model of agents (``provider:name``). Secrets print as asterisks.
+    ``public_url``: where people's browsers reach the pages (links in notifications lead there); None: as this machine
+    does. ``notifications``: the file that says who is told of what. ``model`` overrides the default model of agents
+    (``provider:name``). Secrets print as asterisks.
+
+    ``session_idle_seconds``: after how long without a request a browser has to log in again. ``rate_limits`` None: failed
+    log-ins are limited, and requests where the API is not bound to loopback; True: both everywhere; False: neither.
+    ``oidc_*``: an OpenID provider by which people log in; comma-separated values of ``oidc_role_claim`` give the roles.
     """
 
     model_config = SettingsConfigDict(
@@ -79,6 +98,26 @@ class Settings(BaseSettings):
     api_host: str = "127.0.0.1"
     api_port: Port = 8321
     api_url: HttpUrl | None = None
+    public_url: HttpUrl | None = None
+    notifications: Annotated[Path, AfterValidator(_absolute)] | None = None
+
+    session_idle_seconds: Annotated[int, Field(ge=60, le=43_200)] = 7_200
+    rate_limits: bool | None = None
+    rate_limit_per_second: Annotated[float, Field(gt=0, le=10_000)] = 20
+    rate_limit_burst: Annotated[int, Field(ge=1, le=100_000)] = 200
+    login_limit_per_name: Annotated[int, Field(ge=1, le=1_000)] = 5
+    login_limit_per_address: Annotated[int, Field(ge=1, le=10_000)] = 20
+
+    oidc_issuer: Annotated[str, AfterValidator(_issuer)] | None = None
+    oidc_client_id: str | None = None
+    oidc_client_secret: SecretStr | None = None
+    oidc_client_secret_file: Path | None = None
+    oidc_scopes: str = "openid profile email"
+    oidc_role_claim: Annotated[str, Field(min_length=1)] = "groups"
+    oidc_admin_values: CommaSeparated = frozenset()
+    oidc_operator_values: CommaSeparated = frozenset()
+    oidc_viewer_values: CommaSeparated = frozenset()
+    oidc_default_role: Annotated[Literal["none", "viewer", "operator"], BeforeValidator(_lower_case)] = "none"
 
     temporal_address: Annotated[str, AfterValidator(_temporal_address)] | None = Field(
         default=None, validation_alias="TEMPORAL_ADDRESS"
@@ -112,6 +151,28 @@ class Settings(BaseSettings):
             raise ValueError("TEMPORAL_TLS is false, but certificates are given: unset one of them")
         return self
 
+    @model_validator(mode="after")
+    def _oidc_is_whole(self) -> Settings:
+        secret_fields = ("oidc_client_secret", "oidc_client_secret_file")
+        given = [each for each in ("oidc_client_id", *secret_fields) if getattr(self, each) is not None]
+        if self.oidc_issuer is None:
+            if given:
+                names = ", ".join(f"{ENV_PREFIX}{each.upper()}" for each in given)
+                raise ValueError(f"{names} is of no use without TURNGATE_OIDC_ISSUER: set that too")
+            return self
+        if self.oidc_client_id is None:
+            raise ValueError("set TURNGATE_OIDC_CLIENT_ID too: the provider gives it to you")
+        if len([each for each in given if each in secret_fields]) != 1:
+            raise ValueError("set either TURNGATE_OIDC_CLIENT_SECRET or TURNGATE_OIDC_CLIENT_SECRET_FILE")
+        if "openid" not in self.oidc_scopes.split():
+            raise ValueError("TURNGATE_OIDC_SCOPES must contain openid")
+        return self
+
+    @property
+    def session_idle(self) -> timedelta:
+        """Return after how long without a request a session is over."""
+        return timedelta(seconds=self.session_idle_seconds)
+
     @property
     def resolved_database_url(self) -> str:
         """Return the SQLAlchemy URL (``sqlite`` or ``postgresql+psycopg``). May hold a password."""
@@ -127,6 +188,11 @@ class Settings(BaseSettings):
             return self.api_url
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.api_host, self.api_host)  # noqa: S104  # read, not bound
         return f"http://{f'[{host}]' if ':' in host else host}:{self.api_port}"
+
+    @property
+    def resolved_public_url(self) -> str:
+        """Return where people's browsers reach the pages, without a trailing slash."""
+        return self.public_url or self.resolved_api_url
 
     def ensure_data_dir(self) -> Path:
         """Create ``data_dir`` if need be and prove that it can be written; raises ConfigurationError if not."""

@@ -1,4 +1,4 @@
-"""Who may come in: one-time login links, browser sessions and API tokens. Secrets are stored only as SHA-256 hashes.
+"""Secrets that let somebody in, and one-time login links. Secrets are stored only as SHA-256 hashes.
 
 A plain hash is right here: each secret is 256 random bits, so there is nothing to guess (argon2 is for passwords).
 """
@@ -9,96 +9,92 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import insert, update
 
+from turngate.domain.ask_terms import Role
+from turngate.domain.errors import ConflictError, ForbiddenError
+from turngate.domain.identity import Scope, checked_name
+from turngate.store import names
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.tables import api_tokens, login_links, sessions
+from turngate.store.tables import login_links
 
-Scope = Literal["runs:write", "requests:read", "requests:decide", "admin"]
-SESSION_LIFETIME = timedelta(hours=12)
+__all__ = ["LINK_LIFETIME", "Scope", "Visitor", "checked_visitor", "hashed", "issue_link", "new_secret", "use_link"]
+
 LINK_LIFETIME = timedelta(hours=24)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Token:
-    """An API token's holder: ``name`` is what ``decided_by`` shows."""
+class Visitor:
+    """Whom a login link lets in. ``role``: what the link gives; a stored user has their own instead."""
 
     name: str
-    scopes: frozenset[str]
+    role: Role
 
 
-def _hashed(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
+def new_secret(prefix: str = "") -> str:
+    """Return a new secret of 256 random bits."""
+    return f"{prefix}{secrets.token_urlsafe(32)}"
 
 
-async def issue_link(conn: Connection, operator: str) -> str:
+def hashed(secret: str) -> str:
+    """Return what is stored of a secret."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+async def checked_visitor(conn: Connection, name: str, role: Role | None) -> Visitor:
+    """Return whom a link for this name would let in; a stored user keeps their role, anybody else is an operator.
+
+    Raises:
+        InvalidInputError: the name is none.
+        ConflictError: ``name_taken`` by a token, or ``role_differs`` from the stored user's.
+        ForbiddenError: ``user_disabled``.
+    """
+    name = checked_name(name)
+    user = await names.user_called(conn, name)
+    if user is None:
+        await names.require_no_token(conn, name)
+        return Visitor(name=name, role=role or "operator")
+    if user.disabled:
+        raise ForbiddenError(f"{user.name} is disabled: `turngate user enable {user.name}` first", code="user_disabled")
+    if role not in {None, user.role}:
+        raise ConflictError(
+            f"{user.name} is a user with the role {user.role}: leave --role out, or change it with `turngate user role`",
+            code="role_differs",
+        )
+    return Visitor(name=user.name, role=user.role)
+
+
+async def issue_link(conn: Connection, operator: str, *, role: Role = "operator") -> str:
     """Return the secret of a new one-time login link, good for 24 hours."""
-    secret = secrets.token_urlsafe(32)
+    secret = new_secret()
     expires_at = as_text(now() + LINK_LIFETIME)
-    await conn.execute(insert(login_links).values(token_hash=_hashed(secret), operator=operator, expires_at=expires_at))
+    await conn.execute(
+        insert(login_links).values(token_hash=hashed(secret), operator=operator, role=role, expires_at=expires_at)
+    )
     return secret
 
 
-async def use_link(conn: Connection, secret: str) -> str | None:
-    """Use up a login link; returns its operator, or None when it is unknown, used or out of date."""
+async def use_link(conn: Connection, secret: str) -> Visitor | None:
+    """Use up a login link; returns whom it lets in.
+
+    None when it is unknown, used or out of date, or when its user is disabled by now. A link for somebody who has become
+    a stored user since lets that user in, with that user's role.
+    """
+    await names.one_at_a_time(conn)
     at = as_text(now())
     used = (
         update(login_links)
         .where(
-            login_links.c.token_hash == _hashed(secret), login_links.c.used_at.is_(None), login_links.c.expires_at > at
+            login_links.c.token_hash == hashed(secret), login_links.c.used_at.is_(None), login_links.c.expires_at > at
         )
         .values(used_at=at)
     )
-    row = (await conn.execute(used.returning(login_links.c.operator))).one_or_none()
-    return str(row.operator) if row else None
-
-
-async def open_session(conn: Connection, operator: str) -> str:
-    """Return the secret of a new session, good for 12 hours."""
-    secret = secrets.token_urlsafe(32)
-    at = now()
-    await conn.execute(
-        insert(sessions).values(
-            token_hash=_hashed(secret),
-            operator=operator,
-            created_at=as_text(at),
-            expires_at=as_text(at + SESSION_LIFETIME),
-        )
-    )
-    return secret
-
-
-async def session_operator(conn: Connection, secret: str) -> str | None:
-    """Return whose session this is, or None when it is unknown or over."""
-    query = select(sessions.c.operator).where(
-        sessions.c.token_hash == _hashed(secret), sessions.c.expires_at > as_text(now())
-    )
-    return (await conn.execute(query)).scalar_one_or_none()
-
-
-async def close_session(conn: Connection, secret: str) -> None:
-    """End a session at once."""
-    await conn.execute(delete(sessions).where(sessions.c.token_hash == _hashed(secret)))
-
-
-async def issue_token(conn: Connection, *, name: str, scopes: frozenset[Scope]) -> str:
-    """Return the secret of a new API token; it is shown once and stored hashed."""
-    secret = f"tg_{secrets.token_urlsafe(32)}"
-    await conn.execute(
-        insert(api_tokens).values(
-            token_hash=_hashed(secret), name=name, scopes=" ".join(sorted(scopes)), created_at=as_text(now())
-        )
-    )
-    return secret
-
-
-async def find_token(conn: Connection, secret: str) -> Token | None:
-    """Return the holder of an API token, or None when it is unknown or revoked."""
-    query = select(api_tokens.c.name, api_tokens.c.scopes).where(
-        api_tokens.c.token_hash == _hashed(secret), api_tokens.c.revoked_at.is_(None)
-    )
-    row = (await conn.execute(query)).one_or_none()
-    return Token(name=row.name, scopes=frozenset(row.scopes.split())) if row else None
+    row = (await conn.execute(used.returning(login_links.c.operator, login_links.c.role))).one_or_none()
+    if row is None:
+        return None
+    user = await names.user_called(conn, row.operator)
+    if user is None:
+        return Visitor(name=row.operator, role=row.role)
+    return None if user.disabled else Visitor(name=user.name, role=user.role)

@@ -140,6 +140,14 @@ async def set_edited_input(conn: Connection, run_id: str, tool_call_id: str, edi
     await conn.execute(query.values(edited_input=edited_input))
 
 
+async def set_disposition(
+    conn: Connection, run_id: str, tool_call_id: str, disposition: Disposition, verdict: str
+) -> None:
+    """Replace how an open call was classified: policy is asked again when it is about to run, and may answer otherwise."""
+    query = update(calls).where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id)
+    await conn.execute(query.values(disposition=disposition, verdict=verdict))
+
+
 async def set_signal(conn: Connection, run_id: str, tool_call_id: str, signal: str) -> None:
     """Store what the call asks of the run (JSON of a Signal); carried out when the step is closed."""
     query = update(calls).where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import bindparam, insert, select, update
 
-from turngate.domain.digest import framed_sha256
+from turngate.domain.event_chain import ChainBreak, ChainCheck, ChainedEvent, ChainHead, chain_hash
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.storable import storable
-from turngate.store.tables import event_counter, events, runs
+from turngate.store.tables import event_chains, event_counter, events, runs
 
 NewEvent = tuple[str, Mapping[str, Any]]
 """Type (``noun.past_participle``) and JSON payload: ids and short words, never conversation content."""
+
+SYSTEM: Final = "system"
+"""Chain of the events that belong to no run: log-ins, grants, policy, users. It stands where a run id does."""
+
+CHECKED_AT_ONCE: Final = 1_000
+"""How many events of a chain are read at once when it is checked."""
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _TAKE_SEQ = (
@@ -31,7 +38,16 @@ _TAKE_RUN_SEQ = (
     .values(event_count=runs.c.event_count + bindparam("more"))
     .returning(runs.c.event_count, runs.c.event_hash)
 )
+_TAKE_CHAIN_SEQ = (
+    update(event_chains)
+    .where(event_chains.c.id == bindparam("run"))
+    .values(event_count=event_chains.c.event_count + bindparam("more"))
+    .returning(event_chains.c.event_count, event_chains.c.event_hash)
+)
 _INSERT = insert(events)
+_SET_CHAIN_HASH = (
+    update(event_chains).where(event_chains.c.id == bindparam("run")).values(event_hash=bindparam("last_hash"))
+)
 _SET_HASH = update(runs).where(runs.c.id == bindparam("run")).values(event_hash=bindparam("last_hash"))
 
 
@@ -50,7 +66,7 @@ class Event:
 
 
 async def append(conn: Connection, run_id: str, new: Sequence[NewEvent]) -> None:
-    """Append events to a run's chain, in order, within the caller's write transaction.
+    """Append events to a run's chain (or that of :data:`SYSTEM`), in order, within the caller's write transaction.
 
     Call it last in the transaction: the counter row is one lock for all writers, which is what lets a reader trust that
     no smaller sequence number appears after a larger one.
@@ -58,7 +74,8 @@ async def append(conn: Connection, run_id: str, new: Sequence[NewEvent]) -> None
     if not new:
         return
     seq = int((await conn.execute(_TAKE_SEQ, {"more": len(new)})).scalar_one()) - len(new)
-    row = (await conn.execute(_TAKE_RUN_SEQ, {"run": run_id, "more": len(new)})).one()
+    take, set_hash = (_TAKE_CHAIN_SEQ, _SET_CHAIN_HASH) if run_id == SYSTEM else (_TAKE_RUN_SEQ, _SET_HASH)
+    row = (await conn.execute(take, {"run": run_id, "more": len(new)})).one()
     run_seq, previous = int(row.event_count) - len(new), str(row.event_hash)
     created_at = as_text(now())
     rows = []
@@ -81,12 +98,7 @@ async def append(conn: Connection, run_id: str, new: Sequence[NewEvent]) -> None
         )
         previous = digest
     await conn.execute(_INSERT, rows)
-    await conn.execute(_SET_HASH, {"run": run_id, "last_hash": previous})
-
-
-def chain_hash(previous: str, run_id: str, run_seq: int, kind: str, payload: str, created_at: str) -> str:
-    """Return the hash of one event: SHA-256 over length-prefixed fields, the previous hash first."""
-    return framed_sha256(previous, run_id, str(run_seq), kind, payload, created_at)
+    await conn.execute(set_hash, {"run": run_id, "last_hash": previous})
 
 
 async def after(
@@ -112,16 +124,34 @@ async def last_seq(conn: Connection) -> int:
     return int((await conn.execute(select(event_counter.c.last_seq).where(event_counter.c.id == 1))).scalar_one())
 
 
-async def first_break(conn: Connection, run_id: str) -> int | None:
-    """Return the ``run_seq`` of the first event that does not fit the run's hash chain; None when the chain holds."""
-    query = select(events).where(events.c.run_id == run_id).order_by(events.c.run_seq)
-    previous, expected, last_seq = "", 1, 0
-    for row in (await conn.execute(query)).mappings():
-        digest = chain_hash(previous, run_id, expected, row["type"], row["payload"], row["created_at"])
-        # `seq` is what readers go by and not in the hash: two events that swapped theirs would be told in the wrong order.
-        in_order = row["seq"] > last_seq
-        if not in_order or (row["run_seq"], row["previous_hash"], row["hash"]) != (expected, previous, digest):
-            return expected
-        previous, expected, last_seq = digest, expected + 1, row["seq"]
-    head = (await conn.execute(select(runs.c.event_hash).where(runs.c.id == run_id))).scalar_one_or_none()
-    return None if head in {previous, None} else expected
+async def chain_break(conn: Connection, run_id: str) -> ChainBreak | None:
+    """Return the first place where the chain of a run (or that of :data:`SYSTEM`) does not hold; None when it holds."""
+    check = ChainCheck(run_id)
+    query = select(events).where(events.c.run_id == run_id).order_by(events.c.run_seq).limit(CHECKED_AT_ONCE)
+    found, last = CHECKED_AT_ONCE, 0
+    while found == CHECKED_AT_ONCE:
+        rows = (await conn.execute(query.where(events.c.run_seq > last))).mappings().all()
+        for row in rows:
+            broken = check.add(ChainedEvent(**row))
+            if broken is not None:
+                return broken
+        found, last = len(rows), int(rows[-1]["run_seq"]) if rows else last
+        await asyncio.sleep(0)  # SQLite runs on the loop, and a chain may be long
+    kept = await chain_head(conn, run_id)
+    return None if kept is None else check.close(kept)
+
+
+async def chain_head(conn: Connection, run_id: str) -> ChainHead | None:
+    """Return the length and newest hash that are kept apart from the events; None: there is no such chain."""
+    for chain in (runs, event_chains):
+        query = select(chain.c.event_count, chain.c.event_hash).where(chain.c.id == run_id)
+        row = (await conn.execute(query)).one_or_none()
+        if row is not None:
+            return ChainHead(run_id=run_id, length=int(row.event_count), hash=str(row.event_hash))
+    return None
+
+
+async def keep_head(conn: Connection, run_id: str) -> None:
+    """Keep the head of a run that is about to be removed, so that its events can be checked for ever."""
+    own = select(runs.c.id, runs.c.event_count, runs.c.event_hash).where(runs.c.id == run_id)
+    await conn.execute(insert(event_chains).from_select(["id", "event_count", "event_hash"], own))

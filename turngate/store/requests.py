@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import bindparam, delete, func, insert, select, tuple_, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
+from turngate.domain.ask_terms import AskTerms
+from turngate.domain.inbox import InboxFilter
 from turngate.domain.requests import Outcome, RequestKind, RequestStatus, Verb
 from turngate.domain.tools import ToolManifest
+from turngate.store import inbox
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import decisions, requests, runs
+
+PENDING = InboxFilter()
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _INSERT = insert(requests)
@@ -35,7 +40,9 @@ class Request:
     """One item in the inbox. ``input``: the exact text that would run. ``agent_words``: what the model said with the call.
 
     ``path``: the agents from the run that a person started down to this one, joined by ``/``. ``precondition``: JSON of
-    what the call depended on when it was asked for; None when its tool does not say.
+    what the call depended on when it was asked for; None when its tool does not say. ``terms``: JSON of AskTerms, as the
+    ladder's ``rungs_climbed`` first rungs left them. ``approvals``: how many of the ``quorum`` it has. ``parked_at``: it
+    ran out of time and waits on. ``claimed_by``, ``claimed_until``: who has taken it on, and until when that counts.
     """
 
     id: str
@@ -63,6 +70,18 @@ class Request:
     decided_at: str | None = None
     path: str = ""
     precondition: str | None = None
+    terms: str = ""
+    rungs_climbed: int = 0
+    quorum: int = 1
+    approvals: int = 0
+    parked_at: str | None = None
+    claimed_by: str | None = None
+    claimed_until: str | None = None
+
+    @property
+    def ask_terms(self) -> AskTerms:
+        """Who may decide it and how, as it stands now; requests of releases before terms were kept have the plain ones."""
+        return AskTerms.model_validate_json(self.terms) if self.terms else AskTerms()
 
     @property
     def tool(self) -> ToolManifest:
@@ -72,7 +91,10 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """One person's answer with its content. ``args``: edited arguments or an answer, exact JSON text."""
+    """One person's answer with its content. ``args``: edited arguments or an answer, exact JSON text.
+
+    ``grant_wanted``: JSON of the grant to be made if it wins.
+    """
 
     id: str
     request_id: str
@@ -83,6 +105,7 @@ class Decision:
     outcome: Outcome | None
     decided_by: str
     created_at: str
+    grant_wanted: str | None = None
 
 
 async def insert_all(conn: Connection, opened: Sequence[Request]) -> None:
@@ -121,22 +144,16 @@ async def of_call(conn: Connection, run_id: str, tool_call_id: str, *, kind: Req
 
 
 async def page(
-    conn: Connection,
-    *,
-    status: RequestStatus | None,
-    limit: int,
-    after: tuple[str, str] | None = None,
-    run_id: str | None = None,
+    conn: Connection, wanted: InboxFilter = PENDING, *, limit: int, after: tuple[str, str] | None = None
 ) -> list[Request]:
-    """Return requests, oldest first. ``after``: (created_at, id) of the last one seen; ``status`` None: all."""
-    query = select(requests).order_by(requests.c.created_at, requests.c.id).limit(limit)
-    if status is not None:
-        query = query.where(requests.c.status == status)
-    if run_id is not None:
-        query = query.where(requests.c.run_id == run_id)
-    if after is not None:
-        query = query.where(tuple_(requests.c.created_at, requests.c.id) > tuple_(*after))
+    """Return requests: pending ones oldest first, others newest first. ``after``: ``inbox.key_of`` the last one seen."""
+    query = inbox.page_query(wanted, limit=limit, after=after)
     return [Request(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def count(conn: Connection, wanted: InboxFilter = PENDING) -> int:
+    """Return how many requests there are on all pages of this filter."""
+    return int((await conn.execute(inbox.count_query(wanted))).scalar_one())
 
 
 async def decided_in_live_runs(conn: Connection) -> list[str]:
@@ -148,11 +165,6 @@ async def decided_in_live_runs(conn: Connection) -> list[str]:
         .order_by(requests.c.decided_at, requests.c.id)
     )
     return list((await conn.execute(query)).scalars())
-
-
-async def count(conn: Connection, *, status: RequestStatus = "pending") -> int:
-    """Return how many requests have this status."""
-    return int((await conn.execute(select(func.count()).where(requests.c.status == status))).scalar_one())
 
 
 async def settle(
@@ -173,6 +185,19 @@ async def settle(
 async def set_precondition(conn: Connection, request_id: str, precondition: str) -> None:
     """Replace what the call depends on (JSON): an operator edited it, and the edited call depends on other things."""
     await conn.execute(update(requests).where(requests.c.id == request_id).values(precondition=precondition))
+
+
+async def climb(conn: Connection, request_id: str, *, rungs: int, terms: str) -> None:
+    """Write how far a request has climbed its ladder, and its terms from there on (JSON of AskTerms)."""
+    query = update(requests).where(requests.c.id == request_id)
+    await conn.execute(query.values(rungs_climbed=rungs, terms=terms))
+
+
+async def park(conn: Connection, request_id: str, *, at: datetime) -> bool:
+    """Mark a pending request as one that ran out of time and waits on; False when it is not, or was."""
+    waits = requests.c.status == "pending", requests.c.parked_at.is_(None)
+    query = update(requests).where(requests.c.id == request_id, *waits).values(parked_at=as_text(at))
+    return (await conn.execute(query)).rowcount == 1
 
 
 async def cancel_pending(conn: Connection, run_id: str, *, at: datetime) -> list[str]:
@@ -212,6 +237,7 @@ def new_decision(
     message: str,
     outcome: Outcome | None,
     by: str,
+    grant_wanted: str | None = None,
 ) -> Decision:
     """Return a decision made now."""
     return Decision(
@@ -224,4 +250,5 @@ def new_decision(
         outcome=outcome,
         decided_by=by,
         created_at=as_text(now()),
+        grant_wanted=grant_wanted,
     )

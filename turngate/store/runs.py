@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import bindparam, insert, select, tuple_, update
 
-from turngate.domain.requests import RunStatus
+from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import conversations, messages, runs
@@ -33,6 +33,7 @@ class Run:
     ``task``: the first 500 characters of the input, for lists. ``error_class``: a typed failure class, or empty.
     ``parent_run_id``, ``parent_tool_call_id``: the call that a sub-agent's run answers. ``path``: the agents above it and
     itself, joined by ``/``. ``forked_from_run_id``, ``forked_from_step``: the closed step whose past a fork shares.
+    ``attended``: somebody watches the inbox; ``unattended_asks`` says what becomes of its questions when nobody does.
     """
 
     id: str
@@ -60,6 +61,8 @@ class Run:
     path: str
     forked_from_run_id: str | None
     forked_from_step: int | None
+    attended: bool
+    unattended_asks: UnattendedAsks
 
 
 async def create(
@@ -81,6 +84,8 @@ async def create(
     path: str | None = None,
     forked_from_run_id: str | None = None,
     forked_from_step: int | None = None,
+    attended: bool = True,
+    unattended_asks: UnattendedAsks = "park",
 ) -> None:
     """Insert a live run. ``path`` None: the agent's own name.
 
@@ -107,6 +112,8 @@ async def create(
             path=path or agent,
             forked_from_run_id=forked_from_run_id,
             forked_from_step=forked_from_step,
+            attended=attended,
+            unattended_asks=unattended_asks,
         )
     )
 

@@ -1,24 +1,11 @@
-"""The tables. SQLAlchemy Core; the same on SQLite and PostgreSQL.
-
-JSON is kept as text on purpose: PostgreSQL's ``jsonb`` re-orders keys and rewrites numbers, and opaque provider fields
-and raw arguments must come back byte for byte. Instants are ISO 8601 UTC text with microseconds: they sort as text and
-read the same on both databases.
-"""
+"""Agents, conversations, runs with their steps, calls and executions."""
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Index, Integer, MetaData, Table, UniqueConstraint, text
+from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, Table, text
 
 from turngate.store.storable import StorableString, StorableText
-
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(column_0_label)s",
-        "uq": "uq_%(table_name)s_%(column_0_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
+from turngate.store.tables.metadata import metadata
 
 agents = Table(
     "agents",
@@ -88,6 +75,9 @@ runs = Table(
     # A fork: the run and the closed step of it whose past it shares.
     Column("forked_from_run_id", StorableString(64)),
     Column("forked_from_step", Integer),
+    # Whether somebody watches the inbox while it runs and, if nobody does, what becomes of what would be asked.
+    Column("attended", Boolean, nullable=False, server_default=text("true")),
+    Column("unattended_asks", StorableString(16), nullable=False, server_default="park"),
     # One live run per conversation, held by the database itself.
     Index(
         "uq_runs_live_conversation",
@@ -162,57 +152,6 @@ executions = Table(
     Column("ended_at", StorableText),
 )
 
-requests = Table(
-    "requests",
-    metadata,
-    Column("id", StorableString(64), primary_key=True),
-    Column("run_id", StorableString(64), ForeignKey("runs.id"), nullable=False),
-    Column("tool_call_id", StorableString(255), nullable=False),
-    Column("kind", StorableString(16), nullable=False),
-    Column("status", StorableString(16), nullable=False),
-    Column("agent", StorableString(64), nullable=False),
-    Column("tool_name", StorableText, nullable=False),
-    Column("manifest", StorableText, nullable=False),
-    Column("input", StorableText, nullable=False),
-    Column("digest", StorableString(64), nullable=False),
-    Column("rule", StorableText, nullable=False),
-    Column("reason", StorableText, nullable=False),
-    Column("risk", StorableString(8), nullable=False),
-    Column("agent_words", StorableText, nullable=False),
-    Column("preview_kind", StorableString(16)),
-    Column("preview", StorableText),
-    Column("not_by", StorableText),
-    Column("expires_at", StorableText),
-    Column("created_at", StorableText, nullable=False),
-    Column("decision_id", StorableString(255)),
-    Column("verb", StorableString(16)),
-    Column("decided_by", StorableText),
-    Column("decided_at", StorableText),
-    Column("path", StorableText, nullable=False, server_default=""),
-    # What the call depended on when it was asked for (JSON), if its tool says so; taken again before it runs.
-    Column("precondition", StorableText),
-    # Not unique by call and kind: a ``once`` call that is lost, sent again and lost again asks what became of it each time.
-    Index("ix_requests_run_id", "run_id"),
-    Index("ix_requests_status_created_at_id", "status", "created_at", "id"),
-    # A decision decides one request: an id that is used again elsewhere is refused here at the latest.
-    Index("uq_requests_decision_id", "decision_id", unique=True),
-)
-
-# A decision's content (edited arguments, message), kept out of Temporal (I8). A row is an offer until the request names it.
-decisions = Table(
-    "decisions",
-    metadata,
-    Column("id", StorableString(255), primary_key=True),
-    Column("request_id", StorableString(64), ForeignKey("requests.id"), nullable=False),
-    Column("verb", StorableString(16), nullable=False),
-    Column("digest", StorableString(64), nullable=False),
-    Column("args", StorableText),
-    Column("message", StorableText, nullable=False),
-    Column("outcome", StorableString(16)),
-    Column("decided_by", StorableText, nullable=False),
-    Column("created_at", StorableText, nullable=False),
-)
-
 # Results too large to be shown to a model, whole, by the SHA-256 of their text.
 whole_results = Table(
     "whole_results",
@@ -233,54 +172,4 @@ progress = Table(
     Column("payload", StorableText, nullable=False),
     Column("created_at", StorableText, nullable=False),
     Index("ix_progress_run_id", "run_id", "tool_call_id", "n"),
-)
-
-events = Table(
-    "events",
-    metadata,
-    # Assigned by us under one lock, so readers never see a later number before an earlier one commits.
-    Column("seq", Integer, primary_key=True, autoincrement=False),
-    Column("run_id", StorableString(64), nullable=False),
-    Column("run_seq", Integer, nullable=False),
-    Column("type", StorableString(64), nullable=False),
-    Column("payload", StorableText, nullable=False),
-    Column("created_at", StorableText, nullable=False),
-    Column("previous_hash", StorableString(64), nullable=False),
-    Column("hash", StorableString(64), nullable=False),
-    UniqueConstraint("run_id", "run_seq", name="uq_events_run_seq"),
-)
-
-event_counter = Table(
-    "event_counter",
-    metadata,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("last_seq", Integer, nullable=False),
-)
-
-sessions = Table(
-    "sessions",
-    metadata,
-    Column("token_hash", StorableString(64), primary_key=True),
-    Column("operator", StorableText, nullable=False),
-    Column("created_at", StorableText, nullable=False),
-    Column("expires_at", StorableText, nullable=False),
-)
-
-login_links = Table(
-    "login_links",
-    metadata,
-    Column("token_hash", StorableString(64), primary_key=True),
-    Column("operator", StorableText, nullable=False),
-    Column("expires_at", StorableText, nullable=False),
-    Column("used_at", StorableText),
-)
-
-api_tokens = Table(
-    "api_tokens",
-    metadata,
-    Column("token_hash", StorableString(64), primary_key=True),
-    Column("name", StorableText, nullable=False),
-    Column("scopes", StorableText, nullable=False),
-    Column("created_at", StorableText, nullable=False),
-    Column("revoked_at", StorableText),
 )

@@ -1,0 +1,100 @@
+"""The rules in force at one moment: the app's file, what admins have stored, and the grants that stand.
+
+Read in the transaction that uses them. Stored rules are parsed once per version; a source that cannot be read asks for
+everything and still denies what the file denies (fail closed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.grants import Grant
+from turngate.domain.policy import NOBODYS_RULES, Policy, Verdict, evaluate, parse_policy, unattended
+from turngate.domain.tools import Tool
+from turngate.policies.facts import DISTRUSTED, UNREADABLE, call_facts, lies_in, without_permissions
+from turngate.store import grants, policies, runs
+from turngate.store.database import Connection
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RulesInForce:
+    """Policy and standing grants, as they are in this transaction.
+
+    ``distrusted``: the rules with those that do not count for this run, because their file lies in its workspace.
+    """
+
+    policy: Policy
+    grants: Sequence[Grant] = ()
+    distrusted: Policy | None = None
+
+    def verdict(
+        self, tool: Tool, params: Any, run: runs.Run, raw_input: str | None, *, agent: str, decided: bool = False
+    ) -> Verdict:
+        """Return the verdict for one call of a run; what nobody attends is not asked for (see ``unattended``).
+
+        ``raw_input``: the exact argument text; None: nothing is known of the arguments. ``decided``: a person has decided
+        this call, so that somebody attends it whatever the run says; or it was let through before.
+        """
+        facts = None if raw_input is None else cache(partial(call_facts, raw_input, run.workspace))
+        verdict = evaluate(
+            self.policy,
+            tool,
+            params,
+            agent=agent,
+            facts=facts,
+            run_id=run.id,
+            grants=self.grants,
+            starter=run.started_by,
+        )
+        nobodys = verdict.answer == "ask" and verdict.rule in NOBODYS_RULES
+        if nobodys and self.distrusted is not None:
+            trusting = evaluate(self.distrusted, tool, params, agent=agent, facts=facts)
+            if trusting.answer == "allow":
+                verdict = verdict.model_copy(update={"reason": DISTRUSTED})
+        return verdict if run.attended or decided else unattended(verdict, tool, run.unattended_asks)
+
+
+@dataclass
+class StoredRules:
+    """The stored rules of the newest version that was looked at, so that each version is parsed once per process."""
+
+    version: int = 0
+    policy: Policy = field(default_factory=Policy)
+
+    async def read(self, conn: Connection, version: int) -> Policy:
+        """Return the rules of this version."""
+        if version != self.version:
+            stored = await policies.get(conn, version)
+            try:
+                parsed = parse_policy(stored.source if stored else "", source=f"stored version {version}")
+            except ConfigurationError as error:
+                log.exception("the stored rules cannot be read", version=version, problem=error.message)
+                parsed = Policy(rule=[UNREADABLE])
+            self.policy, self.version = parsed, version
+        return self.policy
+
+
+async def in_force(
+    conn: Connection, file_policy: Policy, stored: StoredRules, run: runs.Run, *, policy_file: Path | None
+) -> RulesInForce:
+    """Return the rules for a run, as they are now. Stored rules come before the file's, so their terms count where both ask.
+
+    A policy file that lies in the workspace an agent can write is no source of permission: its allow rules do not count
+    for that run (DESIGN §6). Its deny and ask rules do.
+    """
+    version, grants_stand = await policies.glance(conn)
+    kept = Policy() if version == 0 else await stored.read(conn, version)
+    rules, distrusted = kept.joined_with(file_policy), None
+    if policy_file is not None and run.workspace is not None and lies_in(policy_file, run.workspace):
+        rules, distrusted = kept.joined_with(without_permissions(file_policy)), rules
+    standing = await grants.standing(conn, run_id=run.id, agent=run.agent) if grants_stand else []
+    return RulesInForce(policy=rules, grants=[each.grant for each in standing], distrusted=distrusted)

@@ -1,0 +1,173 @@
+"""The hash chain of events: how a hash is made, and what is wrong with a chain that does not hold.
+
+Pure: the store, an export and the pages are all checked by these rules. A chain holds the events of one run (or those of no
+run, ``system``): numbered from 1 without a gap, each hash over the one before it. Over all chains, ``seq`` counts from 1
+without a gap as well; it is not hashed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turngate.domain.digest import framed_sha256
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainedEvent:
+    """One event with all that its hash is made over. ``payload``: the stored text, to the byte."""
+
+    seq: int
+    run_id: str
+    run_seq: int
+    type: str
+    payload: str
+    created_at: str
+    previous_hash: str
+    hash: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainHead:
+    """How long a chain is said to be, and its newest hash; ``""`` for an empty one."""
+
+    run_id: str
+    length: int
+    hash: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainBreak:
+    """The first place where a chain does not hold. ``run_seq``: which of the chain's events; ``problem``: in one clause."""
+
+    run_id: str
+    run_seq: int
+    problem: str
+
+    def __str__(self) -> str:
+        """Return the whole sentence."""
+        return f"chain {self.run_id}, event {self.run_seq}: {self.problem}"
+
+
+def chain_hash(previous: str, run_id: str, run_seq: int, kind: str, payload: str, created_at: str) -> str:
+    """Return the hash of one event: SHA-256 over length-prefixed fields, the previous hash first."""
+    return framed_sha256(previous, run_id, str(run_seq), kind, payload, created_at)
+
+
+class ChainCheck:
+    """Checks one chain, event by event. After the first break its answers mean nothing.
+
+    ``from_start`` False: the chain is given from somewhere on, so its first event is taken at its word for what was before.
+    """
+
+    def __init__(self, run_id: str, *, from_start: bool = True) -> None:
+        self.head = ChainHead(run_id=run_id, length=0, hash="")
+        self._last_seq = 0
+        self._anchored = from_start
+
+    def add(self, event: ChainedEvent) -> ChainBreak | None:
+        """Take the next event; returns what is wrong with it."""
+        if not self._anchored:
+            self._anchored = True
+            if event.run_seq > 1:
+                self.head = ChainHead(run_id=event.run_id, length=event.run_seq - 1, hash=event.previous_hash)
+        expected = self.head.length + 1
+        problem = self._problem(event, expected)
+        if problem is not None:
+            return ChainBreak(run_id=self.head.run_id, run_seq=expected, problem=problem)
+        self.head = ChainHead(run_id=event.run_id, length=expected, hash=event.hash)
+        self._last_seq = event.seq
+        return None
+
+    def close(self, kept: ChainHead) -> ChainBreak | None:
+        """Compare with the length and hash that are kept apart from the events: these tell of a cut-off tail."""
+        own, at = self.head, min(self.head.length, kept.length) + 1
+        if own.length < kept.length:
+            problem = f"it is missing: {own.length} of the chain's {kept.length} event(s) are here"
+        elif False:
+            problem = f"it is one too many: the chain has {kept.length} event(s), and {own.length} are here"
+        elif own.hash != kept.hash:
+            at, problem = max(own.length, 1), "its hash is not the one kept as the newest of the chain"
+        else:
+            return None
+        return ChainBreak(run_id=own.run_id, run_seq=at, problem=problem)
+
+    def _problem(self, event: ChainedEvent, expected: int) -> str | None:
+        if event.run_seq > expected:
+            return f"it is missing; event {event.run_seq} comes next"
+        if event.run_seq < expected:
+            return f"event {event.run_seq} stands here, twice or in the wrong place"
+        # `seq` is what readers go by and not in the hash: two events that swapped theirs would be told in the wrong order.
+        if event.seq <= self._last_seq:
+            return f"its number among all events, {event.seq}, is not above that of the event before it"
+        if event.previous_hash != self.head.hash:
+            return "the previous hash it names is not the hash of the event before it"
+        if event.hash != chain_hash(
+            event.previous_hash, event.run_id, event.run_seq, event.type, event.payload, event.created_at
+        ):
+            return "its content is not what its hash was made over"
+        return None
+
+
+class LogCheck:
+    """Checks a whole log given in order of ``seq``: every chain, and that no number is missing or there twice.
+
+    ``since``: the first number the log is to begin with; above 1 a chain may begin anywhere. ``only``: the one chain it
+    holds, whose numbers have gaps. Memory grows with the number of chains, not of events.
+    """
+
+    def __init__(self, *, since: int = 1, only: str | None = None) -> None:
+        self._expected = since
+        self._from_start = since <= 1
+        self._only = only
+        self._chains: dict[str, ChainCheck] = {}
+        self._closed: set[str] = set()
+        self.events = 0
+
+    @property
+    def heads(self) -> list[ChainHead]:
+        """The head of each chain as found, by its run."""
+        return [self._chains[run_id].head for run_id in sorted(self._chains)]
+
+    def add(self, event: ChainedEvent) -> ChainBreak | None:
+        """Take the next event; returns what is wrong with it, or with what should have come before it."""
+        if self._only is not None and event.run_id != self._only:
+            return self._at(event, f"it belongs to another chain than {self._only}, the only one this log should hold")
+        if self._only is None and event.seq != self._expected:
+            return self._at(event, self._misnumbered(event.seq))
+        self._expected = event.seq + 1
+        self.events += 1
+        return self._chain(event.run_id).add(event)
+
+    def close(self, kept: ChainHead) -> ChainBreak | None:
+        """Take the kept head of one chain."""
+        self._closed.add(kept.run_id)
+        return self._chain(kept.run_id).close(kept)
+
+    def end(self, *, last_seq: int | None) -> ChainBreak | None:
+        """Say that nothing more comes. ``last_seq``: the newest number there was; None when only one chain was given."""
+        open_chain = next((run_id for run_id in self._chains if run_id not in self._closed), None)
+        if open_chain is not None:
+            check = self._chains[open_chain]
+            problem = "it may be missing: nothing says how long this chain is"
+            return ChainBreak(run_id=open_chain, run_seq=check.head.length + 1, problem=problem)
+        if last_seq is not None and self._expected <= last_seq:
+            return self._nowhere(f"the events numbered {self._expected} to {last_seq} are missing")
+        return None
+
+    def _chain(self, run_id: str) -> ChainCheck:
+        if run_id not in self._chains:
+            self._chains[run_id] = ChainCheck(run_id, from_start=self._from_start)
+        return self._chains[run_id]
+
+    def _misnumbered(self, seq: int) -> str:
+        if seq > self._expected:
+            missing = f"{self._expected} to {seq - 1}" if seq - 1 > self._expected else str(self._expected)
+            return f"its number among all events is {seq}, and {missing} before it is missing"
+        return f"its number among all events is {seq}, where {self._expected} should come: it is there twice or out of order"
+
+    @staticmethod
+    def _at(event: ChainedEvent, problem: str) -> ChainBreak:
+        return ChainBreak(run_id=event.run_id, run_seq=event.run_seq, problem=problem)
+
+    def _nowhere(self, problem: str) -> ChainBreak:
+        return ChainBreak(run_id=self._only or "(any)", run_seq=0, problem=problem)

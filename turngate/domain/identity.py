@@ -1,0 +1,122 @@
+"""Names, passwords, roles and scopes: what may be called what, and who may do what.
+
+Pure. The store keeps people by these rules, the API lets them in by them, and the command line refuses by the same words.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+from turngate.domain.ask_terms import Role
+from turngate.domain.errors import InvalidInputError
+from turngate.domain.hidden_text import is_hidden
+
+Scope = Literal["runs:write", "requests:read", "requests:decide", "admin"]
+Via = Literal["link", "password", "oidc"]
+"""How a person came in."""
+
+ALL_SCOPES: Final = frozenset[Scope]({"runs:write", "requests:read", "requests:decide", "admin"})
+ROLE_SCOPES: Final[Mapping[Role, frozenset[Scope]]] = {
+    "viewer": frozenset({"requests:read"}),
+    "operator": frozenset({"requests:read", "requests:decide", "runs:write"}),
+    "admin": ALL_SCOPES,
+}
+
+MAX_NAME_CHARS: Final = 100
+MIN_PASSWORD_CHARS: Final = 12
+MAX_PASSWORD_BYTES: Final = 1024
+"""Enough for any pass phrase; more would be work for the hash that a stranger can order."""
+
+OWNERS_PREFIX: Final = "cli:"
+"""Of the token that a stack leaves its owner's own commands. Nobody else may have such a name, so it is a person's."""
+
+
+def checked_name(text: str) -> str:
+    """Return the name as it is stored: NFKC, one space between words, none around.
+
+    Raises InvalidInputError for an empty or too long one, for control, direction-changing and invisible characters, and
+    for the prefix that is kept for a stack's own token. Two names are the same when :func:`name_key` is.
+    """
+    # Split at spaces only: any other white space, a line feed say, is refused below, not mended.
+    name = " ".join(word for word in unicodedata.normalize("NFKC", text).split(" ") if word)
+    if not 1 <= len(name) <= MAX_NAME_CHARS:
+        raise _wrong("/name", f"a name has 1 to {MAX_NAME_CHARS} characters")
+    hidden = next((char for char in name if is_hidden(char) or not char.isprintable()), None)
+    if hidden is not None:
+        raise _wrong(
+            "/name", f"a name has no control, direction-changing or invisible characters (U+{ord(hidden):04X})"
+        )
+    if name_key(name).startswith(OWNERS_PREFIX):
+        raise _wrong("/name", f"names that begin with {OWNERS_PREFIX} are kept for the commands of a stack's owner")
+    return name
+
+
+def name_key(name: str) -> str:
+    """Return what two names have in common when they count as one: ``Ann``, ``ANN`` and full-width letters alike."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def checked_password(text: str) -> str:
+    """Return the password as it is hashed (NFKC). Raises InvalidInputError when it is too short or too long.
+
+    Length is the only rule (NIST SP 800-63B §5.1.1.2): rules about kinds of characters make passwords worse.
+    """
+    password = normal_password(text)
+    if password is None:
+        raise _wrong("/password", f"a password has at most {MAX_PASSWORD_BYTES} bytes")
+    if len(password) < MIN_PASSWORD_CHARS:
+        raise _wrong(
+            "/password", f"a password has at least {MIN_PASSWORD_CHARS} characters; a few words are easy to keep"
+        )
+    return password
+
+
+def normal_password(text: str) -> str | None:
+    """Return what is compared when somebody types a password; None when it is longer than any password can be."""
+    if len(text) > MAX_PASSWORD_BYTES:  # before the work of normalising it
+        return None
+    password = unicodedata.normalize("NFKC", text)
+    return password if len(password.encode("utf-8", "surrogatepass")) <= MAX_PASSWORD_BYTES else None
+
+
+def held_scopes(scopes: Iterable[str], role: Role | None) -> frozenset[str]:
+    """Return what a token may do now. ``role``: of the user it belongs to, which it can only narrow; None: nobody's.
+
+    A token that belongs to nobody and may start runs never decides, even if an older version gave it both (I10).
+    """
+    granted = frozenset(scopes)
+    if role is not None:
+        return (ALL_SCOPES if "admin" in granted else granted) & ROLE_SCOPES[role]
+    if "admin" not in granted and "runs:write" in granted:
+        return granted - {"requests:decide"}
+    return granted
+
+
+def check_token_scopes(scopes: Iterable[str], *, owned: bool) -> None:
+    """Raise InvalidInputError for a token that would let an agent decide about its own calls (I10).
+
+    ``owned``: the token belongs to a stored user, and acts under their name.
+    """
+    granted = frozenset(scopes)
+    unknown = sorted(granted - ALL_SCOPES)
+    if unknown:
+        raise _wrong("/scopes", f"there is no scope {unknown[0]!r}: use {', '.join(sorted(ALL_SCOPES))}")
+    if {"runs:write", "requests:decide"} <= granted and not owned and "admin" not in granted:
+        raise _wrong(
+            "/scopes",
+            "a token that starts runs may not decide requests too: an agent that holds it could approve its own calls. "
+            "Make two tokens, or bind this one to a user with --user NAME, so that decisions carry that person's name",
+        )
+
+
+def role_of_scopes(scopes: frozenset[str]) -> Role:
+    """Return the role that a token without a user has when a rule asks for one."""
+    if "admin" in scopes:
+        return "admin"
+    return "operator" if scopes & {"requests:decide", "runs:write"} else "viewer"
+
+
+def _wrong(pointer: str, message: str) -> InvalidInputError:
+    return InvalidInputError(message, errors=[{"pointer": pointer, "message": message}])

@@ -1,0 +1,223 @@
+"""Why policy answers as it does: every rule and grant against one call, with a reason each.
+
+The answer itself is always that of :func:`turngate.domain.policy.evaluate`; what is told beside it is read from the same
+matchers. Decides nothing and stores nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache, partial
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from turngate.domain.call_facts import CallFacts, Finding
+from turngate.domain.grants import Grant, GrantPattern, same_json
+from turngate.domain.known_tools import untold
+from turngate.domain.policy import Answer, Policy, Rule, beats, evaluate, unattended
+from turngate.domain.requests import UnattendedAsks
+from turngate.domain.tools import Tool
+from turngate.policies.facts import call_facts
+from turngate.wire.policy import Explanation, GrantFinding, RuleFinding, RuleSource, RuleView
+
+ORDER: Final[tuple[Answer, ...]] = ("deny", "ask", "allow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedRule:
+    """A rule and where it comes from."""
+
+    source: RuleSource
+    rule: Rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedCall:
+    """The call that is asked about. ``raw_input``: exact argument text. ``params``: decoded, for the tool's own ``ask``.
+
+    ``run_id`` and ``starter``: of a run, where there is one; ``unattended``: how it is answered where nobody attends it.
+    """
+
+    tool: Tool
+    raw_input: str
+    agent: str
+    params: Any = None
+    workspace: str | None = None
+    run_id: str = ""
+    starter: str = ""
+    unattended: UnattendedAsks | None = None
+
+
+def in_order(*sources: tuple[RuleSource, Policy]) -> list[PlacedRule]:
+    """Return the rules of several policies in the order of evaluation: deny, ask, allow, each first source first."""
+    placed = [PlacedRule(source=source, rule=rule) for source, policy in sources for rule in policy.rule]
+    return sorted(placed, key=lambda each: ORDER.index(each.rule.verdict))
+
+
+def rule_views(rules: Sequence[PlacedRule]) -> list[RuleView]:
+    """Return rules as they are shown, in the order given."""
+    return [
+        RuleView(
+            place=place,
+            name=each.rule.name,
+            verdict=each.rule.verdict,
+            source=each.source,
+            shadow=each.rule.shadow,
+            rule=each.rule.model_dump(mode="json", exclude_defaults=True),
+        )
+        for place, each in enumerate(rules, 1)
+    ]
+
+
+def explain(
+    rules: Sequence[PlacedRule], call: AskedCall, *, grants: Sequence[Grant] = (), notes: Sequence[str] = ()
+) -> Explanation:
+    """Return the answer to one call with what every rule and every grant for the tool says of it. Never raises.
+
+    ``rules``: as :func:`in_order` gives them. ``notes``: what the caller could not know.
+    """
+    facts = cache(partial(call_facts, call.raw_input, call.workspace))
+    # Names may repeat between sources; evaluation by verdict is stable, so the order of ``rules`` is that of the engine.
+    policy = Policy.model_construct(rule=[each.rule for each in rules])
+    verdict = evaluate(
+        policy,
+        call.tool,
+        call.params,
+        agent=call.agent,
+        facts=facts,
+        run_id=call.run_id,
+        grants=grants,
+        starter=call.starter,
+    )
+    depends = untold(call.tool, verdict.rule)
+    told = verdict
+    if call.unattended is not None and not depends:
+        told = unattended(verdict, call.tool, call.unattended)
+    findings = [(each, examine(each.rule, tool=call.tool.name, agent=call.agent, facts=facts())) for each in rules]
+    decisive = _decisive(verdict.rule, verdict.answer, findings)
+    return Explanation(
+        tool=call.tool.name,
+        agent=call.agent,
+        answer="depends" if depends else told.answer,
+        rule="tool:ask" if depends else told.rule,
+        reason="No rule decides; the tool's own ask does, which only its app knows." if depends else told.reason,
+        risk=told.risk,
+        terms=told.terms if told.answer == "ask" and not depends else None,
+        grant_id=told.grant_id,
+        shadow=told.shadow,
+        unattended=call.unattended,
+        rules=[
+            RuleFinding(
+                name=each.rule.name,
+                verdict=each.rule.verdict,
+                source=each.source,
+                shadow=each.rule.shadow,
+                match=found.match,
+                why=found.reason,
+                decides=place == decisive,
+            )
+            for place, (each, found) in enumerate(findings)
+        ],
+        grants=[
+            _grant_finding(grant, call, facts().arguments, findings)
+            for grant in grants
+            if grant.pattern.tool == call.tool.name
+        ],
+        notes=list(notes),
+    )
+
+
+def examine(rule: Rule, *, tool: str, agent: str, facts: CallFacts) -> Finding:
+    """Return what :meth:`Rule.matches` answers, with the reason."""
+    if not any(fnmatchcase(tool, pattern) for pattern in rule.tools):
+        return Finding(match="no", reason=f"it is about the tools {', '.join(rule.tools)}")
+    if not any(fnmatchcase(agent, pattern) for pattern in rule.agents):
+        return Finding(match="no", reason=f"it is about the agents {', '.join(rule.agents)}")
+    return rule.examine(facts, verdict=rule.verdict)
+
+
+def in_words(pattern: GrantPattern) -> str:
+    """Return a pattern as a sentence's part: every argument with its one value, and those of any value."""
+    if not pattern.fixed and not pattern.open:
+        return f"{pattern.tool} without arguments"
+    fixed = [f"{name} exactly {_shown(value)}" for name, value in pattern.fixed.items()]
+    free = [f"any {name}" for name in pattern.open]
+    return f"{pattern.tool} with {', '.join([*fixed, *free])}, and no other argument"
+
+
+def why_not(pattern: GrantPattern, tool: str, arguments: JsonValue) -> str | None:
+    """Return why a call does not fit a pattern; None when it does, as :meth:`GrantPattern.fits` says."""
+    if tool != pattern.tool:
+        return f"it is about the tool {pattern.tool}"
+    if not isinstance(arguments, dict):
+        return "the arguments are no JSON object"
+    unnamed = [name for name in arguments if name not in pattern.fixed and name not in pattern.open]
+    if unnamed:
+        return f"it does not name the argument {unnamed[0]}"
+    for name, value in pattern.fixed.items():
+        if name not in arguments:
+            return f"it wants the argument {name}, and the call has none"
+        if not same_json(arguments[name], value):
+            return f"it wants {name} to be exactly {_shown(value)}"
+    return None
+
+
+def _decisive(name: str, answer: Answer, findings: Sequence[tuple[PlacedRule, Finding]]) -> int | None:
+    """Return the place of the rule that gave the answer; None: no rule did."""
+    for place, (each, found) in enumerate(findings):
+        if each.rule.name == name and _counts(each.rule, found) and _may_give(each.rule, found, answer):
+            return place
+    return None
+
+
+def _counts(rule: Rule, found: Finding) -> bool:
+    return not rule.shadow and (found.match == "yes" or (found.match == "unclear" and rule.verdict != "allow"))
+
+
+def _may_give(rule: Rule, found: Finding, answer: Answer) -> bool:
+    return answer == ("ask" if found.match == "unclear" else rule.verdict)
+
+
+def _grant_finding(
+    grant: Grant, call: AskedCall, arguments: JsonValue, findings: Sequence[tuple[PlacedRule, Finding]]
+) -> GrantFinding:
+    why = _out_of_scope(grant, call) or why_not(grant.pattern, call.tool.name, arguments)
+    why = why or _outranked(grant, call, findings)
+    return GrantFinding(
+        id=grant.id,
+        scope=grant.scope,
+        created_by=grant.created_by,
+        expires_at=grant.expires_at.isoformat(),
+        covers=why is None,
+        why=why or "the call fits its pattern",
+    )
+
+
+def _out_of_scope(grant: Grant, call: AskedCall) -> str | None:
+    if grant.covers(run_id=call.run_id, agent=call.agent):
+        return None
+    return f"it is for the run {grant.run_id}" if grant.scope == "run" else f"it is for the agent {grant.agent}"
+
+
+def _outranked(grant: Grant, call: AskedCall, findings: Sequence[tuple[PlacedRule, Finding]]) -> str | None:
+    """Return what comes before a grant whose pattern the call fits; None when it lets the call through."""
+    if call.tool.kind == "interaction":
+        return "a question is answered by a person, whatever was granted"
+    for each, found in findings:
+        if each.rule.shadow or each.rule.verdict == "allow" or found.match == "no":
+            continue
+        if found.match == "unclear":
+            return f"the rule {each.rule.name!r} cannot tell whether it speaks of the call, so a person is asked"
+        if each.rule.verdict == "deny":
+            return f"the rule {each.rule.name!r} denies the call"
+        if not beats(grant, each.rule, starter=call.starter):
+            return f"it does not beat the rule {each.rule.name!r}, which asks"
+    return None
+
+
+def _shown(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False)

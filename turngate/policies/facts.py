@@ -1,0 +1,51 @@
+"""The facts of one call for its rules, and which rules of a file count for a run: the same for the engine and for tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, cast
+
+from pydantic import JsonValue
+
+from turngate.domain.call_facts import CallFacts
+from turngate.domain.json_pointers import AMBIGUOUS, decode_arguments
+from turngate.domain.policy import Policy, Rule
+from turngate.policies.path_resolving import resolve_path
+from turngate.policies.shell_parser import read_command
+
+UNREADABLE: Final = Rule(
+    name="stored-rules-unreadable",
+    verdict="ask",
+    tools=["*"],
+    reason="The stored rules cannot be read by this worker, so a person is asked. Store them again, or update the worker.",
+)
+
+DISTRUSTED: Final = (
+    "The policy file lies in this run's workspace, where the agent could change it, so its allow rules do not count: "
+    "move the file, or run in another directory."
+)
+
+
+def call_facts(raw_input: str, workspace: str | None) -> CallFacts:
+    """Return what rules look at in a call. ``raw_input``: the exact argument text; ``workspace``: the run's, or None."""
+    try:
+        arguments = decode_arguments(raw_input)
+    except ValueError:  # the tool's own decoder took what is no strict JSON, such as NaN: no rule is to read it its way
+        arguments = cast("JsonValue", AMBIGUOUS)
+    return CallFacts(arguments=arguments, workspace=workspace, read_command=read_command, resolve_path=resolve_path)
+
+
+def lies_in(policy_file: Path, workspace: str) -> bool:
+    """Tell whether a policy file (every symlink followed) lies in a workspace, where an agent could write it.
+
+    Yes, too, for a workspace that leads nowhere that can be named: nothing is certain there.
+    """
+    try:
+        return policy_file.is_relative_to(Path(workspace).resolve())
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: a loop of symlinks, before Python 3.13
+        return True
+
+
+def without_permissions(policy: Policy) -> Policy:
+    """Return what counts of a file that an agent could write: what it denies and asks for, and nothing it allows."""
+    return Policy.model_construct(rule=[rule for rule in policy.rule if rule.verdict != "allow"])

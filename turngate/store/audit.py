@@ -1,0 +1,166 @@
+"""Reading the event log for people and for exports: a page of it, a place in it by time, and all of it as it was written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import Select, func, literal, or_, select, union_all
+
+from turngate.domain.event_chain import ChainedEvent, ChainHead
+from turngate.store.clock import as_text
+from turngate.store.database import Connection
+from turngate.store.events import Event
+from turngate.store.tables import event_chains, events, runs
+
+SCANNED_AT_ONCE: Final = 20_000
+"""How many events one page looks through for those wanted. What is rare is found over several pages, each of them quick."""
+READ_AT_ONCE: Final = 1_000
+CLOCKS_APART: Final = timedelta(minutes=5)
+"""Several machines write events, each by its own clock: by this much a later event may be dated before an earlier one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditFilter:
+    """Which events, all conditions together; None: whatever it is.
+
+    ``type``: with ``*`` for any characters, such as ``request.*``. ``actor``: who did it, as ``by`` in the payload says.
+    ``since`` (inclusive), ``until`` (exclusive): when.
+    """
+
+    run_id: str | None = None
+    type: str | None = None
+    actor: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditPage:
+    """Some events, newest first. ``next_before``: where to look on, also when nothing was found up to there; None: the end."""
+
+    events: list[Event]
+    next_before: int | None
+
+
+async def page(conn: Connection, wanted: AuditFilter, *, limit: int, before: int | None = None) -> AuditPage:
+    """Return the newest events that fit, from those with a ``seq`` below ``before``."""
+    window = _window(wanted, before, await _upper(conn, wanted.until), await _lower(conn, wanted.since)).subquery()
+    query = select(window).order_by(window.c.seq.desc()).limit(limit)
+    if wanted.type is not None:
+        query = query.where(window.c.type.like(_like(wanted.type), escape="\\"))
+    if wanted.actor is not None:
+        # The payload is JSON written in one way only, so this text is in it exactly when it is so. Not LIKE: SQLite's
+        # takes Ann for ann.
+        named = f'"by":{json.dumps(wanted.actor, ensure_ascii=False)}'
+        query = query.where(func.replace(window.c.payload, named, "") != window.c.payload)
+    if wanted.since is not None:
+        query = query.where(window.c.created_at >= as_text(wanted.since))
+    if wanted.until is not None:
+        query = query.where(window.c.created_at < as_text(wanted.until))
+    found = [Event(**{**row, "payload": json.loads(row["payload"])}) for row in (await conn.execute(query)).mappings()]
+    if len(found) == limit:
+        return AuditPage(events=found, next_before=found[-1].seq)
+    bounds = select(func.count().label("looked_at"), func.min(window.c.seq).label("oldest"))
+    looked = (await conn.execute(bounds)).one()
+    return AuditPage(events=found, next_before=looked.oldest if looked.looked_at == SCANNED_AT_ONCE else None)
+
+
+async def seq_at(conn: Connection, instant: datetime) -> int:
+    """Return the number of the first event at or after this instant; one above the newest when there is none."""
+    low = await _first_from(conn, instant - CLOCKS_APART)
+    at = as_text(instant)
+    query = select(func.min(events.c.seq)).where(events.c.seq >= low, events.c.created_at >= at)
+    found = (await conn.execute(query)).scalar_one_or_none()
+    return int(found) if found is not None else await _newest(conn) + 1
+
+
+async def every(conn: Connection, *, since: int = 1, run_id: str | None = None) -> AsyncIterator[ChainedEvent]:
+    """Give every event from number ``since`` on, of all chains or of one, in order; read in batches."""
+    query = select(events).order_by(events.c.seq).limit(READ_AT_ONCE)
+    if run_id is not None:
+        query = select(events).where(events.c.run_id == run_id).order_by(events.c.run_seq).limit(READ_AT_ONCE)
+    found, last = READ_AT_ONCE, since - 1
+    while found == READ_AT_ONCE:
+        rows = (await conn.execute(query.where(events.c.seq > last))).mappings().all()
+        for row in rows:
+            yield ChainedEvent(**row)
+        found, last = len(rows), max((row["seq"] for row in rows), default=last)
+
+
+async def kept_heads(conn: Connection, *, since: int = 1) -> AsyncIterator[ChainHead]:
+    """Give the kept head of each chain with an event from number ``since`` on, by its run; read in batches."""
+    kept = union_all(
+        select(runs.c.id, runs.c.event_count, runs.c.event_hash),
+        select(event_chains.c.id, event_chains.c.event_count, event_chains.c.event_hash),
+    ).subquery()
+    newest = (
+        select(events.c.seq)
+        .where(events.c.run_id == kept.c.id, events.c.run_seq == kept.c.event_count)
+        .scalar_subquery()
+    )
+    # A chain whose newest event is not there is given in any case: that is the very thing to notice.
+    query = select(kept).where(kept.c.event_count > 0, or_(literal(since) <= 1, newest.is_(None), newest >= since))
+    query = query.order_by(kept.c.id).limit(READ_AT_ONCE)
+    found, last = READ_AT_ONCE, ""
+    while found == READ_AT_ONCE:
+        rows = (await conn.execute(query.where(kept.c.id > last))).all()
+        for row in rows:
+            yield ChainHead(run_id=row.id, length=int(row.event_count), hash=str(row.event_hash))
+        found, last = len(rows), rows[-1].id if rows else last
+
+
+def actor_of(event: Event) -> str | None:
+    """Return who did it; None: the engine."""
+    by = event.payload.get("by")
+    return by if isinstance(by, str) and by else None
+
+
+def _window(wanted: AuditFilter, before: int | None, upper: int | None, lower: int | None) -> Select[Any]:
+    """Return the query of the newest events to look through. Of one run they are found by its own index."""
+    query = select(events).limit(SCANNED_AT_ONCE)
+    for bound in (before, upper):
+        if bound is not None:
+            query = query.where(events.c.seq < bound)
+    if lower is not None:
+        query = query.where(events.c.seq >= lower)
+    if wanted.run_id is not None:
+        return query.where(events.c.run_id == wanted.run_id).order_by(events.c.run_seq.desc())
+    return query.order_by(events.c.seq.desc())
+
+
+async def _upper(conn: Connection, until: datetime | None) -> int | None:
+    return None if until is None else await _first_from(conn, until + CLOCKS_APART)
+
+
+async def _lower(conn: Connection, since: datetime | None) -> int | None:
+    return None if since is None else await _first_from(conn, since - CLOCKS_APART)
+
+
+async def _first_from(conn: Connection, instant: datetime) -> int:
+    """Return about where in the log an instant is: numbers have no gaps, so some twenty looks by key find it.
+
+    About, because clocks differ; hence the callers' :data:`CLOCKS_APART`.
+    """
+    at, low, high = as_text(instant), 1, await _newest(conn) + 1
+    while low < high:
+        middle = (low + high) // 2
+        query = select(events.c.created_at).where(events.c.seq <= middle).order_by(events.c.seq.desc()).limit(1)
+        found = (await conn.execute(query)).scalar_one_or_none()
+        if found is not None and found >= at:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+async def _newest(conn: Connection) -> int:
+    return int((await conn.execute(select(func.max(events.c.seq)))).scalar_one() or 0)
+
+
+def _like(pattern: str) -> str:
+    escaped = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return escaped.replace("*", "%")

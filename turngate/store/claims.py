@@ -1,0 +1,110 @@
+"""Claims: who has taken a request on, and until when. A lease, so that one who walks away holds nothing up.
+
+A claim keeps others from deciding by mistake; it never keeps a request from expiring or ending with its run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Literal
+
+from sqlalchemy import bindparam, select, update
+
+from turngate.store import events
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.requests import Request
+from turngate.store.tables import requests
+
+SHORTEST_SECONDS: Final = 30
+LONGEST_SECONDS: Final = 3_600
+DEFAULT_SECONDS: Final = 600
+
+# The row is locked before it is looked at: PostgreSQL's other writers wait here, and those of SQLite at the transaction's
+# beginning. So what is set below is what was looked at, and no decision comes in between.
+_LOCKED = select(requests).where(requests.c.id == bindparam("request")).with_for_update()
+_SET = (
+    update(requests)
+    .where(requests.c.id == bindparam("request"), requests.c.status == "pending")
+    .values(claimed_by=bindparam("who"), claimed_until=bindparam("til"))
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """Whose claim stands, and until when."""
+
+    claimed_by: str
+    claimed_until: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claimed:
+    """The answer to a claim. ``lease``: the one that stands now, mine or that of who was first; None: the request ended.
+
+    ``how`` None: nothing was changed.
+    """
+
+    lease: Lease | None
+    how: Literal["claimed", "renewed", "taken_over"] | None
+
+
+def live_lease(request: Request) -> Lease | None:
+    """Return the claim that counts now; one that has run out counts no more, and so does one of an ended request."""
+    by, until = request.claimed_by, request.claimed_until
+    if request.status != "pending" or by is None or until is None or until <= as_text(now()):
+        return None
+    return Lease(claimed_by=by, claimed_until=until)
+
+
+async def claim(conn: Connection, request_id: str, *, by: str, seconds: int, take_over: bool) -> Claimed:
+    """Claim a pending request, or renew one's own claim, in the caller's write transaction; with its event.
+
+    A renewal never shortens a lease. ``take_over``: also when somebody else's lease is live. Raises LookupError when there
+    is no such request.
+    """
+    request = await _locked(conn, request_id)
+    standing = live_lease(request)
+    if request.status != "pending":
+        return Claimed(lease=None, how=None)
+    if standing is not None and standing.claimed_by != by and not take_over:
+        return Claimed(lease=standing, how=None)
+    own = standing if standing is not None and standing.claimed_by == by else None
+    until = max(as_text(now() + timedelta(seconds=seconds)), own.claimed_until if own else "")
+    await conn.execute(_SET, {"request": request_id, "who": by, "til": until})
+    told = {"request_id": request_id, "by": by, "until": until}
+    lease = Lease(claimed_by=by, claimed_until=until)
+    if own is not None:
+        # The log tells who had it, not each beat of a page that is open.
+        return Claimed(lease=lease, how="renewed")
+    if standing is not None:
+        taken = ("request.claim_taken_over", {**told, "from": standing.claimed_by})
+        await events.append(conn, request.run_id, [taken])
+        return Claimed(lease=lease, how="taken_over")
+    await events.append(conn, request.run_id, [("request.claimed", told)])
+    return Claimed(lease=lease, how="claimed")
+
+
+async def release(conn: Connection, request_id: str, *, by: str, anyones: bool) -> Lease | None:
+    """Give a claim back, with its event; nothing to give back is fine. Returns the lease of somebody else that stays.
+
+    ``anyones``: end whoever's claim it is. Raises LookupError when there is no such request.
+    """
+    request = await _locked(conn, request_id)
+    standing = live_lease(request)
+    if standing is None:
+        return None
+    if standing.claimed_by != by and not anyones:
+        return standing
+    await conn.execute(_SET, {"request": request_id, "who": None, "til": None})
+    told = {"request_id": request_id, "by": by, "claimed_by": standing.claimed_by}
+    await events.append(conn, request.run_id, [("request.released", told)])
+    return None
+
+
+async def _locked(conn: Connection, request_id: str) -> Request:
+    row = (await conn.execute(_LOCKED, {"request": request_id})).mappings().one_or_none()
+    if row is None:
+        raise LookupError(f"no request {request_id!r}")
+    return Request(**row)

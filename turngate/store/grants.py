@@ -1,0 +1,175 @@
+"""Grants: kept with every use of them. A use is taken in the transaction that opens the door to the handler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import ColumnElement, func, insert, or_, select, tuple_, update
+
+from turngate.domain.ask_terms import Role
+from turngate.domain.digest import derived_id
+from turngate.domain.grants import Grant, GrantPattern, GrantScope, WantedGrant
+from turngate.store.clock import as_text, from_text, now
+from turngate.store.database import Connection
+from turngate.store.tables import grant_uses, grants
+
+MAX_USES_SHOWN: Final = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredGrant:
+    """One grant with its history. ``pattern``: JSON of GrantPattern. ``request_id``: whose decision made it, or None."""
+
+    id: str
+    tool_name: str
+    pattern: str
+    scope: GrantScope
+    run_id: str | None
+    agent: str | None
+    expires_at: str
+    max_uses: int
+    uses: int
+    note: str
+    created_by: str
+    created_by_role: Role
+    created_at: str
+    request_id: str | None
+    revoked_at: str | None
+    revoked_by: str | None
+
+    @property
+    def stands(self) -> bool:
+        """Whether it still lets calls through."""
+        return self.revoked_at is None and self.uses < self.max_uses and self.expires_at > as_text(now())
+
+    @property
+    def grant(self) -> Grant:
+        """The grant as policy reads it."""
+        return Grant(
+            id=self.id,
+            pattern=GrantPattern.model_validate_json(self.pattern),
+            scope=self.scope,
+            run_id=self.run_id,
+            agent=self.agent,
+            expires_at=from_text(self.expires_at),
+            max_uses=self.max_uses,
+            uses=self.uses,
+            created_by=self.created_by,
+            created_by_role=self.created_by_role,
+            revoked=self.revoked_at is not None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantUse:
+    """One call that a grant let through."""
+
+    grant_id: str
+    run_id: str
+    tool_call_id: str
+    used_at: str
+
+
+async def create(
+    conn: Connection,
+    wanted: WantedGrant,
+    *,
+    key: str,
+    created_by: str,
+    run_id: str | None,
+    agent: str | None,
+    role: Role = "operator",
+    request_id: str | None = None,
+) -> StoredGrant:
+    """Keep a new grant. ``key``: what its id is made from, so that a repeat makes the same one and no second.
+
+    ``run_id`` and ``agent`` are kept as far as the scope needs them. ``role``: of ``created_by``, as it is now.
+    """
+    grant_id = derived_id("grant", key)
+    existing = await get(conn, grant_id)
+    if existing is not None:
+        return existing
+    at = now()
+    stored = StoredGrant(
+        id=grant_id,
+        tool_name=wanted.pattern.tool,
+        pattern=wanted.pattern.model_dump_json(),
+        scope=wanted.scope,
+        run_id=run_id if wanted.scope == "run" else None,
+        agent=agent if wanted.scope == "agent" else None,
+        expires_at=as_text(at + timedelta(seconds=wanted.expires_after_seconds)),
+        max_uses=wanted.max_uses,
+        uses=0,
+        note=wanted.note,
+        created_by=created_by,
+        created_by_role=role,
+        created_at=as_text(at),
+        request_id=request_id,
+        revoked_at=None,
+        revoked_by=None,
+    )
+    await conn.execute(insert(grants).values(**vars(stored)))
+    return stored
+
+
+async def get(conn: Connection, grant_id: str) -> StoredGrant | None:
+    """Return one grant, or None."""
+    row = (await conn.execute(select(grants).where(grants.c.id == grant_id))).mappings().one_or_none()
+    return StoredGrant(**row) if row else None
+
+
+async def standing(conn: Connection, *, run_id: str | None = None, agent: str | None = None) -> list[StoredGrant]:
+    """Return the grants that stand, oldest first; with ``run_id`` and ``agent``, those that reach such a run."""
+    query = select(grants).where(*_standing()).order_by(grants.c.created_at, grants.c.id)
+    if run_id is not None:
+        query = query.where(or_(grants.c.scope == "everyone", grants.c.run_id == run_id, grants.c.agent == agent))
+    return [StoredGrant(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def count_standing(conn: Connection) -> int:
+    """Return how many grants stand."""
+    return int((await conn.execute(select(func.count()).select_from(grants).where(*_standing()))).scalar_one())
+
+
+async def page(
+    conn: Connection, *, limit: int, before: tuple[str, str] | None = None, standing_only: bool = False
+) -> list[StoredGrant]:
+    """Return grants, newest first; ended ones too, unless ``standing_only``. ``before``: (created_at, id) of the last seen."""
+    query = select(grants).order_by(grants.c.created_at.desc(), grants.c.id.desc()).limit(limit)
+    if standing_only:
+        query = query.where(*_standing())
+    if before is not None:
+        query = query.where(tuple_(grants.c.created_at, grants.c.id) < tuple_(*before))
+    return [StoredGrant(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def uses_of(conn: Connection, grant_id: str, *, limit: int = MAX_USES_SHOWN) -> list[GrantUse]:
+    """Return what a grant let through last, newest first."""
+    newest = (grant_uses.c.used_at.desc(), grant_uses.c.run_id.desc(), grant_uses.c.tool_call_id.desc())
+    query = select(grant_uses).where(grant_uses.c.grant_id == grant_id).order_by(*newest).limit(limit)
+    return [GrantUse(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def take_use(conn: Connection, grant_id: str, *, run_id: str, tool_call_id: str) -> bool:
+    """Let one call through on a grant; False when it was revoked, has expired or is used up."""
+    at = as_text(now())
+    taken = update(grants).where(grants.c.id == grant_id, *_standing(at)).values(uses=grants.c.uses + 1)
+    if (await conn.execute(taken)).rowcount != 1:
+        return False
+    use = {"grant_id": grant_id, "run_id": run_id, "tool_call_id": tool_call_id, "used_at": at}
+    await conn.execute(insert(grant_uses).values(**use))
+    return True
+
+
+async def revoke(conn: Connection, grant_id: str, *, by: str) -> bool:
+    """End a grant at once: no call that has not started yet passes on it. False when it does not stand any more."""
+    at = as_text(now())
+    query = update(grants).where(grants.c.id == grant_id, *_standing(at))
+    return (await conn.execute(query.values(revoked_at=at, revoked_by=by))).rowcount == 1
+
+
+def _standing(at: str | None = None) -> tuple[ColumnElement[bool], ...]:
+    at = at or as_text(now())
+    return grants.c.revoked_at.is_(None), grants.c.expires_at > at, grants.c.uses < grants.c.max_uses

@@ -1,0 +1,124 @@
+"""The stored rules, whole versions with the newest in force, and the file rules that each worker published.
+
+Changing the stored rules writes a version; nothing is ever overwritten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import bindparam, delete, exists, func, insert, select
+
+from turngate.domain.known_tools import KnownTool
+from turngate.domain.policy import Policy
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.tables import grants, policy_versions, published_policies
+
+_TOOLS = TypeAdapter(list[KnownTool])
+
+_LIVE_GRANT = exists().where(
+    grants.c.revoked_at.is_(None), grants.c.expires_at > bindparam("at"), grants.c.uses < grants.c.max_uses
+)
+# One round trip per plan: the stored rules and the grants themselves are only read when there is something to read.
+_GLANCE = select(select(func.max(policy_versions.c.version)).scalar_subquery(), _LIVE_GRANT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredPolicy:
+    """One version of the stored rules. ``version``: from 1, no gaps. ``source``: TOML, as its author wrote it."""
+
+    version: int
+    source: str
+    digest: str
+    changed_by: str
+    comment: str
+    created_at: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedPolicy:
+    """What one worker published of its app. ``file``: where its rules lie; empty: in code. ``rules``, ``tools``: JSON."""
+
+    task_queue: str
+    file: str
+    version: str
+    rules: str
+    tools: str
+    published_at: str
+
+    @property
+    def policy(self) -> Policy:
+        """The file's rules. Raises pydantic's ValidationError when another release wrote what this one cannot read."""
+        return Policy.model_validate_json(self.rules)
+
+    @property
+    def known_tools(self) -> list[KnownTool]:
+        """What is known of the app's tools; of one name in several agents, each kind of it once."""
+        return _TOOLS.validate_json(self.tools)
+
+
+async def glance(conn: Connection) -> tuple[int, bool]:
+    """Return the newest version of the stored rules (0: there is none), and whether any grant stands."""
+    row: Any = (await conn.execute(_GLANCE, {"at": as_text(now())})).one()
+    return int(row[0] or 0), bool(row[1])
+
+
+async def get(conn: Connection, version: int) -> StoredPolicy | None:
+    """Return one version, or None."""
+    query = select(policy_versions).where(policy_versions.c.version == version)
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return StoredPolicy(**row) if row else None
+
+
+async def newest(conn: Connection) -> StoredPolicy | None:
+    """Return the version in force, or None while no rules were ever stored."""
+    query = select(policy_versions).order_by(policy_versions.c.version.desc()).limit(1)
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return StoredPolicy(**row) if row else None
+
+
+async def versions(conn: Connection, *, limit: int, before: int | None = None) -> list[StoredPolicy]:
+    """Return versions, newest first. ``before``: only older ones."""
+    query = select(policy_versions).order_by(policy_versions.c.version.desc()).limit(limit)
+    if before is not None:
+        query = query.where(policy_versions.c.version < before)
+    return [StoredPolicy(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def append_version(
+    conn: Connection, *, version: int, source: str, digest: str, changed_by: str, comment: str
+) -> StoredPolicy:
+    """Write the next version. Raises sqlalchemy's IntegrityError when somebody else has written it first."""
+    stored = StoredPolicy(
+        version=version,
+        source=source,
+        digest=digest,
+        changed_by=changed_by,
+        comment=comment,
+        created_at=as_text(now()),
+    )
+    await conn.execute(insert(policy_versions).values(**vars(stored)))
+    return stored
+
+
+async def publish(conn: Connection, *, task_queue: str, policy: Policy, file: str, tools: list[KnownTool]) -> None:
+    """Replace what the app behind this task queue published before."""
+    published = PublishedPolicy(
+        task_queue=task_queue,
+        file=file,
+        version=policy.version,
+        rules=policy.model_dump_json(exclude_defaults=True),
+        tools=_TOOLS.dump_json(tools).decode(),
+        published_at=as_text(now()),
+    )
+    await conn.execute(delete(published_policies).where(published_policies.c.task_queue == task_queue))
+    await conn.execute(insert(published_policies).values(**vars(published)))
+
+
+async def published(conn: Connection) -> list[PublishedPolicy]:
+    """Return what every worker published, by task queue."""
+    rows = (await conn.execute(select(published_policies).order_by(published_policies.c.task_queue))).mappings()
+    return [PublishedPolicy(**row) for row in rows]

@@ -1,0 +1,96 @@
+"""Calls as they were judged, newest first, a page at a time: what backtests, shadow reports and previews read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from sqlalchemy import Select, select, tuple_
+
+from turngate.domain.recorded_calls import RecordedCall
+from turngate.store.database import Connection, Database
+from turngate.store.tables import calls, runs
+
+PAGE: Final = 200
+
+_COLUMNS = (
+    calls.c.run_id,
+    calls.c.tool_call_id,
+    calls.c.tool_name,
+    calls.c.input,
+    calls.c.verdict,
+    calls.c.effect,
+    calls.c.step,
+    calls.c.position,
+    runs.c.agent,
+    runs.c.workspace,
+    runs.c.started_by,
+    runs.c.attended,
+    runs.c.unattended_asks,
+    runs.c.created_at,
+)
+_PLACE = (runs.c.created_at, runs.c.id, calls.c.step, calls.c.position)
+
+
+async def page(
+    conn: Connection,
+    *,
+    limit: int,
+    behind: tuple[Any, ...] | None = None,
+    since: str | None = None,
+    tool: str | None = None,
+) -> list[RecordedCall]:
+    """Return calls that reached policy: of the newest run first, its last call first.
+
+    ``behind``: ``place`` of the last one seen. ``since``: only of runs that began then or later. ``tool``: its exact name.
+    """
+    query: Select[Any] = (
+        select(*_COLUMNS)
+        .join(runs, runs.c.id == calls.c.run_id)
+        .where(calls.c.verdict != "")
+        .order_by(*(column.desc() for column in _PLACE))
+        .limit(limit)
+    )
+    if behind is not None:
+        # The first condition says nothing new; it is the one that an index answers.
+        query = query.where(runs.c.created_at <= behind[0], tuple_(*_PLACE) < tuple_(*behind))
+    if since is not None:
+        query = query.where(runs.c.created_at >= since)
+    if tool is not None:
+        query = query.where(calls.c.tool_name == tool)
+    return [_read(row) for row in await conn.execute(query)]
+
+
+async def newest(
+    database: Database, *, limit: int, since: str | None = None, tool: str | None = None, page_size: int = PAGE
+) -> AsyncIterator[RecordedCall]:
+    """Yield at most ``limit`` calls, holding one page of them and no transaction in between."""
+    behind: tuple[Any, ...] | None = None
+    left = limit
+    while left > 0:
+        wanted = min(page_size, left)
+        async with database.read() as conn:
+            found = await page(conn, limit=wanted, behind=behind, since=since, tool=tool)
+        for call in found:
+            yield call
+        if len(found) < wanted:
+            return
+        behind, left = found[-1].place, left - len(found)
+        await asyncio.sleep(0)  # SQLite runs on the loop, and others want it too
+
+
+def _read(row: Any) -> RecordedCall:
+    return RecordedCall(
+        run_id=row.run_id,
+        tool_call_id=row.tool_call_id,
+        tool=row.tool_name,
+        agent=row.agent,
+        input=row.input,
+        verdict_json=row.verdict,
+        effect=row.effect,
+        workspace=row.workspace,
+        starter=row.started_by,
+        unattended=None if row.attended else row.unattended_asks,
+        place=(row.created_at, row.run_id, row.step, row.position),
+    )

@@ -1,0 +1,188 @@
+"""Browser sessions, kept here and not in the cookie: they end when somebody ends them, when idle, and after 12 hours.
+
+Each function that opens or ends one writes the audit event itself: call it last in the transaction.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+from sqlalchemy import RowMapping, bindparam, delete, func, insert, literal_column, or_, select, update
+
+from turngate.domain.ask_terms import Role
+from turngate.domain.identity import Via, name_key
+from turngate.store import events, names
+from turngate.store.access import hashed, new_secret
+from turngate.store.clock import as_text, from_text, now
+from turngate.store.database import Connection
+from turngate.store.events import NewEvent
+from turngate.store.tables import sessions, users
+
+SESSION_LIFETIME: Final = timedelta(hours=12)
+IDLE_LIMIT: Final = timedelta(hours=2)
+SEEN_EVERY: Final = timedelta(minutes=1)
+"""A session's last use is written down at most this often."""
+MAX_USER_AGENT_CHARS: Final = 300
+
+EndReason = Literal["logout", "revoked", "replaced", "password_changed", "user_disabled", "user_added"]
+
+# Sessions of before this was recorded count from their beginning.
+_LAST_SEEN = func.coalesce(func.nullif(sessions.c.last_seen_at, ""), sessions.c.created_at)
+_ALL = (
+    select(
+        sessions.c.id,
+        sessions.c.operator,
+        sessions.c.role,
+        sessions.c.via,
+        sessions.c.created_at,
+        sessions.c.expires_at,
+        _LAST_SEEN.label("seen_at"),
+        sessions.c.user_agent,
+        users.c.name.label("user_name"),
+        users.c.role.label("user_role"),
+        users.c.disabled_at,
+    )
+    .select_from(sessions.outerjoin(users, users.c.name == sessions.c.operator))
+    .where(sessions.c.expires_at > bindparam("at"), bindparam("idle_before") < _LAST_SEEN)
+    # Only links let somebody in who is no stored user.
+    .where(users.c.disabled_at.is_(None), or_(users.c.name.is_not(None), sessions.c.via == literal_column("'link'")))
+)
+# Built once: this runs with every request of a browser.
+_BY_SECRET = _ALL.where(sessions.c.token_hash == bindparam("token_hash"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """A session that holds. ``role``: of the stored user as it is now, or what the link gave."""
+
+    id: str
+    name: str
+    role: Role
+    via: Via
+    created_at: str
+    expires_at: str
+    last_seen_at: str
+    user_agent: str
+
+    @property
+    def seen_is_due(self) -> bool:
+        """Whether its last use is to be written down again."""
+        return now() - from_text(self.last_seen_at) >= SEEN_EVERY
+
+
+async def begin(
+    conn: Connection, name: str, *, role: Role = "operator", via: Via = "link", user_agent: str = ""
+) -> str:
+    """Return the secret of a new session, good for 12 hours. ``role``: for somebody who is no stored user.
+
+    What is over by now is swept away, so the table stays as small as the number of people who work.
+    """
+    await names.one_at_a_time(conn)
+    secret, session_id, at = new_secret(), f"ses_{secrets.token_hex(12)}", now()
+    await conn.execute(delete(sessions).where(sessions.c.expires_at <= as_text(at)))
+    await conn.execute(
+        insert(sessions).values(
+            token_hash=hashed(secret),
+            operator=name,
+            created_at=as_text(at),
+            expires_at=as_text(at + SESSION_LIFETIME),
+            id=session_id,
+            role=role,
+            via=via,
+            last_seen_at=as_text(at),
+            user_agent=user_agent[:MAX_USER_AGENT_CHARS],
+        )
+    )
+    opened = {"session_id": session_id, "name": name, "by": name, "via": via}
+    await events.append(conn, events.SYSTEM, [("session.opened", opened)])
+    return secret
+
+
+async def find(conn: Connection, secret: str, *, idle: timedelta = IDLE_LIMIT) -> Session | None:
+    """Return the session of a cookie; None when it is unknown, over, idle for too long, or its user is disabled."""
+    row = (await conn.execute(_BY_SECRET, {"token_hash": hashed(secret), **_limits(idle)})).mappings().one_or_none()
+    return None if row is None else _session(row)
+
+
+async def listed(conn: Connection, name: str | None = None, *, idle: timedelta = IDLE_LIMIT) -> list[Session]:
+    """Return the sessions that hold, the last used first; of one person, or of everyone."""
+    query = _ALL if name is None else _ALL.where(sessions.c.operator == name)
+    rows = await conn.execute(query.order_by(_LAST_SEEN.desc(), sessions.c.id), _limits(idle))
+    return [_session(row) for row in rows.mappings()]
+
+
+async def note_seen(conn: Connection, session_id: str) -> None:
+    """Write down that the session is in use; of many requests at once, the first does."""
+    at = now()
+    stale = (sessions.c.id == session_id) & (as_text(at - SEEN_EVERY) >= _LAST_SEEN)
+    await conn.execute(update(sessions).where(stale).values(last_seen_at=as_text(at)))
+
+
+async def end(conn: Connection, secret: str, *, reason: EndReason = "logout") -> None:
+    """End the session of a cookie at once. Safe to repeat."""
+    await names.one_at_a_time(conn)
+    gone = delete(sessions).where(sessions.c.token_hash == hashed(secret)).returning(sessions.c.id, sessions.c.operator)
+    rows = (await conn.execute(gone)).all()
+    await _tell(conn, [(row.id, row.operator) for row in rows], by=rows[0].operator if rows else "", reason=reason)
+
+
+async def revoke(conn: Connection, session_id: str, *, by: str, of: str | None = None) -> bool:
+    """End one session by its id; returns whether there was one. ``of``: only if it is this person's."""
+    await names.one_at_a_time(conn)
+    wanted = sessions.c.id == session_id
+    if of is not None:
+        wanted &= sessions.c.operator == of
+    gone = delete(sessions).where(wanted).returning(sessions.c.id, sessions.c.operator)
+    rows = (await conn.execute(gone)).all()
+    await _tell(conn, [(row.id, row.operator) for row in rows], by=by, reason="revoked")
+    return bool(rows)
+
+
+async def revoke_all(conn: Connection, name: str, *, by: str, but: str | None = None) -> int:
+    """End every session of a person; returns how many. ``but``: the id of one that stays."""
+    await names.one_at_a_time(conn)
+    ended = await end_all(conn, name, by=by, but=but, reason="revoked")
+    await events.append(conn, events.SYSTEM, ended)
+    return len(ended)
+
+
+async def end_all(
+    conn: Connection, name: str, *, by: str, reason: EndReason, but: str | None = None
+) -> Sequence[NewEvent]:
+    """End every session that bears this name, however it is spelled; returns the events for the caller to append."""
+    key = name_key(name)
+    rows = (await conn.execute(select(sessions.c.token_hash, sessions.c.id, sessions.c.operator))).all()
+    ending = [row for row in rows if row.id != but and name_key(row.operator) == key]
+    if ending:
+        await conn.execute(delete(sessions).where(sessions.c.token_hash.in_([row.token_hash for row in ending])))
+    return [_ended(row.id, row.operator, by=by, reason=reason) for row in ending]
+
+
+async def _tell(conn: Connection, ended: Sequence[tuple[str, str]], *, by: str, reason: EndReason) -> None:
+    await events.append(conn, events.SYSTEM, [_ended(each, name, by=by, reason=reason) for each, name in ended])
+
+
+def _ended(session_id: str, name: str, *, by: str, reason: EndReason) -> NewEvent:
+    return "session.ended", {"session_id": session_id, "name": name, "by": by, "reason": reason}
+
+
+def _limits(idle: timedelta) -> dict[str, str]:
+    at = now()
+    return {"at": as_text(at), "idle_before": as_text(at - idle)}
+
+
+def _session(row: RowMapping | dict[str, Any]) -> Session:
+    return Session(
+        id=row["id"],
+        name=row["operator"],
+        role=row["role"] if row["user_name"] is None else row["user_role"],
+        via=row["via"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        last_seen_at=row["seen_at"],
+        user_agent=row["user_agent"],
+    )

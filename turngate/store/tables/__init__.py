@@ -1,0 +1,77 @@
+"""The tables. SQLAlchemy Core; the same on SQLite and PostgreSQL.
+
+JSON is kept as text on purpose: PostgreSQL's ``jsonb`` re-orders keys and rewrites numbers, and opaque provider fields
+and raw arguments must come back byte for byte. Instants are ISO 8601 UTC text with microseconds: they sort as text and
+read the same on both databases.
+"""
+
+from __future__ import annotations
+
+from turngate.store.tables.inbox import (
+    approvals,
+    comments,
+    decisions,
+    grant_uses,
+    grants,
+    idempotent_answers,
+    policy_versions,
+    published_policies,
+    requests,
+    saved_views,
+    views,
+)
+from turngate.store.tables.log import (
+    deliveries,
+    delivery_attempts,
+    event_chains,
+    event_counter,
+    events,
+    notification_cursors,
+)
+from turngate.store.tables.metadata import metadata
+from turngate.store.tables.people import api_tokens, login_links, sessions, users
+from turngate.store.tables.runs import (
+    agents,
+    calls,
+    conversations,
+    executions,
+    messages,
+    progress,
+    runs,
+    steps,
+    whole_results,
+)
+
+__all__ = [
+    "agents",
+    "api_tokens",
+    "approvals",
+    "calls",
+    "comments",
+    "conversations",
+    "decisions",
+    "deliveries",
+    "delivery_attempts",
+    "event_chains",
+    "event_counter",
+    "events",
+    "executions",
+    "grant_uses",
+    "grants",
+    "idempotent_answers",
+    "login_links",
+    "messages",
+    "metadata",
+    "notification_cursors",
+    "policy_versions",
+    "progress",
+    "published_policies",
+    "requests",
+    "runs",
+    "saved_views",
+    "sessions",
+    "steps",
+    "users",
+    "views",
+    "whole_results",
+]

@@ -1,0 +1,209 @@
+"""What waits for a person and what was answered; grants; the stored rules."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, ForeignKey, Index, Integer, Table, text
+
+from turngate.store.storable import StorableString, StorableText
+from turngate.store.tables.metadata import metadata
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("id", StorableString(64), primary_key=True),
+    Column("run_id", StorableString(64), ForeignKey("runs.id"), nullable=False),
+    Column("tool_call_id", StorableString(255), nullable=False),
+    Column("kind", StorableString(16), nullable=False),
+    Column("status", StorableString(16), nullable=False),
+    Column("agent", StorableString(64), nullable=False),
+    Column("tool_name", StorableText, nullable=False),
+    Column("manifest", StorableText, nullable=False),
+    Column("input", StorableText, nullable=False),
+    Column("digest", StorableString(64), nullable=False),
+    Column("rule", StorableText, nullable=False),
+    Column("reason", StorableText, nullable=False),
+    Column("risk", StorableString(8), nullable=False),
+    Column("agent_words", StorableText, nullable=False),
+    Column("preview_kind", StorableString(16)),
+    Column("preview", StorableText),
+    Column("not_by", StorableText),
+    Column("expires_at", StorableText),
+    Column("created_at", StorableText, nullable=False),
+    Column("decision_id", StorableString(255)),
+    Column("verb", StorableString(16)),
+    Column("decided_by", StorableText),
+    Column("decided_at", StorableText),
+    Column("path", StorableText, nullable=False, server_default=""),
+    # What the call depended on when it was asked for (JSON), if its tool says so; taken again before it runs.
+    Column("precondition", StorableText),
+    # Who may decide, how many, until when and what then (JSON of AskTerms); as it stands after the ladder's rungs so far.
+    Column("terms", StorableText, nullable=False, server_default=""),
+    Column("rungs_climbed", Integer, nullable=False, server_default="0"),
+    Column("quorum", Integer, nullable=False, server_default="1"),
+    Column("approvals", Integer, nullable=False, server_default="0"),
+    # It ran out of time and waits on, because its rule says so.
+    Column("parked_at", StorableText),
+    # Who has taken it on, and until when nobody else is meant to decide it.
+    Column("claimed_by", StorableText),
+    Column("claimed_until", StorableText),
+    # Not unique by call and kind: a ``once`` call that is lost, sent again and lost again asks what became of it each time.
+    Index("ix_requests_run_id", "run_id"),
+    # The inbox under any filter is read from these two alone (turngate.store.inbox): a row of this table is wide.
+    Index(
+        "ix_requests_pending",
+        "created_at",
+        "id",
+        "kind",
+        "agent",
+        "tool_name",
+        "risk",
+        "rule",
+        "claimed_by",
+        "claimed_until",
+        "parked_at",
+        sqlite_where=text("status = 'pending'"),
+        postgresql_where=text("status = 'pending'"),
+    ),
+    Index(
+        "ix_requests_ended",
+        "decided_at",
+        "id",
+        "status",
+        "kind",
+        "agent",
+        "tool_name",
+        "risk",
+        "rule",
+        sqlite_where=text("status != 'pending'"),
+        postgresql_where=text("status != 'pending'"),
+    ),
+    Index("ix_requests_created_at_id", "created_at", "id"),
+    # A decision decides one request: an id that is used again elsewhere is refused here at the latest.
+    Index("uq_requests_decision_id", "decision_id", unique=True),
+)
+
+# A decision's content (edited arguments, message), kept out of Temporal (I8). A row is an offer until the request names it.
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("id", StorableString(255), primary_key=True),
+    Column("request_id", StorableString(64), ForeignKey("requests.id"), nullable=False),
+    Column("verb", StorableString(16), nullable=False),
+    Column("digest", StorableString(64), nullable=False),
+    Column("args", StorableText),
+    Column("message", StorableText, nullable=False),
+    Column("outcome", StorableString(16)),
+    Column("decided_by", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+    # JSON of the grant that is to be made if this decision wins.
+    Column("grant_wanted", StorableText),
+)
+
+# Approvals of a request that needs several; the one that completes the quorum is its decision. One per person.
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("request_id", StorableString(64), ForeignKey("requests.id"), primary_key=True),
+    Column("decided_by", StorableString(255), primary_key=True),
+    Column("decision_id", StorableString(255), nullable=False, unique=True),
+    Column("message", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+)
+
+comments = Table(
+    "comments",
+    metadata,
+    Column("id", StorableString(64), primary_key=True),
+    Column("request_id", StorableString(64), ForeignKey("requests.id"), nullable=False),
+    Column("author", StorableText, nullable=False),
+    Column("text", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+    Index("ix_comments_request_id", "request_id", "created_at"),
+)
+
+# Who has looked at a request, first and last; the last is presence.
+views = Table(
+    "views",
+    metadata,
+    Column("request_id", StorableString(64), ForeignKey("requests.id"), primary_key=True),
+    Column("viewer", StorableString(255), primary_key=True),
+    Column("first_at", StorableText, nullable=False),
+    Column("last_at", StorableText, nullable=False),
+)
+
+saved_views = Table(
+    "saved_views",
+    metadata,
+    Column("owner", StorableString(255), primary_key=True),
+    Column("name", StorableString(100), primary_key=True),
+    Column("query", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+)
+
+# "Approve calls like this". ``pattern``: JSON of GrantPattern. ``uses`` counts rows of grant_uses.
+grants = Table(
+    "grants",
+    metadata,
+    Column("id", StorableString(64), primary_key=True),
+    Column("tool_name", StorableText, nullable=False),
+    Column("pattern", StorableText, nullable=False),
+    Column("scope", StorableString(16), nullable=False),
+    Column("run_id", StorableString(64)),
+    Column("agent", StorableString(64)),
+    Column("expires_at", StorableText, nullable=False),
+    Column("max_uses", Integer, nullable=False),
+    Column("uses", Integer, nullable=False, server_default="0"),
+    Column("note", StorableText, nullable=False, server_default=""),
+    Column("created_by", StorableText, nullable=False),
+    Column("created_by_role", StorableString(16), nullable=False, server_default="operator"),
+    Column("created_at", StorableText, nullable=False),
+    # The request whose decision made it; NULL when it was made by itself.
+    Column("request_id", StorableString(64)),
+    Column("revoked_at", StorableText),
+    Column("revoked_by", StorableText),
+    Index("ix_grants_tool_name", "tool_name", "expires_at"),
+)
+
+grant_uses = Table(
+    "grant_uses",
+    metadata,
+    Column("grant_id", StorableString(64), ForeignKey("grants.id"), primary_key=True),
+    Column("run_id", StorableString(64), primary_key=True),
+    Column("tool_call_id", StorableString(255), primary_key=True),
+    Column("used_at", StorableText, nullable=False),
+)
+
+# The stored rules, whole, one row per change; the newest is in force beside the app's file.
+policy_versions = Table(
+    "policy_versions",
+    metadata,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("source", StorableText, nullable=False),
+    Column("digest", StorableString(64), nullable=False),
+    Column("changed_by", StorableText, nullable=False),
+    Column("comment", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+)
+
+# The file rules of each app as its worker last published them, with what the API has to know of its tools (both JSON).
+published_policies = Table(
+    "published_policies",
+    metadata,
+    Column("task_queue", StorableString(255), primary_key=True),
+    Column("file", StorableText, nullable=False),
+    Column("version", StorableString(64), nullable=False),
+    Column("rules", StorableText, nullable=False),
+    Column("tools", StorableText, nullable=False),
+    Column("published_at", StorableText, nullable=False),
+)
+
+# Answers to changes that carried an Idempotency-Key, so that a repeat gets the first one. Decisions and runs keep their own.
+idempotent_answers = Table(
+    "idempotent_answers",
+    metadata,
+    Column("principal", StorableString(255), primary_key=True),
+    Column("key", StorableString(255), primary_key=True),
+    Column("fingerprint", StorableString(64), nullable=False),
+    Column("answer", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+)

@@ -1,0 +1,76 @@
+"""Events, and what is sent out because of them."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, ForeignKey, Index, Integer, Table, UniqueConstraint
+
+from turngate.store.storable import StorableString, StorableText
+from turngate.store.tables.metadata import metadata
+
+events = Table(
+    "events",
+    metadata,
+    # Assigned by us under one lock, so readers never see a later number before an earlier one commits.
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("run_id", StorableString(64), nullable=False),
+    Column("run_seq", Integer, nullable=False),
+    Column("type", StorableString(64), nullable=False),
+    Column("payload", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+    Column("previous_hash", StorableString(64), nullable=False),
+    Column("hash", StorableString(64), nullable=False),
+    UniqueConstraint("run_id", "run_seq", name="uq_events_run_seq"),
+)
+
+event_counter = Table(
+    "event_counter",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("last_seq", Integer, nullable=False),
+)
+
+# Chains of events that belong to no run (log-ins, grants, policy): their length and newest hash, as ``runs`` has them.
+event_chains = Table(
+    "event_chains",
+    metadata,
+    Column("id", StorableString(64), primary_key=True),
+    Column("event_count", Integer, nullable=False),
+    Column("event_hash", StorableString(64), nullable=False),
+)
+
+# How far each channel has read the events, and what it has to send.
+notification_cursors = Table(
+    "notification_cursors",
+    metadata,
+    Column("channel", StorableString(100), primary_key=True),
+    Column("last_seq", Integer, nullable=False),
+    # Set while events are gathered into one digest.
+    Column("gathering_since", StorableText),
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", StorableString(64), primary_key=True),
+    Column("channel", StorableString(100), nullable=False),
+    Column("first_seq", Integer, nullable=False),
+    Column("last_seq", Integer, nullable=False),
+    Column("payload", StorableText, nullable=False),
+    Column("status", StorableString(16), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_attempt_at", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+    Column("ended_at", StorableText),
+    Index("ix_deliveries_status_next_attempt_at", "status", "next_attempt_at"),
+    Index("ix_deliveries_created_at_id", "created_at", "id"),
+)
+
+delivery_attempts = Table(
+    "delivery_attempts",
+    metadata,
+    Column("delivery_id", StorableString(64), ForeignKey("deliveries.id"), primary_key=True),
+    Column("n", Integer, primary_key=True, autoincrement=False),
+    Column("started_at", StorableText, nullable=False),
+    Column("milliseconds", Integer, nullable=False),
+    Column("answer", StorableText, nullable=False),
+)

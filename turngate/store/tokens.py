@@ -1,0 +1,227 @@
+"""API tokens: for machines under a name of their own, or bound to a stored user and acting under that one's name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import RowMapping, bindparam, func, insert, or_, select, update
+
+from turngate.domain.ask_terms import Role
+from turngate.domain.errors import ForbiddenError, InvalidInputError
+from turngate.domain.identity import (
+    OWNERS_PREFIX,
+    ROLE_SCOPES,
+    Scope,
+    check_token_scopes,
+    checked_name,
+    held_scopes,
+    name_key,
+    role_of_scopes,
+)
+from turngate.store import events, names
+from turngate.store.access import hashed, new_secret
+from turngate.store.clock import as_text, from_text, now
+from turngate.store.database import Connection
+from turngate.store.tables import api_tokens, users
+
+PREFIX: Final = "tg_"
+"""Lets scanners find a token that was left in a file by mistake."""
+USED_EVERY: Final = timedelta(minutes=1)
+"""A token's last use is written down at most this often."""
+ID_CHARS: Final = 16
+
+_JOINED = select(
+    api_tokens, users.c.name.label("user_name"), users.c.role.label("user_role"), users.c.disabled_at
+).select_from(api_tokens.outerjoin(users, users.c.name == api_tokens.c.owner))
+_LIVE = api_tokens.c.revoked_at.is_(None) & or_(
+    api_tokens.c.expires_at.is_(None), api_tokens.c.expires_at > bindparam("at")
+)
+# Built once: this runs with every request of a program.
+_BY_SECRET = _JOINED.where(api_tokens.c.token_hash == bindparam("token_hash"), _LIVE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token:
+    """A token that holds.
+
+    ``id``: names it where its secret must not appear. ``scopes``: what it may do now; a user's role narrows them.
+    ``role``: its user's, or what its scopes amount to. ``owner``: the user it acts for, None: nobody.
+    """
+
+    id: str
+    name: str
+    scopes: frozenset[str]
+    role: Role
+    owner: str | None
+    created_at: str
+    expires_at: str | None
+    last_used_at: str | None
+
+    @property
+    def acts_as(self) -> str:
+        """The name that decisions and runs carry."""
+        return self.owner or self.name
+
+    @property
+    def machine(self) -> bool:
+        """Whether it belongs to nobody. The one that a stack leaves its owner's own commands is the owner's."""
+        return self.owner is None and not self.name.startswith(OWNERS_PREFIX)
+
+    @property
+    def use_is_due(self) -> bool:
+        """Whether its last use is to be written down again."""
+        return self.last_used_at is None or now() - from_text(self.last_used_at) >= USED_EVERY
+
+
+async def issue(
+    conn: Connection,
+    *,
+    name: str,
+    scopes: Iterable[Scope],
+    owner: str | None = None,
+    expires_at: datetime | None = None,
+    by: str = "",
+) -> str:
+    """Return the secret of a new API token; it is shown once and stored hashed. Call it last in the transaction.
+
+    Args:
+        conn: a write transaction.
+        name: who or what holds it. Several tokens may have one name: rotate a token by issuing the next one first.
+        scopes: what it may do.
+        owner: a stored user, under whose name it acts and whose role bounds it.
+        expires_at: in the future; None: never.
+        by: who issued it, for the audit.
+
+    Raises:
+        InvalidInputError: the name is none, ``expires_at`` is past, or the scopes would let an agent decide (I10).
+        ConflictError: ``name_taken`` by a user.
+        ForbiddenError: ``beyond_role`` or ``user_disabled``, of the owner.
+        NotFoundError: there is no such user.
+    """
+    name = checked_name(name)
+    granted = frozenset(scopes)
+    check_token_scopes(granted, owned=owner is not None)
+    if expires_at is not None and expires_at <= now():
+        raise InvalidInputError("the token would be out of date at once", errors=[])
+    await names.one_at_a_time(conn)
+    await names.require_no_user(conn, name)
+    bound = None if owner is None else await _owner(conn, owner, granted)
+    return await _insert(conn, name=name, scopes=granted, owner=bound, expires_at=expires_at, by=by)
+
+
+async def issue_owners(conn: Connection, local_user: str) -> str:
+    """Return the secret of a new token for the commands of a stack's owner, who may do anything.
+
+    Whoever can read it in the data directory can write the store there, too.
+    """
+    name = f"{OWNERS_PREFIX}{local_user}"
+    return await _insert(conn, name=name, scopes=frozenset({"admin"}), owner=None, expires_at=None, by=name)
+
+
+async def find(conn: Connection, secret: str) -> Token | None:
+    """Return the token of a secret; None when it is unknown, revoked, out of date, or its user is disabled."""
+    row = (
+        (await conn.execute(_BY_SECRET, {"token_hash": hashed(secret), "at": as_text(now())})).mappings().one_or_none()
+    )
+    if row is None or not _usable(row):
+        return None
+    return _token(row)
+
+
+async def listed(conn: Connection) -> list[Token]:
+    """Return the tokens that hold, the newest first, including those of disabled users."""
+    query = _JOINED.where(_LIVE).order_by(api_tokens.c.created_at.desc(), api_tokens.c.token_hash)
+    return [_token(row) for row in (await conn.execute(query, {"at": as_text(now())})).mappings()]
+
+
+async def note_used(conn: Connection, token_id: str) -> None:
+    """Write down that the token is in use."""
+    mine = func.substr(api_tokens.c.token_hash, 1, ID_CHARS) == token_id
+    await conn.execute(update(api_tokens).where(mine).values(last_used_at=as_text(now())))
+
+
+async def revoke(conn: Connection, *, by: str, name: str | None = None, token_id: str | None = None) -> Sequence[str]:
+    """Revoke every token of this name, or the one of this id; returns their ids. They stop working at once."""
+    await names.one_at_a_time(conn)
+    live = api_tokens.c.revoked_at.is_(None)
+    rows = (await conn.execute(select(api_tokens.c.token_hash, api_tokens.c.name).where(live))).all()
+    key = None if name is None else name_key(name)
+    ending = [row for row in rows if name_key(row.name) == key or row.token_hash[:ID_CHARS] == token_id]
+    if ending:
+        which = api_tokens.c.token_hash.in_([row.token_hash for row in ending])
+        await conn.execute(update(api_tokens).where(which).values(revoked_at=as_text(now())))
+    told = [("token.revoked", {"token_id": row.token_hash[:ID_CHARS], "name": row.name, "by": by}) for row in ending]
+    await events.append(conn, events.SYSTEM, told)
+    return [row.token_hash[:ID_CHARS] for row in ending]
+
+
+async def _owner(conn: Connection, owner: str, granted: frozenset[Scope]) -> str:
+    user = await names.existing(conn, owner)
+    if user.disabled:
+        raise ForbiddenError(f"{user.name} is disabled: enable them first", code="user_disabled")
+    beyond = sorted(granted - ROLE_SCOPES[user.role])
+    if beyond:
+        raise ForbiddenError(
+            f"{user.name} is {user.role}, so a token of theirs cannot have {beyond[0]}: "
+            f"leave it out, or change the role with `turngate user role {user.name}`",
+            code="beyond_role",
+        )
+    return user.name
+
+
+async def _insert(
+    conn: Connection,
+    *,
+    name: str,
+    scopes: frozenset[Scope],
+    owner: str | None,
+    expires_at: datetime | None,
+    by: str,
+) -> str:
+    secret = new_secret(PREFIX)
+    until = None if expires_at is None else as_text(expires_at)
+    await conn.execute(
+        insert(api_tokens).values(
+            token_hash=hashed(secret),
+            name=name,
+            scopes=" ".join(sorted(scopes)),
+            created_at=as_text(now()),
+            owner=owner,
+            expires_at=until,
+        )
+    )
+    payload = {
+        "token_id": hashed(secret)[:ID_CHARS],
+        "name": name,
+        "scopes": sorted(scopes),
+        "owner": owner,
+        "expires_at": until,
+        "by": by,
+    }
+    await events.append(conn, events.SYSTEM, [("token.issued", payload)])
+    return secret
+
+
+def _usable(row: RowMapping) -> bool:
+    if row["owner"] is None:
+        return True
+    return row["user_name"] is not None and row["disabled_at"] is None
+
+
+def _token(row: RowMapping | dict[str, Any]) -> Token:
+    owner, stored = row["owner"], frozenset(row["scopes"].split())
+    role: Role | None = None if owner is None else row["user_role"] or "viewer"
+    scopes = held_scopes(stored, role)
+    return Token(
+        id=row["token_hash"][:ID_CHARS],
+        name=row["name"],
+        scopes=scopes,
+        role=role or role_of_scopes(scopes),
+        owner=owner,
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        last_used_at=row["last_used_at"],
+    )
