@@ -11,7 +11,7 @@ STAMP := $(VENV)/.turngate-$(shell pwd | cksum | cut -d' ' -f1)
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench lock clean
+.PHONY: help setup demo test lint bench lock openapi clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ bench: setup ## Measure the numbers the design promises
 
 lock: ## Resolve requirements.lock again from pyproject.toml
 	@scripts/lock
+
+openapi: setup ## Write docs/openapi.json from the API's code
+	@scripts/openapi
 
 clean: ## Remove the virtual environment and every cache; data (.turngate) stays
 	@rm -rf "$(VENV)" dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

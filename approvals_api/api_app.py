@@ -9,11 +9,14 @@ from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
 
-from approvals_api import health, v1
 from approvals_api.feed import EventFeed
 from approvals_api.gateway import Gateway
 from approvals_api.guards import Guards
+from approvals_api.notifying import keep_notifying
+from approvals_api.oidc import OidcProvider
+from approvals_api.openapi import new_app
 from approvals_api.problems import RenderPage, install_problems
+from approvals_api.rate_limits import RateLimits
 from approvals_api.redelivery import keep_redelivering
 from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
@@ -34,13 +37,21 @@ def create_api_app(
     ``render_page``: how pages show errors; None when there are no pages.
     """
     feed = EventFeed(database)
-    services = Services(database=database, gateway=gateway, feed=feed, settings=settings)
+    services = Services(
+        database=database,
+        gateway=gateway,
+        feed=feed,
+        settings=settings,
+        limits=RateLimits(settings.rate_limits),
+        oidc=None if settings.oidc is None else OidcProvider(settings.oidc),
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         sweeps = [
             asyncio.create_task(_finish_starting(services), name="start-recorded-runs"),
             asyncio.create_task(keep_redelivering(services), name="redeliver-decisions"),
+            asyncio.create_task(keep_notifying(services), name="send-notifications"),
         ]
         try:
             yield
@@ -50,13 +61,8 @@ def create_api_app(
             await asyncio.gather(*sweeps, return_exceptions=True)
             await feed.close()
 
-    # FastAPI's own documentation pages load scripts from a CDN, which our policy forbids.
-    app = FastAPI(
-        title="Turngate", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url="/api/v1/openapi.json"
-    )
+    app = new_app(lifespan=lifespan)
     app.state.services = services
-    app.include_router(v1.router)
-    app.include_router(health.router)
     install_problems(app, render_page)
     app.add_middleware(Guards, settings=settings)
     return app

@@ -8,7 +8,6 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from approvals_api.read_models import CallRequest, CallView, ResultInPart
 from turngate.domain.policy import Verdict
 from turngate.domain.presentation import PRESENTATION, Presentation, default_presentation
 from turngate.domain.results import Failure, Ok
@@ -17,6 +16,7 @@ from turngate.store.calls import Call
 from turngate.store.clock import as_text, from_text
 from turngate.store.executions import Execution
 from turngate.store.requests import Request
+from turngate.wire.calls import CallRequest, CallView, ResultInPart
 
 SIGNAL: Final[TypeAdapter[Signal]] = TypeAdapter(Signal)
 

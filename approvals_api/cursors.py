@@ -4,14 +4,41 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Protocol, TypeVar
 
 from turngate.domain.errors import InvalidInputError
+
+
+class HasPlace(Protocol):
+    """Anything with a place in a list: when it was made, and its id."""
+
+    @property
+    def created_at(self) -> str: ...  # noqa: D102
+
+    @property
+    def id(self) -> str: ...  # noqa: D102
+
+
+Kept = TypeVar("Kept", bound=HasPlace)
 
 
 def encode_cursor(created_at: str, item_id: str) -> str:
     """Return the cursor that continues after this item."""
     return base64.urlsafe_b64encode(f"{created_at}|{item_id}".encode()).decode().rstrip("=")
+
+
+def after_cursor(items: Sequence[Kept], cursor: str | None, limit: int) -> tuple[Sequence[Kept], str | None]:
+    """Return one page of a whole list that is sorted newest first, and the cursor of the next.
+
+    For lists that are short by nature, such as tokens. Raises InvalidInputError (code ``bad_cursor``).
+    """
+    before = decode_cursor(cursor)
+    rest = [each for each in items if before is None or (each.created_at, each.id) < before]
+    page = rest[:limit]
+    more = encode_cursor(page[-1].created_at, page[-1].id) if len(rest) > limit else None
+    return page, more
 
 
 def decode_cursor(cursor: str | None) -> tuple[str, str] | None:

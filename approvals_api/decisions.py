@@ -8,20 +8,23 @@ from dataclasses import dataclass, replace
 from sqlalchemy.exc import IntegrityError
 
 from approvals_api.answer_check import check_content
+from approvals_api.claiming import refuse_if_claimed
+from approvals_api.eligibility import check_verb, require_eligible
+from approvals_api.granting import check_grant
 from approvals_api.principals import Principal
 from approvals_api.services import Services
 from turngate.domain.contract import DecideInput
 from turngate.domain.errors import (
     ConflictError,
-    ForbiddenError,
     GoneError,
     InvalidInputError,
     NotFoundError,
     TurngateError,
     UnavailableError,
 )
+from turngate.domain.grants import WantedGrant
 from turngate.domain.requests import Outcome, RequestStatus, Verb
-from turngate.store import requests
+from turngate.store import approvals, requests
 from turngate.store.requests import Decision, Request
 
 MAX_DECISION_ID_CHARS = 255
@@ -31,7 +34,10 @@ MAYBE_DECIDED = frozenset({"already_decided", "unknown_request", "run_ended"})
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionAnswer:
-    """The answer to a submitted decision. ``recorded_only``: it waits for a worker, so ``status`` is not known yet."""
+    """The answer to a submitted decision. ``recorded_only``: it waits for a worker, so ``status`` is not known yet.
+
+    ``status`` ``pending``: it counts as one approval of several that the request needs.
+    """
 
     decision_id: str
     status: RequestStatus | None
@@ -49,6 +55,7 @@ async def submit(
     message: str = "",
     outcome: Outcome | None = None,
     decision_id: str | None = None,
+    grant: WantedGrant | None = None,
 ) -> DecisionAnswer:
     """Submit one decision; the same ``decision_id`` with the same content gets the first answer again (I4).
 
@@ -62,10 +69,12 @@ async def submit(
         message: to the model, at most 10,000 characters.
         outcome: for a request of kind ``outcome`` only.
         decision_id: 1 to 255 characters; None makes one.
+        grant: approve calls like this from now on, too; kept only if this decision wins.
 
     Raises:
         NotFoundError: no such request.
-        ConflictError: ``already_decided`` (details name the winner), ``digest_differs`` or ``idempotency_key_reused``.
+        ConflictError: ``already_decided`` (details name the winner), ``already_approved``, ``claimed``, ``digest_differs``
+            or ``idempotency_key_reused``.
         GoneError: ``run_ended`` or ``request_expired``.
         ForbiddenError: ``missing_scope`` or ``not_eligible``.
         InvalidInputError: the content does not fit (``errors``: pointer and message each); nothing was saved.
@@ -81,6 +90,7 @@ async def submit(
         message=message,
         outcome=outcome,
         by=principal.name,
+        grant_wanted=None if grant is None else grant.model_dump_json(),
     )
     request, earlier = await _look_up(services, offer, chosen=decision_id is not None)
     if earlier is not None:
@@ -92,15 +102,18 @@ async def submit(
             "the digest is not that of the call in this request: load the request again and decide what it shows",
             code="digest_differs",
         )
-    if request.not_by is not None and request.not_by == principal.name:
-        raise ForbiddenError("you started this run, and its rule lets somebody else decide", code="not_eligible")
+    require_eligible(request, principal)
+    check_verb(request, verb)
+    refuse_if_claimed(request, principal)
+    if grant is not None:
+        check_grant(request, principal, grant, verb=verb, args=args)
     check_content(request, verb, args=args, message=message, outcome=outcome)
     if _has_content(offer):
         await _store_offer(services, offer)
-    return await _send(services, request, offer)
+    return await _send(services, request, principal, offer)
 
 
-async def _send(services: Services, request: Request, offer: Decision) -> DecisionAnswer:
+async def _send(services: Services, request: Request, principal: Principal, offer: Decision) -> DecisionAnswer:
     """Bring the decision to the workflow; take its content back if the workflow refuses it."""
     decision = DecideInput(
         decision_id=offer.id,
@@ -109,6 +122,8 @@ async def _send(services: Services, request: Request, offer: Decision) -> Decisi
         digest=offer.digest,
         by=offer.decided_by,
         outcome=offer.outcome,
+        role=principal.role,
+        machine=principal.machine,
     )
     try:
         result = await services.gateway.decide(request.run_id, decision)
@@ -133,8 +148,11 @@ async def _first_answer(services: Services, offer: Decision, refusal: TurngateEr
         raise refusal
     async with services.database.read() as conn:
         request = await requests.get(conn, offer.request_id)
+        counted = await approvals.by_decision(conn, offer.id)
     if request is not None and request.decision_id == offer.id:
         return DecisionAnswer(decision_id=offer.id, status=request.status, recorded_only=False)
+    if counted is not None and counted.request_id == offer.request_id:
+        return DecisionAnswer(decision_id=offer.id, status="pending", recorded_only=False)
     if request is not None and request.status != "pending":
         raise _not_pending(request)
     if refusal is not None:
@@ -154,11 +172,17 @@ async def _look_up(services: Services, offer: Decision, *, chosen: bool) -> tupl
             raise NotFoundError(f"there is no request {offer.request_id!r}")
         stored = await requests.decision(conn, offer.id) if chosen else None
         taken = await requests.by_decision(conn, offer.id) if chosen else None
+        counted = await approvals.by_decision(conn, offer.id) if chosen and taken is None else None
     if stored is not None and not _same(stored, offer):
         raise _reused(offer.id)
+    if counted is not None:
+        approval = (counted.request_id, "approve", counted.decided_by, counted.message)
+        if approval != (offer.request_id, offer.verb, offer.decided_by, offer.message):
+            raise _reused(offer.id)
+        return request, DecisionAnswer(decision_id=offer.id, status="pending", recorded_only=False)
     if taken is None:
         return request, None
-    known = stored or replace(offer, args=None, message="", outcome=None)
+    known = stored or replace(offer, args=None, message="", outcome=None, grant_wanted=None)
     first = (taken.id, taken.verb, taken.digest, taken.decided_by)
     if first != (offer.request_id, offer.verb, offer.digest, offer.decided_by) or not _same(known, offer):
         raise _reused(offer.id)
@@ -214,7 +238,7 @@ def _checked_id(decision_id: str | None) -> str | None:
 
 
 def _has_content(offer: Decision) -> bool:
-    return offer.args is not None or offer.message != "" or offer.outcome is not None
+    return offer.args is not None or offer.message != "" or offer.outcome is not None or offer.grant_wanted is not None
 
 
 def _same(one: Decision, other: Decision) -> bool:

@@ -68,6 +68,7 @@ async def fork(
         model=model or own_model,
         idempotency_key=idempotency_key,
         text_at="/text",
+        unattended=None if run.attended else run.unattended_asks,
     )
     # Over what was asked for, not what it meant at the time: the newest step of a run that goes on is soon another one.
     asked = ("fork", run_id, "" if step is None else str(step), text, agent or "", model or "", workspace or "")

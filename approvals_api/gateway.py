@@ -154,6 +154,8 @@ def _refused(cause: BaseException) -> TurngateError:
             return ConflictError(cause.message, code="digest_differs")
         case "not_eligible":
             return ForbiddenError(cause.message, code="not_eligible")
+        case "already_approved":
+            return ConflictError(cause.message, code="already_approved")
         case "verb_not_allowed":
             return InvalidInputError(
                 cause.message, code="verb_not_allowed", errors=[{"pointer": "/decision", "message": cause.message}]

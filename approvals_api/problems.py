@@ -5,7 +5,9 @@ One table maps the error tree to HTTP status. Nothing else in this package choos
 
 from __future__ import annotations
 
+import json
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -13,9 +15,11 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
+from approvals_api.pages.visible import escape_hidden
 from approvals_api.schema_check import pointer_of
 from approvals_api.security_headers import SECURITY_HEADERS
 from turngate.domain.errors import (
@@ -26,6 +30,7 @@ from turngate.domain.errors import (
     InvalidInputError,
     ModelError,
     NotFoundError,
+    TooManyRequestsError,
     TurngateError,
     UnauthenticatedError,
     UnavailableError,
@@ -43,6 +48,7 @@ STATUS_OF: Mapping[type[TurngateError], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
     ConflictError: HTTPStatus.CONFLICT,
     GoneError: HTTPStatus.GONE,
+    TooManyRequestsError: HTTPStatus.TOO_MANY_REQUESTS,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     ConfigurationError: HTTPStatus.INTERNAL_SERVER_ERROR,
     ModelError: HTTPStatus.BAD_GATEWAY,
@@ -69,10 +75,32 @@ class Problem(BaseModel):
     code: str
 
 
-PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
-    "default": {"description": "A problem (RFC 9457)", "content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}}
-}
-"""For the OpenAPI document: every endpoint answers errors this way."""
+class FieldProblem(BaseModel):
+    """What does not fit, and where. ``pointer``: a JSON pointer into the body; empty for parameters and the whole."""
+
+    pointer: str
+    message: str
+
+
+class InvalidInputProblem(Problem):
+    """A problem with what was sent, in all its places."""
+
+    errors: list[FieldProblem] = []
+
+
+def problems(meanings: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
+    """Return a route's ``responses`` for the OpenAPI document: these statuses, and what each means, as problems.
+
+    Only those that the endpoint itself brings: ``approvals_api.openapi`` adds what every endpoint has.
+    """
+    return {status: problem_described(status, meaning) for status, meaning in meanings.items()}
+
+
+def problem_described(status: int, meaning: str) -> dict[str, Any]:
+    """Return one response of the OpenAPI document."""
+    kind = InvalidInputProblem if status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY} else Problem
+    reference = {"$ref": f"#/components/schemas/{kind.__name__}"}
+    return {"description": meaning, "content": {MEDIA_TYPE: {"schema": reference}}}
 
 
 def install_problems(app: FastAPI, render_page: RenderPage | None) -> None:
@@ -97,7 +125,10 @@ class _ErrorAnswers:
         status = status_of(error)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             logger.error("%s %s: %s", request.method, request.url.path, error)
-        return self._answer(request, status, error.error_code, error.message, error.details, _EXTRA_HEADERS.get(status))
+        headers = _EXTRA_HEADERS.get(status)
+        if isinstance(error, TooManyRequestsError):
+            headers = {"Retry-After": str(error.retry_after_seconds)}
+        return self._answer(request, status, error.error_code, error.message, error.details, headers)
 
     async def on_invalid_request(self, request: Request, error: Exception) -> Response:
         """Answer a request that does not fit its endpoint: 400 when it is not JSON, else 422."""
@@ -117,7 +148,11 @@ class _ErrorAnswers:
             raise error
         status = HTTPStatus(error.status_code)
         detail = f"{request.method} {request.url.path}: {status.description or status.phrase}"
-        return self._answer(request, status, status.name.lower(), detail, {}, error.headers)
+        headers = dict(error.headers or {})
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            # Starlette names the methods of the first route with this path; FastAPI has a route for each method.
+            headers["Allow"] = ", ".join(_allowed_methods(request))
+        return self._answer(request, status, status.name.lower(), detail, {}, headers)
 
     async def on_bug(self, request: Request, _error: Exception) -> Response:
         """Answer anything else. The server's log has the traceback; the caller learns nothing about our insides."""
@@ -151,9 +186,23 @@ def status_of(error: TurngateError) -> HTTPStatus:
     return HTTPStatus.INTERNAL_SERVER_ERROR
 
 
+class _ProblemDocument(JSONResponse):
+    """A problem may quote what an agent wrote, and people read it raw in terminals: what cannot be seen is an escape."""
+
+    def render(self, content: Any) -> bytes:
+        return escape_hidden(json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))).encode()
+
+
 def problem_response(
     status: int, code: str, detail: str, details: Mapping[str, Any], headers: Mapping[str, str] | None = None
 ) -> Response:
+    """Return the answer that is a problem document."""
+    return _ProblemDocument(
+        problem_document(status, code, detail, details), status, headers=headers, media_type=MEDIA_TYPE
+    )
+
+
+def problem_document(status: int, code: str, detail: str, details: Mapping[str, Any]) -> dict[str, Any]:
     """Return a problem document (RFC 9457). ``details`` become members of it, except those that would hide its own."""
     own = {
         "type": f"urn:turngate:problem:{code}",
@@ -163,12 +212,26 @@ def problem_response(
         "code": code,
     }
     more = {f"{name}_" if name in own else name: value for name, value in details.items()}
-    return JSONResponse({**own, **more}, status, headers=headers, media_type=MEDIA_TYPE)
+    return {**own, **more}
 
 
 def wants_page(request: Request) -> bool:
     """Tell whether a person's browser asks for a page, so that an error should be one too."""
     return not request.url.path.startswith(API_PREFIX) and "text/html" in request.headers.get("accept", "")
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """Return the methods that this path has (RFC 9110 §10.2.1).
+
+    Of the paths that fit, the one with the fewest parameters is meant: ``/grants/preview`` is no grant's id.
+    """
+    path, found = request.scope["path"], defaultdict[str, set[str]](set)
+    for context in iter_route_contexts(request.app.routes):
+        route: Any = context
+        regex = getattr(route, "path_regex", None)
+        if regex is not None and regex.match(path):
+            found[route.path_format] |= route.methods or set()
+    return sorted(found[min(found, key=lambda template: template.count("{"))]) if found else []
 
 
 def _field_problem(issue: Mapping[str, Any], *, malformed: bool) -> dict[str, str]:

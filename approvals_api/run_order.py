@@ -9,6 +9,7 @@ from pathlib import Path
 from approvals_api.answer_check import require_storable
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
+from turngate.domain.requests import UnattendedAsks
 
 MAX_TEXT_CHARS = 100_000
 MAX_MODEL_CHARS = 200
@@ -28,7 +29,8 @@ class ForkPoint:
 class Order:
     """A checked order. ``fingerprint``: equal for the same content from the same person; ``key``: Idempotency-Key.
 
-    ``forked_from``: the past that a new conversation begins with; None: it begins empty.
+    ``forked_from``: the past that a new conversation begins with; None: it begins empty. ``unattended``: what becomes of its
+    questions, because nobody attends the run; None: somebody does.
     """
 
     text: str
@@ -38,6 +40,7 @@ class Order:
     key: str | None
     fingerprint: str
     forked_from: ForkPoint | None = None
+    unattended: UnattendedAsks | None = None
 
 
 async def checked_order(
@@ -50,6 +53,7 @@ async def checked_order(
     model: str | None,
     idempotency_key: str | None,
     text_at: str = "/input",
+    unattended: UnattendedAsks | None = None,
 ) -> Order:
     """Return the order, or raise InvalidInputError saying what does not fit. ``text_at``: where the text was sent."""
     return Order(
@@ -58,7 +62,10 @@ async def checked_order(
         workspace=await _checked_workspace(workspace),
         model=_checked_model(model),
         key=_checked_key(idempotency_key),
-        fingerprint=framed_sha256(by, agent, text, conversation_id or "", workspace or "", model or ""),
+        fingerprint=framed_sha256(
+            by, agent, text, conversation_id or "", workspace or "", model or "", *([unattended] if unattended else [])
+        ),
+        unattended=unattended,
     )
 
 

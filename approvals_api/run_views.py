@@ -8,26 +8,11 @@ from typing import Literal
 
 from approvals_api.call_views import call_view, in_part, presentation_of
 from approvals_api.cursors import encode_cursor
-from approvals_api.read_models import (
-    AgentView,
-    CallView,
-    DecisionView,
-    EventView,
-    MessageView,
-    Page,
-    ParentCall,
-    ProgressView,
-    RequestDetail,
-    RequestItem,
-    RunDetail,
-    RunSummary,
-    StepView,
-    agents_path,
-)
 from turngate.domain.errors import NotFoundError
+from turngate.domain.inbox import InboxFilter
 from turngate.domain.messages import ReasoningPart
-from turngate.domain.requests import ALLOWED_VERBS, RequestStatus, RunStatus
-from turngate.store import agents, calls, executions, messages, requests, runs, steps
+from turngate.domain.requests import RunStatus
+from turngate.store import agents, approvals, calls, executions, inbox, messages, requests, runs, steps
 from turngate.store.database import Connection
 from turngate.store.events import Event
 from turngate.store.messages import StoredMessage
@@ -35,6 +20,14 @@ from turngate.store.progress import Progress
 from turngate.store.requests import Decision, Request
 from turngate.store.runs import Run
 from turngate.store.steps import Step
+from turngate.wire.agents import AgentView, agents_path
+from turngate.wire.calls import CallView
+from turngate.wire.conversations import MessageView
+from turngate.wire.decisions import DecisionView
+from turngate.wire.events import EventView, ProgressView
+from turngate.wire.requests import ApprovalView, RequestDetail, RequestItem
+from turngate.wire.runs import ParentCall, RunDetail, RunSummary, StepView
+from turngate.wire.view import Page
 
 
 async def agent_list(conn: Connection) -> list[AgentView]:
@@ -64,17 +57,12 @@ async def run_page(
 
 
 async def request_page(
-    conn: Connection,
-    *,
-    status: RequestStatus | None,
-    limit: int,
-    after: tuple[str, str] | None = None,
-    run_id: str | None = None,
+    conn: Connection, wanted: InboxFilter, *, limit: int, after: tuple[str, str] | None = None
 ) -> Page[RequestItem]:
-    """Return one page of the inbox, oldest first; ``status`` None: whatever their status."""
-    found = await requests.page(conn, status=status, limit=limit + 1, after=after, run_id=run_id)
+    """Return one page of the inbox: pending requests oldest first, others newest first."""
+    found = await requests.page(conn, wanted, limit=limit + 1, after=after)
     shown = found[:limit]
-    more = encode_cursor(shown[-1].created_at, shown[-1].id) if len(found) > limit else None
+    more = encode_cursor(*inbox.key_of(wanted, shown[-1])) if len(found) > limit else None
     return Page(items=[request_item(request) for request in shown], next_cursor=more)
 
 
@@ -84,6 +72,14 @@ async def existing_run(conn: Connection, run_id: str) -> Run:
     if run is None:
         raise NotFoundError(f"there is no run {run_id!r}")
     return run
+
+
+async def existing_request(conn: Connection, request_id: str) -> Request:
+    """Return a request; raises NotFoundError when there is none."""
+    request = await requests.get(conn, request_id)
+    if request is None:
+        raise NotFoundError(f"there is no request {request_id!r}")
+    return request
 
 
 async def run_detail(conn: Connection, run_id: str) -> RunDetail:
@@ -111,9 +107,7 @@ async def run_detail(conn: Connection, run_id: str) -> RunDetail:
 
 async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     """Return a request with its decision, call, run and conversation so far; raises NotFoundError."""
-    request = await requests.get(conn, request_id)
-    if request is None:
-        raise NotFoundError(f"there is no request {request_id!r}")
+    request = await existing_request(conn, request_id)
     run = await existing_run(conn, request.run_id)
     call = await calls.get(conn, request.run_id, request.tool_call_id)
     step = await steps.get(conn, request.run_id, call.step) if call else None
@@ -121,6 +115,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     execution = await executions.get(conn, request.run_id, request.tool_call_id)
     content = await requests.decision(conn, request.decision_id) if request.decision_id else None
     asked = [each.id for each in await requests.of_call(conn, request.run_id, request.tool_call_id, kind=request.kind)]
+    given = await approvals.of_request(conn, request_id) if request.quorum > 1 else []
     head = step.assistant_message_id if step else run.head_message_id
     return RequestDetail(
         **request_item(request).model_dump(),
@@ -129,7 +124,9 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         preview_kind=request.preview_kind,
         preview=request.preview,
         not_by=request.not_by,
-        allowed_verbs=list(ALLOWED_VERBS[request.kind]) if request.status == "pending" else [],
+        ask_terms=request.ask_terms,
+        given=[ApprovalView.model_validate(each) for each in given],
+        allowed_verbs=list(request.ask_terms.verbs(request.kind)) if request.status == "pending" else [],
         decision=_decision_view(request, content),
         execution=execution.state if execution else "not_started",
         partial_output=execution.partial_output if execution else "",

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from approvals_api.feed import EventFeed
 from approvals_api.gateway import Gateway
+from approvals_api.oidc import OidcProvider
+from approvals_api.rate_limits import RateLimits
 from approvals_api.settings import ApiSettings
 from turngate.store.database import Database
 
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """The store, the way to the workflows, the live events and the settings."""
+    """The store, the way to the workflows, the live events and the settings. ``oidc`` None: nobody logs in that way."""
 
     database: Database
     gateway: Gateway
     feed: EventFeed
     settings: ApiSettings
+    limits: RateLimits = field(default_factory=RateLimits)
+    oidc: OidcProvider | None = None

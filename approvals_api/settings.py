@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from turngate.domain.ask_terms import Role
+from turngate.notifications.configuration import Channel
+from turngate.store.sessions import IDLE_LIMIT
+
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 """Names a browser on this machine may call a server that is bound to loopback."""
 
@@ -15,12 +19,47 @@ def is_loopback(host: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OidcSettings:
+    """How people log in by an OpenID provider (OpenID Connect Core 1.0, Authorization Code flow).
+
+    ``issuer``: exactly as the provider spells it. ``role_claim``: the claim whose value, or one of whose values, gives a
+    role; a name with dots leads into nested claims. ``default_role``: of somebody whom it gives none; None: refused.
+    """
+
+    issuer: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scopes: str = "openid profile email"
+    role_claim: str = "groups"
+    admin_values: frozenset[str] = field(default_factory=frozenset)
+    operator_values: frozenset[str] = field(default_factory=frozenset)
+    viewer_values: frozenset[str] = field(default_factory=frozenset)
+    default_role: Role | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateLimitSettings:
+    """How often somebody may ask. ``per_second`` None: as often as they like, once they are let in.
+
+    ``logins_per_name`` and ``logins_per_address``: failed log-ins a minute; None: no limit.
+    """
+
+    per_second: float | None = None
+    burst: int = 200
+    logins_per_name: int | None = 5
+    logins_per_address: int | None = 20
+
+
+@dataclass(frozen=True, kw_only=True)
 class ApiSettings:
     """Settings of one API process.
 
     ``host``: the address it is bound to; on loopback only requests for a loopback name are answered (DNS rebinding).
     ``more_host_names``: further names to answer to there, such as a reverse proxy's. ``update_wait``: how long a
     decision waits for a worker before it is sent as a Signal. ``sse_ping``: pause between heartbeat comments.
+    ``public_url``: where browsers reach it, without a trailing slash; None: as each request says. ``session_idle``: how
+    long a session may rest before it is over. ``oidc`` None: people log in by password or link only. ``channels``: to
+    whom notifications are sent; with none, nothing is.
     """
 
     host: str = "127.0.0.1"
@@ -29,6 +68,11 @@ class ApiSettings:
     update_wait: timedelta = timedelta(seconds=3)
     sse_ping: timedelta = timedelta(seconds=15)
     max_body_bytes: int = 2 * 1024 * 1024
+    public_url: str | None = None
+    session_idle: timedelta = IDLE_LIMIT
+    rate_limits: RateLimitSettings = field(default_factory=RateLimitSettings)
+    oidc: OidcSettings | None = None
+    channels: tuple[Channel, ...] = ()
 
     @property
     def host_names(self) -> frozenset[str] | None:

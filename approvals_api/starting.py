@@ -13,6 +13,7 @@ from approvals_api.services import Services
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from turngate.domain.messages import user_message
+from turngate.domain.requests import UnattendedAsks
 from turngate.store import agents, events, messages, runs
 from turngate.store.agents import PublishedAgent
 from turngate.store.database import Connection
@@ -34,6 +35,7 @@ async def start(
     workspace: str | None = None,
     model: str | None = None,
     idempotency_key: str | None = None,
+    unattended: UnattendedAsks | None = None,
 ) -> Run:
     """Start a run and return it; the same ``idempotency_key`` with the same content returns the first run again.
 
@@ -46,6 +48,7 @@ async def start(
         workspace: absolute path of an existing directory on this machine, or None.
         model: in place of the agent's own (``provider:name``).
         idempotency_key: 1 to 255 characters.
+        unattended: nobody attends the run, and this becomes of what would be asked; None: somebody does.
 
     Raises:
         InvalidInputError: unknown agent (the message lists those there are), workspace or text that does not fit.
@@ -63,6 +66,7 @@ async def start(
         workspace=workspace,
         model=model,
         idempotency_key=idempotency_key,
+        unattended=unattended,
     )
     return await start_ordered(services, principal, agent, order)
 
@@ -149,10 +153,15 @@ async def _record(conn: Connection, principal: Principal, agent: PublishedAgent,
         request_fingerprint=order.fingerprint,
         forked_from_run_id=None if fork is None else fork.run_id,
         forked_from_step=None if fork is None else fork.step,
+        attended=order.unattended is None,
+        unattended_asks=order.unattended or "park",
     )
     # The input is part of the conversation from now on, whatever becomes of the run that answers it.
     await messages.set_head(conn, conversation_id, message_id)
-    started: dict[str, object] = {"agent": agent.name, "model": model, "started_by": principal.name}
+    named = {"agent": agent.name, "model": model}
+    started: dict[str, object] = {**named, "started_by": principal.name, "by": principal.name}
+    if order.unattended is not None:
+        started["unattended"] = order.unattended
     if fork is not None:
         started["forked_from"] = {"run_id": fork.run_id, "step": fork.step}
     await events.append(conn, run_id, [("run.started", started)])
@@ -184,6 +193,7 @@ async def _take_back(services: Services, run: Run, *, made_conversation: bool) -
         parent_id = (await messages.path_to(conn, run.input_message_id))[-1].parent_id
         ended = {"status": "failed", "reason": "Temporal was away; the run did not start", "error_class": "not_started"}
         await events.append(conn, run.id, [("run.ended", ended)])
+        await events.keep_head(conn, run.id)
         await runs.remove_unstarted(conn, run.id)
         if made_conversation:
             await conn.execute(conversations.delete().where(conversations.c.id == run.conversation_id))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 from temporalio.worker import Worker
 
 import worker as composition
@@ -28,21 +29,33 @@ from approvals_api.principals import OPERATOR_SCOPES, Principal
 from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents import Agent, App, Limits
+from turngate.domain.ask_terms import Role
 from turngate.domain.contract import InterruptInput
 from turngate.domain.digest import derived_id
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.hooks import Hooks
+from turngate.domain.identity import ROLE_SCOPES
 from turngate.domain.messages import Message, ModelResponse, TextPart, ToolCallPart
 from turngate.domain.policy import Policy
 from turngate.domain.toolkit import Toolkit
 from turngate.domain.tools import Tool
 from turngate.models.port import LanguageModel, ModelRequest
 from turngate.runtime.app_loader import check_app
+from turngate.runtime.embedded_temporal import TUNING, temporal_binary
+from turngate.runtime.temporal_client import data_converter
 from turngate.store import calls, events, executions, messages, requests, runs
 from turngate.store.database import Database
 
 Found = TypeVar("Found")
 DEADLINE_SECONDS = 20.0
+
+
+def person(name: str, role: Role = "operator", *, machine: bool = False) -> Principal:
+    """Somebody of this role: logged in, or a token that belongs to nobody."""
+    return Principal(
+        name=name, via="token" if machine else "session", scopes=ROLE_SCOPES[role], role=role, machine=machine
+    )
+
 
 STARTER = Principal(name="starter", via="session", scopes=OPERATOR_SCOPES)
 OPERATOR = Principal(name="operator", via="session", scopes=OPERATOR_SCOPES)
@@ -137,6 +150,37 @@ async def until(look: Callable[[], Awaitable[Found | None]], what: str, seconds:
         if time.monotonic() > deadline:
             raise AssertionError(f"after {seconds} s: no {what}")
         await asyncio.sleep(0.02)
+
+
+class Clock:
+    """A Temporal server on which time stands still for each run until it is moved."""
+
+    def __init__(self, environment: WorkflowEnvironment) -> None:
+        self._environment = environment
+        self.client = environment.client
+
+    async def forward(self, run: runs.Run, **by: float) -> bool:
+        """Let time pass for one run, through every timer that comes due on the way; False when it ended before."""
+        return await self._environment.fast_forward(self.client.get_workflow_handle(run.id), timedelta(**by))
+
+
+@asynccontextmanager
+async def standing_clock() -> AsyncIterator[Clock]:
+    """The real dev server with its time skipping, which is experimental and off unless it is asked for."""
+    switches = [
+        *TUNING,
+        "frontend.WorkflowTimeSkippingEnabled=true",
+        # How far a timer's task may be put off; the server's default of 1 s would be waited for at each skip.
+        'history.timerProcessorMaxTimeShift="10ms"',
+    ]
+    environment = await WorkflowEnvironment.start_time_skipping_v2(
+        ts_config=TimeSkippingConfig(enabled=False),
+        data_converter=data_converter(),
+        dev_server_existing_path=str(temporal_binary()),
+        dev_server_extra_args=[word for switch in switches for word in ("--dynamic-config-value", switch)],
+    )
+    async with environment:
+        yield Clock(environment)
 
 
 class Stack:

@@ -30,12 +30,12 @@ from approvals_api import decisions, run_views, starting
 from approvals_api.feed import EventFeed
 from approvals_api.gateway import Gateway
 from approvals_api.principals import OPERATOR_SCOPES, Principal
-from approvals_api.read_models import CallView, RequestItem, RunDetail
 from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents import App
 from turngate.domain.contract import InterruptInput
 from turngate.domain.declared_parts import Handler
+from turngate.domain.inbox import InboxFilter
 from turngate.domain.requests import Outcome, RequestKind, Verb
 from turngate.models.port import LanguageModel
 from turngate.models.registry import Models, ModelSettings
@@ -44,6 +44,9 @@ from turngate.runtime.app_loader import check_app
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
+from turngate.wire.calls import CallView
+from turngate.wire.requests import RequestItem
+from turngate.wire.runs import RunDetail
 from worker import build_engine, build_worker, publish_agents
 
 Found = TypeVar("Found")
@@ -72,7 +75,7 @@ class RunningApp:
 
         async def look() -> RequestItem | None:
             async with self.services.database.read() as conn:
-                page = await run_views.request_page(conn, status="pending", limit=200)
+                page = await run_views.request_page(conn, InboxFilter(), limit=200)
                 family = await self._family(run_id)
             fitting = (
                 each

@@ -58,6 +58,11 @@ def one_line(raw: str) -> str:
     return _clip(", ".join(members), ONE_LINE_CHARS)
 
 
+def clipped(text: str) -> str:
+    """Return the beginning of a value, where only its gist is shown beside the whole."""
+    return _clip(text, _ONE_VALUE_CHARS)
+
+
 def pretty(raw: str) -> str:
     """Return JSON with one member per line; text that is not JSON as it is."""
     parsed = json_text.parse(raw)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Literal, get_args
 
 from approvals_api.pages import forms, json_text
-from approvals_api.pages.schema_fields import Field, fields_of
-from approvals_api.pages.schema_kinds import ABSENT
+from approvals_api.pages.form_fields import Control, Field, Group
+from approvals_api.pages.form_rows import grown, pressed
+from approvals_api.pages.schema_fields import form_of
+from approvals_api.pages.schema_kinds import ABSENT, Absent, Schema
 from approvals_api.pages.visible import escape_hidden
-from approvals_api.read_models import RequestDetail
 from turngate.domain.requests import Outcome, Verb
+from turngate.wire.requests import RequestDetail
 
 Action = Literal[
     "approve",
@@ -30,6 +33,7 @@ Action = Literal[
     "rerun",
     "tell",
 ]
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 _UNCHANGED: Final = "Nothing was changed. Change something, or approve the call as it is."
 _BOTH: Final = "You picked an answer and typed another: clear the text, or pick “my own words”."
@@ -39,22 +43,21 @@ _BOTH: Final = "You picked an answer and typed another: clear the text, or pick 
 class DecisionForms:
     """What the page needs to draw its forms. ``choices``: answers that a question suggests.
 
-    ``edit``, ``answer`` and ``result``: the fields of those forms, empty where the request has no such form. ``raw``:
-    the arguments as the text of the raw editor, hidden characters escaped.
+    ``edit``, ``answer`` and ``result``: those forms, None where the request has no such form, or has it as JSON only.
+    ``raw``: the arguments as the text of the raw editor, hidden characters escaped.
     """
 
-    edit: Sequence[Field] = ()
-    answer: Sequence[Field] = ()
-    result: Sequence[Field] = ()
+    edit: Field | None = None
+    answer: Field | None = None
+    result: Field | None = None
     choices: Sequence[str] = ()
     raw: str = ""
     high_risk: bool = False
     tool_name: str = ""
 
-    @property
-    def every(self) -> list[Field]:
-        """All fields of all forms."""
-        return [*self.edit, *self.answer, *self.result]
+    def of(self, action: str) -> Field | None:
+        """Return the form that an action submits; None for one that has no fields."""
+        return {"edit": self.edit, "answer": self.answer, "happened": self.result}.get(action)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +72,8 @@ class Submitted:
     errors: Mapping[str, str]
 
 
-def forms_of(request: RequestDetail) -> DecisionForms:
-    """Return the forms that fit the request; none when it has ended."""
+def forms_of(request: RequestDetail, typed: Mapping[str, str] = NOTHING) -> DecisionForms:
+    """Return the forms that fit the request, with the rows that ``typed`` says they have; none when it has ended."""
     high = request.risk == "high"
     if request.status != "pending":
         return DecisionForms()
@@ -79,21 +82,36 @@ def forms_of(request: RequestDetail) -> DecisionForms:
     if request.kind == "question":
         given = tree.get("choices") if isinstance(tree, dict) else None
         choices = [choice for choice in given if isinstance(choice, str)] if isinstance(given, list) else []
-        return DecisionForms(answer=fields_of(request.manifest.success, ABSENT, prefix="answer"), choices=choices)
+        return DecisionForms(answer=_form(request.manifest.success, ABSENT, "answer", typed), choices=choices)
     if request.kind == "outcome":
-        result = fields_of(request.manifest.success, ABSENT, prefix="happened")
+        result = _form(request.manifest.success, ABSENT, "happened", typed)
         return DecisionForms(result=result, high_risk=high, tool_name=request.tool_name)
     # A form can only be filled from an object whose every name stands once; anything else is edited as raw JSON.
     whole = isinstance(tree, dict) and parsed is not None and not parsed.doubled
-    edit = fields_of(request.manifest.parameters, tree, prefix="edit") if whole else ()
+    edit = _form(request.manifest.parameters, tree, "edit", typed) if whole else None
+    if isinstance(edit, Group) and not edit.fields and edit.more is None:
+        edit = None  # nothing to edit in it
     return DecisionForms(edit=edit, raw=escape_hidden(request.input), high_risk=high, tool_name=request.tool_name)
 
 
-def suggested_field(drawn: DecisionForms) -> Field | None:
+def _form(schema: Schema, value: json_text.JsonTree | Absent, prefix: str, typed: Mapping[str, str]) -> Field | None:
+    form = form_of(schema, value, prefix=prefix)
+    return None if form is None else grown(form, typed)
+
+
+def press_row(drawn: DecisionForms, typed: Mapping[str, str]) -> Mapping[str, str] | None:
+    """Return what is typed after a button that adds or removes a row; None when another button was pressed."""
+    form = drawn.of(typed.get("action", ""))
+    return None if form is None else pressed(form, typed)
+
+
+def suggested_field(drawn: DecisionForms) -> Control | None:
     """Return the one text field that a question's suggested answers fill; None when there is no such field."""
-    if len(drawn.answer) == 1 and drawn.answer[0].kind in {"line", "text"}:
-        return drawn.answer[0]
-    return None
+    match drawn.answer:
+        case Group(fields=(Control() as only,), more=None) | (Control() as only) if only.kind in {"line", "text"}:
+            return only
+        case _:
+            return None
 
 
 def read_decision(request: RequestDetail, drawn: DecisionForms, typed: Mapping[str, str]) -> Submitted | None:
@@ -145,12 +163,14 @@ def _words(action: Literal["reject", "respond"], typed: Mapping[str, str]) -> _R
 def _edit(
     action: Literal["edit", "edit-json"], request: RequestDetail, drawn: DecisionForms, typed: Mapping[str, str]
 ) -> _Read:
+    args: str | None
+    errors: Mapping[str, str] = {}
     if action == "edit":
-        reading = forms.read(drawn.edit, typed, original=request.input)
+        reading = _read_form(drawn, action, typed, original=request.input)
         args, errors = reading.args, reading.errors
         unchanged = args == request.input
     else:
-        args, errors = typed.get(action, "").replace("\r\n", "\n"), {}
+        args = typed.get(action, "").replace("\r\n", "\n")
         unchanged = args == drawn.raw
     return "edit", args, "", None, {action: _UNCHANGED} if unchanged and not errors else errors
 
@@ -166,8 +186,15 @@ def _answer(
         text = typed.get(action, "").strip()
         return "respond", text, "", outcome, {} if text else {action: "Type a JSON value."}
     reading = _suggested(drawn, typed) if action == "answer" else None
-    reading = reading or forms.read(drawn.answer if action == "answer" else drawn.result, typed)
+    reading = reading or _read_form(drawn, action, typed)
     return "respond", reading.args, "", outcome, reading.errors
+
+
+def _read_form(drawn: DecisionForms, action: str, typed: Mapping[str, str], *, original: str = "") -> forms.Reading:
+    form = drawn.of(action)
+    if form is None:
+        return forms.Reading(args=None, errors={action: forms.DID_NOT_ARRIVE})
+    return forms.read(form, typed, original=original)
 
 
 def _suggested(drawn: DecisionForms, typed: Mapping[str, str]) -> forms.Reading | None:

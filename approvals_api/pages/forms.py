@@ -6,16 +6,18 @@ the form was shown, so the form itself carries no types that somebody could chan
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from approvals_api.pages import json_text
+from approvals_api.pages.form_fields import Control, Field, Group, Rows, Variants, every
+from approvals_api.pages.form_rows import row_ids
 from approvals_api.pages.json_text import JsonTree, NumberToken
-from approvals_api.pages.schema_fields import Field
-from approvals_api.pages.schema_kinds import ABSENT, INTEGER, NUMBER, Scalar
+from approvals_api.pages.schema_kinds import ABSENT, INTEGER, NUMBER, Absent, Scalar
 
 LEFT_OVER = "You typed something here, but the choice beside it says to send none. Clear the field or choose “a value”."
 DID_NOT_ARRIVE = "This field did not arrive. Load the page again and repeat the edit."
+CHOOSE = "Choose one of the options."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,68 +32,144 @@ class _Misfit(Exception):  # noqa: N818 - a message for one control, never leave
     """What was typed is not a value of the field's type."""
 
 
-def read(fields: Sequence[Field], typed: Mapping[str, str], *, original: str = "") -> Reading:
-    """Return the JSON that was typed.
+def read(form: Field, typed: Mapping[str, str], *, original: str = "") -> Reading:
+    """Return the JSON that was typed into a form (:func:`approvals_api.pages.form_rows.grown` by ``typed``).
 
-    ``original``: the raw text the form was filled from. Properties keep its order, and when no value differs from it
-    the very same text comes back.
+    ``original``: the raw text the form was filled from. Members keep its order, and when no value differs from it the
+    very same text comes back.
     """
-    values: dict[str | None, JsonTree] = {}
-    errors: dict[str, str] = {}
-    for each in fields:
-        try:
-            value = _value(each, typed)
-        except _Misfit as misfit:
-            errors[each.name] = str(misfit)
-        else:
-            if value is not ABSENT:
-                values[each.key] = value
-    if errors:
-        return Reading(args=None, errors=errors)
+    reader = _Reader(typed)
+    tree = reader.value(form)
+    if reader.errors:
+        return Reading(args=None, errors=reader.errors)
     parsed = json_text.parse(original)
-    if None in values:
-        tree: JsonTree = values[None]
-    else:
-        order = list(parsed.tree) if parsed is not None and isinstance(parsed.tree, dict) else []
-        tree = {key: values[key] for key in [*order, *values] if key in values}
     # Compared as text, because in Python True equals 1; a text with doubled keys is never "the same".
     if parsed is not None and not parsed.doubled and json_text.dump(parsed.tree) == json_text.dump(tree):
         return Reading(args=original)
     return Reading(args=json_text.dump(tree))
 
 
-def _value(field_: Field, typed: Mapping[str, str]) -> JsonTree:
-    if field_.name not in typed:
-        raise _Misfit(DID_NOT_ARRIVE)
-    text = typed[field_.name].replace("\r\n", "\n")
-    state = typed.get(field_.state_name, field_.states[0]) if len(field_.states) > 1 else field_.states[0]
-    if state not in field_.states:
-        raise _Misfit(DID_NOT_ARRIVE)
-    if state != "value":
-        if text.strip():
-            raise _Misfit(LEFT_OVER)
-        return None if state == "null" else ABSENT
-    match field_.kind:
+class _Reader:
+    """Reads one form from the top down; a misfit is noted under its control's name, and reading goes on."""
+
+    def __init__(self, typed: Mapping[str, str]) -> None:
+        self._typed = typed
+        self.errors: dict[str, str] = {}
+
+    def value(self, each: Field) -> JsonTree | Absent:
+        """Return what a field says: a value, null, or ABSENT (also when it is an error)."""
+        try:
+            state = self._state(each)
+            if state != "value":
+                if self._is_touched(each):
+                    raise _Misfit(LEFT_OVER)  # noqa: TRY301 - one way for a field to be wrong
+                return None if state == "null" else ABSENT
+            match each:
+                case Control():
+                    return _control_value(each, self._text(each.name))
+                case Group():
+                    return self._members(each)
+                case Rows(keyed=True):
+                    return self._named(each, frozenset())
+                case Rows():
+                    return [self.value(row.field) for row in self._there(each).rows]
+                case Variants():
+                    return self.value(each.options[self._chosen(each)])
+        except _Misfit as misfit:
+            self.errors[each.name] = str(misfit)
+            return ABSENT
+
+    def _members(self, group: Group) -> dict[str, JsonTree]:
+        values: dict[str, JsonTree] = {}
+        for each in group.fields:
+            value = self.value(each)
+            if value is not ABSENT and each.key is not None:
+                values[each.key] = value
+        if group.more is not None:
+            values |= self._named(group.more, frozenset(each.key for each in group.fields if each.key is not None))
+        return {key: values[key] for key in [*group.order, *values] if key in values}
+
+    def _named(self, rows: Rows, taken: frozenset[str]) -> dict[str, JsonTree]:
+        """Return free members by the names that were typed. ``taken``: names that have a field of their own."""
+        values: dict[str, JsonTree] = {}
+        for row in self._there(rows).rows:
+            value = self.value(row.field)
+            try:
+                key = self._text(row.key_name)
+                if key == "" and row.id >= rows.given:
+                    raise _Misfit("Type a name, or remove this row.")  # noqa: TRY301 - as above
+                if key in values or key in taken:
+                    raise _Misfit(f"The name “{key}” is given twice; each may stand once.")  # noqa: TRY301 - as above
+                values[key] = value
+            except _Misfit as misfit:
+                self.errors[row.key_name] = str(misfit)
+        return values
+
+    def _there(self, rows: Rows) -> Rows:
+        if row_ids(self._typed, rows) != tuple(row.id for row in rows.rows):
+            raise _Misfit(DID_NOT_ARRIVE)
+        return rows
+
+    def _chosen(self, variants: Variants) -> int:
+        picked = self._typed.get(variants.variant_name, "")
+        if picked not in {str(at) for at in range(len(variants.options))}:
+            raise _Misfit(CHOOSE)
+        return int(picked)
+
+    def _state(self, each: Field) -> str:
+        if len(each.states) == 1:
+            return each.states[0]
+        state = self._text(each.state_name)
+        if state not in each.states:
+            raise _Misfit(DID_NOT_ARRIVE)
+        return state
+
+    def _text(self, name: str) -> str:
+        if name not in self._typed:
+            raise _Misfit(DID_NOT_ARRIVE)
+        return self._typed[name].replace("\r\n", "\n")
+
+    def _is_touched(self, top: Field) -> bool:
+        """Tell whether something was typed into a field, or into one inside it, that is not to be sent."""
+        if isinstance(top, Control):
+            return self._text(top.name).strip() != ""
+        return any(self._differs(each, top) for each in every(top))
+
+    def _differs(self, each: Field, top: Field) -> bool:
+        if each is not top and len(each.states) > 1 and self._typed.get(each.state_name, each.state) != each.state:
+            return True
+        match each:
+            case Control():
+                return self._typed.get(each.name, each.text).replace("\r\n", "\n") != each.text
+            case Group():
+                return False
+            case Rows():
+                keys = {row.key_name: row.key_text for row in each.rows if row.key_text is not None}
+                moved = [row.id for row in each.rows] != list(range(each.given))
+                return moved or any(self._typed.get(name, key) != key for name, key in keys.items())
+            case Variants():
+                chosen = "" if each.chosen is None else str(each.chosen)
+                return self._typed.get(each.variant_name, chosen) != chosen
+
+
+def _control_value(each: Control, text: str) -> JsonTree | Absent:
+    match each.kind:
         case "line" | "text":
             return text
         case "integer" | "number":
-            return _scalar(field_.item, text.strip())
+            return _scalar(each.item, text.strip())
         case "choice":
-            return _chosen(field_, text)
+            return _chosen_value(each, text)
         case "lines":
-            return [_scalar(field_.item, line) for line in text.split("\n") if line]
+            return [_scalar(each.item, line) for line in text.split("\n") if line]
         case "json":
             return _json(text)
 
 
-def _chosen(field_: Field, text: str) -> JsonTree:
-    if text not in {choice.value for choice in field_.choices}:
-        raise _Misfit("Choose one of the options.")
-    if text:
-        return _json(text)
-    if field_.required:
-        raise _Misfit("Choose one of the options.")
-    return ABSENT
+def _chosen_value(each: Control, text: str) -> JsonTree | Absent:
+    if text not in {choice.value for choice in each.choices} or (not text and each.required):
+        raise _Misfit(CHOOSE)
+    return _json(text) if text else ABSENT
 
 
 def _scalar(item: Scalar, text: str) -> JsonTree:
@@ -119,25 +197,3 @@ def _json(text: str) -> JsonTree:
     if parsed.doubled:
         raise _Misfit(f"The key “{parsed.doubled[0]}” is given twice; keep one.")
     return parsed.tree
-
-
-def place_errors(fields: Sequence[Field], errors: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:
-    """Put ``{pointer, message}`` complaints beside the field each is about; returns (by control name, the rest)."""
-    beside: dict[str, str] = {}
-    rest: list[str] = []
-    for error in errors:
-        pointer, message = error.get("pointer", ""), error.get("message", "")
-        owner = next((each for each in fields if _is_about(pointer, each)), None)
-        if owner is None:
-            rest.append(f"{pointer}: {message}" if pointer else message)
-        else:
-            inner = pointer.removeprefix(owner.pointer)
-            said = f"{inner}: {message}" if inner else message
-            beside[owner.name] = f"{beside[owner.name]} {said}" if owner.name in beside else said
-    return beside, rest
-
-
-def _is_about(pointer: str, field_: Field) -> bool:
-    if field_.key is None:
-        return True
-    return pointer == field_.pointer or pointer.startswith(field_.pointer + "/")

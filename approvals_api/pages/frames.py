@@ -9,7 +9,7 @@ from fastapi import Request
 
 from approvals_api.pages.templating import Frame
 from approvals_api.principals import Principal, form_token, session_secret
-from turngate.store import events, requests
+from turngate.store import events, grants, requests
 from turngate.store.database import Connection
 
 MAX_FIELDS: Final = 2_000
@@ -25,7 +25,9 @@ async def frame_of(conn: Connection, request: Request, principal: Principal) -> 
     return Frame(
         operator=principal.name,
         form_token="" if secret is None else form_token(secret),
-        pending=await requests.count(conn, status="pending"),
+        pending=await requests.count(conn),
+        grants=await grants.count_standing(conn),
+        role=principal.role,
         last_seq=last_seq,
     )
 

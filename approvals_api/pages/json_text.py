@@ -8,10 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 JsonTree = Any
 """None, bool, str, :class:`NumberToken`, list or dict of the same."""
+
+
+MAX_DEPTH: Final = 200
+"""Levels of arrays and objects that are taken apart. Reading goes deeper than writing in Python, and what was read here
+must be writable again; nothing that a person could decide on is nested half as deep."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,10 @@ class Parsed:
 
 
 def parse(text: str) -> Parsed | None:
-    """Return the parts of a JSON text, or None when it is not JSON (``NaN`` and ``Infinity`` are not; RFC 8259 §6)."""
+    """Return the parts of a JSON text; None when it is not JSON, or nests too deeply.
+
+    ``NaN`` and ``Infinity`` are not JSON (RFC 8259 §6).
+    """
     doubled: list[str] = []
 
     def collect(pairs: Sequence[tuple[str, JsonTree]]) -> dict[str, JsonTree]:
@@ -50,7 +58,13 @@ def parse(text: str) -> Parsed | None:
         )
     except (ValueError, RecursionError):
         return None
-    return Parsed(tree, tuple(doubled))
+    return None if _is_too_deep(tree) else Parsed(tree, tuple(doubled))
+
+
+def tree_of(value: object) -> JsonTree:
+    """Return a JSON value that was read the ordinary way (a schema's default, say) as a tree."""
+    parsed = parse(json.dumps(value))
+    return None if parsed is None else parsed.tree
 
 
 def dump(tree: JsonTree, *, indent: int | None = None, level: int = 0) -> str:
@@ -77,6 +91,21 @@ def quote(text: str) -> str:
     except UnicodeEncodeError:
         return json.dumps(text)
     return quoted
+
+
+def _is_too_deep(tree: JsonTree) -> bool:
+    level, depth = [tree], 0
+    while level:
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        depth += 1
+        if depth > MAX_DEPTH:
+            return any(isinstance(each, dict | list) for each in level)
+    return False
 
 
 def _joined(opening: str, members: list[str], closing: str, indent: int | None, level: int) -> str:

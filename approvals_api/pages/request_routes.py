@@ -1,51 +1,65 @@
-"""The inbox and the request page: look at what waits, decide it."""
+"""The request page: look at what waits, decide it."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api import decisions, run_views
-from approvals_api.cursors import decode_cursor
+from approvals_api import decisions, run_views, viewing
 from approvals_api.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.pages import decision_forms, forms
+from approvals_api.eligibility import why_not
+from approvals_api.pages import decision_forms
 from approvals_api.pages.decision_forms import DecisionForms, Submitted
 from approvals_api.pages.diff_view import read_diff
+from approvals_api.pages.form_errors import place_errors
 from approvals_api.pages.frames import frame_of, typed_of
-from approvals_api.pages.templating import render
+from approvals_api.pages.grant_form import LASTS, grant_form
+from approvals_api.pages.templating import Frame, is_later, render
 from approvals_api.principals import Principal, check_form_token
 from approvals_api.problems import status_of
-from approvals_api.read_models import RequestDetail, RequestItem
 from approvals_api.services import Services
-from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurngateError, UnavailableError
+from turngate.domain.grants import WantedGrant
 from turngate.domain.previews import command_words
-from turngate.domain.requests import RequestStatus
-from turngate.store import requests
+from turngate.store import comments, requests, views
 from turngate.store.database import Connection
+from turngate.wire.requests import RequestDetail
 
 router = APIRouter(include_in_schema=False)
 
-PAGE_SIZE: Final = 50
 RECENT_MESSAGES: Final = 40
 """A conversation may be days long; the page shows its end, and all of it on demand."""
-Tab = Literal["pending", "approved", "rejected", "responded", "expired", "cancelled", "all"]
-TABS: Final[tuple[Tab, ...]] = ("pending", "approved", "rejected", "responded", "expired", "cancelled", "all")
-MAX_CURSOR_CHARS: Final = 500
+
+
+MAX_COMMENTS: Final = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """Who looks and what was said: ``barred``: why this person may not decide; ``others``: who else looks at it now."""
+
+    barred: str | None = None
+    may_decide: bool = True
+    admin: bool = False
+    comments: Sequence[comments.Comment] = ()
+    others: Sequence[views.Looking] = ()
+
+
+ALONE: Final = Around()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
     """A decision that was sent and did not win: what to say, where, and what was typed, so that nothing is lost.
 
-    ``recorded``: it is not refused but waits for a worker.
+    ``recorded``: it is not refused but waits for a worker. ``grant``: one that is to be looked at before it is saved.
     """
 
     status: int = HTTPStatus.OK
@@ -56,33 +70,7 @@ class Attempt:
     typed: Mapping[str, str] = field(default_factory=dict)
     recorded: bool = False
     decision_id: str | None = None
-
-
-@router.get("/")
-async def inbox(
-    request: Request,
-    services: ServicesDep,
-    principal: ReaderDep,
-    status: Tab = "pending",
-    cursor: Annotated[str | None, Query(max_length=MAX_CURSOR_CHARS)] = None,
-) -> HTMLResponse:
-    """Show the requests of one tab, oldest first."""
-    after = decode_cursor(cursor)
-    wanted: RequestStatus | None = None if status == "all" else status
-    async with services.database.read() as conn:
-        frame = await frame_of(conn, request, principal)
-        page = await run_views.request_page(conn, status=wanted, limit=PAGE_SIZE, after=after)
-        agents = await run_views.agent_list(conn)
-    return render(
-        "inbox.html",
-        frame=frame,
-        every=TABS,
-        tab=status,
-        page=page,
-        cursor=cursor,
-        has_agents=bool(agents),
-        state=_list_state(page.items),
-    )
+    grant: WantedGrant | None = None
 
 
 @router.get("/requests/{request_id}")
@@ -94,7 +82,7 @@ async def request_page(
     conversation: Literal["recent", "all"] = "recent",
 ) -> HTMLResponse:
     """Show one request: the call first, then why it waits, then what may be decided."""
-    return await _show(request, services, principal, request_id, Attempt(), whole=conversation == "all")
+    return await show_request(request, services, principal, request_id, Attempt(), whole=conversation == "all")
 
 
 @router.post("/requests/{request_id}")
@@ -103,7 +91,13 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
     typed = await typed_of(request)
     async with services.database.read() as conn:
         shown = await run_views.request_detail(conn, request_id)
-    drawn = decision_forms.forms_of(shown)
+    drawn = await asyncio.to_thread(decision_forms.forms_of, shown, typed)
+    if (changed := decision_forms.press_row(drawn, typed)) is not None:
+        try:
+            check_form_token(request, typed.get("csrf_token"))
+        except TurngateError as error:
+            return await show_request(request, services, principal, request_id, refused(error, drawn, None, typed))
+        return await show_request(request, services, principal, request_id, Attempt(typed=changed))
     submitted = decision_forms.read_decision(shown, drawn, typed)
     # A request that ended in the meantime has no forms to read from; submitting still tells who was first.
     attempt: Attempt | None
@@ -113,7 +107,7 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
         attempt = await _submit(request, services, principal, shown, drawn, submitted, typed)
     if attempt is None:
         return RedirectResponse(f"/requests/{request_id}", HTTPStatus.SEE_OTHER)
-    return await _show(request, services, principal, request_id, attempt)
+    return await show_request(request, services, principal, request_id, attempt)
 
 
 async def _submit(
@@ -145,7 +139,7 @@ async def _submit(
     except NotFoundError:
         raise
     except TurngateError as error:
-        return _refused(error, drawn, submitted, typed)
+        return refused(error, drawn, submitted, typed)
     if not answer.recorded_only:
         return None
     return Attempt(
@@ -168,7 +162,7 @@ def _misfit(submitted: Submitted, typed: Mapping[str, str]) -> Attempt:
     )
 
 
-def _refused(
+def refused(
     error: TurngateError,
     drawn: DecisionForms,
     submitted: Submitted | None,
@@ -185,7 +179,7 @@ def _refused(
     beside: dict[str, str] = {}
     rest: list[str] = []
     if submitted is not None and isinstance(error, InvalidInputError):
-        beside, rest = _placed(error, drawn, submitted)
+        beside, rest = _placed(error, drawn, submitted, typed)
     detail = "" if (beside or rest) and not isinstance(error, ConflictError) else error.message
     return Attempt(
         status=status,
@@ -198,9 +192,11 @@ def _refused(
     )
 
 
-def _placed(error: InvalidInputError, drawn: DecisionForms, submitted: Submitted) -> tuple[dict[str, str], list[str]]:
+def _placed(
+    error: InvalidInputError, drawn: DecisionForms, submitted: Submitted, typed: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
     """Put complaints beside the control each is about: pointers begin with ``/args`` or ``/message``."""
-    own = {"edit": drawn.edit, "answer": drawn.answer, "happened": drawn.result}.get(submitted.action, ())
+    own = drawn.of(submitted.action)
     about_args: list[Mapping[str, str]] = []
     beside: dict[str, str] = {}
     rest: list[str] = []
@@ -208,18 +204,18 @@ def _placed(error: InvalidInputError, drawn: DecisionForms, submitted: Submitted
         pointer, message = problem["pointer"], problem["message"]
         if pointer == "/message":
             beside[f"{submitted.action}-message"] = message
-        elif pointer.startswith("/args") and own:
+        elif pointer.startswith("/args") and own is not None:
             about_args.append({"pointer": pointer.removeprefix("/args"), "message": message})
         elif pointer.startswith("/args"):
             said = f"{pointer.removeprefix('/args')}: {message}" if pointer != "/args" else message
             beside[submitted.action] = f"{beside[submitted.action]}; {said}" if submitted.action in beside else said
         else:
             rest.append(f"{pointer}: {message}" if pointer else message)
-    fields, others = forms.place_errors(own, about_args)
+    fields, others = ({}, []) if own is None else place_errors(own, about_args, typed)
     return {**beside, **fields}, rest + others
 
 
-async def _show(
+async def show_request(
     request: Request,
     services: Services,
     principal: Principal,
@@ -228,16 +224,37 @@ async def _show(
     *,
     whole: bool = False,
 ) -> HTMLResponse:
+    """Return the request's page, with whatever came of a decision that did not win."""
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         shown = await run_views.request_detail(conn, request_id)
         following = await _next_pending(conn, shown)
-    drawn = decision_forms.forms_of(shown)
-    preview = shown.preview or ""
-    words = command_words(preview) if shown.preview_kind == "command" else None
+        look = await viewing.first_look(conn, principal, shown)
+        around = Around(
+            barred=_barred(shown, principal),
+            may_decide=principal.may("requests:decide"),
+            admin=principal.role == "admin",
+            comments=await comments.of_request(conn, request_id, limit=MAX_COMMENTS),
+            others=await views.looking(conn, request_id, besides=principal.name),
+        )
+    await viewing.note(services, look)
     # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
-    return await asyncio.to_thread(
-        render,
+    return await asyncio.to_thread(draw_request, frame, shown, attempt, around, following=following, whole=whole)
+
+
+def draw_request(
+    frame: Frame,
+    shown: RequestDetail,
+    attempt: Attempt,
+    around: Around = ALONE,
+    *,
+    following: str | None = None,
+    whole: bool = False,
+) -> HTMLResponse:
+    """Return the request page. Pure but for the id of the next decision. ``following``: the next pending request."""
+    drawn = decision_forms.forms_of(shown, attempt.typed)
+    preview = shown.preview or ""
+    return render(
         "request.html",
         frame=frame,
         status=attempt.status,
@@ -249,18 +266,30 @@ async def _show(
         attempt=attempt,
         decision_id=attempt.decision_id or f"dec_{secrets.token_hex(12)}",
         diff=read_diff(preview) if shown.preview_kind == "diff" else None,
-        words=words,
-        barred=shown.not_by is not None and shown.not_by == principal.name,
+        words=command_words(preview) if shown.preview_kind == "command" else None,
+        around=around,
+        grant=grant_form(shown, attempt.typed, admin=around.admin, wanted=attempt.grant),
+        lasts=LASTS,
+        claimed=shown.claimed_by if is_later(shown.claimed_until, frame.now) else None,
         next_pending=following,
-        state=f"{shown.status} {shown.execution} {shown.result is not None}",
+        state=_state_of(shown, around),
     )
+
+
+def _barred(shown: RequestDetail, principal: Principal) -> str | None:
+    """Return why this person may not decide the request, in words for them."""
+    if not principal.may("requests:decide"):
+        return "you may look, and not decide: ask an admin for the role of an operator"
+    approved = any(each.decided_by == principal.name for each in shown.given)
+    return why_not(shown, principal) or ("you have approved it; somebody else has to, as well" if approved else None)
+
+
+def _state_of(shown: RequestDetail, around: Around) -> str:
+    told = (shown.status, shown.execution, shown.result is not None, shown.approvals, shown.rungs_climbed)
+    return " ".join(map(str, (*told, shown.claimed_by, shown.parked_at, len(around.comments))))
 
 
 async def _next_pending(conn: Connection, shown: RequestDetail) -> str | None:
     """Return the oldest pending request besides this one."""
-    waiting = await requests.page(conn, status="pending", limit=2)
+    waiting = await requests.page(conn, limit=2)
     return next((each.id for each in waiting if each.id != shown.id), None)
-
-
-def _list_state(items: list[RequestItem]) -> str:
-    return framed_sha256(*(f"{item.id} {item.status}" for item in items))[:16]

@@ -19,12 +19,12 @@ from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import render
 from approvals_api.principals import Principal, check_form_token
 from approvals_api.problems import status_of
-from approvals_api.read_models import RunDetail, RunSummary
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
-from turngate.domain.requests import RunStatus
+from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.store import progress
+from turngate.wire.runs import RunDetail, RunSummary
 
 router = APIRouter(include_in_schema=False)
 
@@ -73,6 +73,7 @@ async def start_run(request: Request, services: ServicesDep, principal: StarterD
             agent=typed.get("agent", ""),
             text=typed.get("input", "").replace("\r\n", "\n"),
             workspace=typed.get("workspace", "").strip() or None,
+            unattended=_unattended(typed.get("unattended", "")),
             idempotency_key=typed.get("key") or None,
         )
     except TurngateError as error:
@@ -118,6 +119,7 @@ async def _talk_on(services: Services, principal: Principal, run_id: str, typed:
         text=typed.get("input", "").replace("\r\n", "\n"),
         conversation_id=before.conversation_id,
         workspace=before.workspace,
+        unattended=None if before.attended else before.unattended_asks,
         idempotency_key=typed.get("key") or None,
     )
     return run.id
@@ -193,3 +195,15 @@ def _run_state(run: RunDetail) -> str:
 
 def _list_state(items: list[RunSummary]) -> str:
     return framed_sha256(*(f"{item.id} {item.status} {item.step}" for item in items))[:16]
+
+
+def _unattended(chosen: str) -> UnattendedAsks | None:
+    """Return what the form says of a run that nobody attends; raises InvalidInputError for a value it does not offer."""
+    match chosen:
+        case "":
+            return None
+        case "deny" | "park" | "rules":
+            return chosen
+        case _:
+            message = "choose one of the answers of this form"
+            raise InvalidInputError(message, errors=[{"pointer": "/unattended", "message": message}])

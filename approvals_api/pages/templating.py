@@ -18,6 +18,7 @@ from pydantic import JsonValue
 
 from approvals_api.pages import STATIC_DIR, arguments
 from approvals_api.pages.diff_view import read_diff
+from approvals_api.pages.form_fields import has_rows
 from approvals_api.pages.result_text import depends_on
 from approvals_api.pages.visible import marked_text, visible, visible_line
 from turngate.store.clock import from_text
@@ -29,12 +30,14 @@ _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 class Frame:
     """What every page shows around its content. ``last_seq``: the newest event the content can know of.
 
-    ``operator`` None: nobody is logged in, and the page has no navigation.
+    ``operator`` None: nobody is logged in, and the page has no navigation. ``grants``: how many stand now.
     """
 
     operator: str | None = None
     form_token: str = ""
     pending: int = 0
+    grants: int = 0
+    role: str = ""
     last_seq: int = 0
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -92,16 +95,26 @@ def _environment() -> Environment:
         "line": visible_line,
         "marked": marked_text,
         "as_json": _as_json,
+        "as_json_line": _said,
         "diff": read_diff,
+        "has_rows": has_rows,
         "shell": shlex.join,
         "depends_on": depends_on,
         "said": _said,
         "one_line": arguments.one_line,
         "arguments": arguments.view,
         "pretty": arguments.pretty,
+        "later": is_later,
+        "seconds": span,
+        "clipped": arguments.clipped,
     }
     environment.globals |= {"asset": _asset, "ago": ago, "until": until, "between": between}
     return environment
+
+
+def is_later(instant: str | None, now: datetime) -> bool:
+    """Tell whether a stored instant is still to come; None never is."""
+    return instant is not None and from_text(instant) > now
 
 
 def _as_json(value: JsonValue) -> str:

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 import anyio
 from fastapi import APIRouter, Header, Query, Response
@@ -22,7 +22,8 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from approvals_api.dependencies import ReaderDep, RunReaderDep, ServicesDep
 from approvals_api.run_views import event_view, existing_run, progress_view
 from approvals_api.services import Services
-from turngate.domain.errors import InvalidInputError, UnavailableError
+from approvals_api.v1.parameters import STORABLE, RunId
+from turngate.domain.errors import UnavailableError
 from turngate.store import events
 from turngate.store.events import Event
 from turngate.store.following import Told
@@ -35,20 +36,66 @@ MAX_SEQ = 2**31 - 1
 GRACE_SECONDS = 1.0
 """From the order to stop until streams that still run are cut off."""
 
-After = Annotated[int | None, Query(ge=0, le=MAX_SEQ)]
-LastEventId = Annotated[str | None, Header(alias="Last-Event-ID")]
-WhoseProgress = Annotated[str, Query(alias="progress", max_length=64)]
+After = Annotated[
+    int | None, Query(ge=0, le=MAX_SEQ, description="Go on behind this `seq`; `Last-Event-ID` comes before it.")
+]
+LastEventId = Annotated[
+    str | None,
+    Header(
+        alias="Last-Event-ID",
+        pattern=r"^[0-9]{0,10}$",
+        description="The `id:` that was seen last: the stream goes on behind it. Empty is the same as left out.",
+    ),
+]
+WhoseProgress = Annotated[
+    str,
+    Query(
+        alias="progress",
+        description="What tools say while they run: `all`, `none`, or a run's id for it and its sub-agents' runs only.",
+        max_length=255,
+        pattern=STORABLE,
+    ),
+]
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Server-sent events; the schema is one event's. `event: progress` comes without an `id:`",
+        "content": {
+            "text/event-stream": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "id": {"type": "string", "description": "The event's `seq`."},
+                        "event": {"type": "string", "description": "The event's `type`, or `progress`."},
+                        "data": {
+                            "type": "string",
+                            "contentMediaType": "application/json",
+                            "contentSchema": {
+                                "anyOf": [
+                                    {"$ref": "#/components/schemas/EventView"},
+                                    {"$ref": "#/components/schemas/ProgressView"},
+                                ]
+                            },
+                        },
+                    },
+                }
+            }
+        },
+    }
+}
 
 
-@router.get("/events", response_class=EventSourceResponse)
-async def all_events(
+@router.get("/events", response_class=EventSourceResponse, responses=STREAM)
+async def follow_all_events(
     services: ServicesDep,
     _principal: ReaderDep,
     after: After = None,
     last_event_id: LastEventId = None,
     whose_progress: WhoseProgress = "all",
 ) -> Response:
-    """Follow every run: from ``Last-Event-ID`` or ``after`` (exclusive), or, with neither, from now on.
+    """Follow every run, and what belongs to none: log-ins, grants, policy.
+
+    From ``Last-Event-ID`` or ``after`` (exclusive), or, with neither, from now on: then a bare ``id:`` comes first, so that
+    whoever connects again misses nothing.
 
     What tools say while they run comes in between as ``event: progress``, without an id: first what is kept of the calls
     that run now, again on every connection; tell repeats by ``(run_id, tool_call_id, n)``. ``progress``: ``all``, ``none``,
@@ -56,25 +103,33 @@ async def all_events(
     """
     position = _position(last_event_id, after)
     since = await services.feed.last_seq() if position is None else position
+    followed = services.feed.follow(
+        since,
+        with_progress=whose_progress != "none",
+        progress_of=None if whose_progress in {"all", "none"} else whose_progress,
+    )
     return _stream(
         services,
-        services.feed.follow(
-            since,
-            with_progress=whose_progress != "none",
-            progress_of=None if whose_progress in {"all", "none"} else whose_progress,
-        ),
+        followed,
+        begins_behind=since if position is None else None,
     )
 
 
-@router.get("/runs/{run_id}/events", response_class=EventSourceResponse)
-async def run_events(
-    run_id: str,
+@router.get(
+    "/runs/{run_id}/events",
+    response_class=EventSourceResponse,
+    responses={**STREAM, 204: {"description": "The run has ended and nothing is left: do not connect again"}},
+)
+async def follow_run_events(
+    run_id: RunId,
     services: ServicesDep,
     _principal: RunReaderDep,
     after: After = None,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Follow one run from its beginning, or from a position on; the stream ends after its ``run.ended``.
+    """Follow one run.
+
+    From its beginning, or from a position on; the stream ends after its ``run.ended``.
 
     Its sub-agents' runs are followed with it, however deep; each event names its own ``run_id``. What tools say while they
     run comes in between as ``event: progress``, without an id: of calls that run when this connection is made first what is
@@ -99,18 +154,25 @@ async def _until_ended(followed: AsyncGenerator[Told, None], run_id: str) -> Asy
                 return
 
 
-def _stream(services: Services, followed: AsyncGenerator[Told, None]) -> EventSourceResponse:
+def _stream(
+    services: Services, followed: AsyncGenerator[Told, None], *, begins_behind: int | None = None
+) -> EventSourceResponse:
     closing = anyio.Event()
     return EventSourceResponse(
-        _sent(followed, closing),
+        _sent(followed, closing, begins_behind),
         ping=services.settings.sse_ping.total_seconds(),
         shutdown_event=closing,
         shutdown_grace_period=GRACE_SECONDS,
     )
 
 
-async def _sent(followed: AsyncGenerator[Told, None], closing: anyio.Event) -> AsyncIterator[ServerSentEvent]:
+async def _sent(
+    followed: AsyncGenerator[Told, None], closing: anyio.Event, begins_behind: int | None
+) -> AsyncIterator[ServerSentEvent]:
     """Yield what goes over the wire, until the events end or the server shuts down.
+
+    ``begins_behind``: a position that the watcher did not name. It is told to them in an event without data, which no
+    browser shows to a page: without it, one who connects again before the first event would miss what came in between.
 
     ``closing`` is set when the server is told to stop. Returning then ends the body as HTTP wants it; being cancelled
     a moment later would cut it off, which clients report as a broken connection.
@@ -118,6 +180,8 @@ async def _sent(followed: AsyncGenerator[Told, None], closing: anyio.Event) -> A
     stop = asyncio.ensure_future(closing.wait())
     async with aclosing(followed):
         try:
+            if begins_behind is not None:
+                yield ServerSentEvent(id=str(begins_behind))
             while True:
                 following = asyncio.ensure_future(anext(followed))
                 try:
@@ -126,6 +190,8 @@ async def _sent(followed: AsyncGenerator[Told, None], closing: anyio.Event) -> A
                     if not following.done():
                         following.cancel()
                         await asyncio.wait({following})
+                    if not following.cancelled():
+                        following.exception()  # seen, or asyncio would log it when it is us who are cancelled here
                 if following.cancelled():
                     return
                 yield _on_the_wire(following.result())
@@ -147,7 +213,4 @@ def _position(last_event_id: str | None, after: int | None) -> int | None:
     """Return where to go on. The header comes first: a browser that reconnects repeats the URL with its old ``after``."""
     if last_event_id is None or last_event_id == "":
         return after
-    if not (last_event_id.isascii() and last_event_id.isdecimal() and int(last_event_id) <= MAX_SEQ):
-        message = "Last-Event-ID: the id of an event of ours is a whole number"
-        raise InvalidInputError(message, errors=[{"pointer": "", "message": message}])
-    return int(last_event_id)
+    return min(int(last_event_id), MAX_SEQ)  # its pattern let only digits in

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Literal
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Body, Request, Response
 
-from approvals_api import decisions, run_views
+from approvals_api import decisions, run_views, viewing
 from approvals_api.cursors import decode_cursor
 from approvals_api.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.exact_json import member_text
-from approvals_api.read_models import DecisionResult, Page, RequestCount, RequestDetail, RequestItem
-from approvals_api.v1.bodies import Cursor, DecisionBody, IdempotencyKey, Limit
-from turngate.domain.requests import RequestStatus
+from approvals_api.problems import problems
+from approvals_api.v1.bodies import DECISION_EXAMPLES, DecisionBody
+from approvals_api.v1.inbox_parameters import InboxFilterDep
+from approvals_api.v1.parameters import Cursor, IdempotencyKey, Limit, RequestId
 from turngate.store import requests
+from turngate.wire.decisions import DecisionResult
+from turngate.wire.requests import RequestCount, RequestDetail, RequestItem
+from turngate.wire.view import Page
 
 router = APIRouter(tags=["requests"])
 
@@ -23,45 +27,64 @@ router = APIRouter(tags=["requests"])
 async def list_requests(
     services: ServicesDep,
     _principal: ReaderDep,
-    status: RequestStatus | Literal["all"] = "pending",
+    wanted: InboxFilterDep,
     cursor: Cursor = None,
     limit: Limit = 50,
-    run_id: str | None = None,
 ) -> Page[RequestItem]:
-    """List requests, oldest first."""
+    """List requests: pending ones oldest first, ended ones by their end, newest first.
+
+    All conditions hold together. A cursor belongs to the filter whose page gave it.
+    """
     after = decode_cursor(cursor)
-    wanted = None if status == "all" else status
     async with services.database.read() as conn:
-        return await run_views.request_page(conn, status=wanted, limit=limit, after=after, run_id=run_id)
+        return await run_views.request_page(conn, wanted, limit=limit, after=after)
 
 
 @router.get("/requests/count")
-async def count_requests(
-    services: ServicesDep, _principal: ReaderDep, status: RequestStatus = "pending"
-) -> RequestCount:
-    """Count requests of one status."""
+async def count_requests(services: ServicesDep, _principal: ReaderDep, wanted: InboxFilterDep) -> RequestCount:
+    """Count the requests that the list shows under the same filter."""
     async with services.database.read() as conn:
-        return RequestCount(status=status, count=await requests.count(conn, status=status))
+        return RequestCount(status=wanted.status, count=await requests.count(conn, wanted))
 
 
 @router.get("/requests/{request_id}")
-async def get_request(request_id: str, services: ServicesDep, _principal: ReaderDep) -> RequestDetail:
-    """Show a request with everything needed to decide it."""
+async def get_request(request_id: RequestId, services: ServicesDep, principal: ReaderDep) -> RequestDetail:
+    """Show a request with everything needed to decide it.
+
+    That somebody looked, and when they did for the first time, goes into the audit log.
+    """
     async with services.database.read() as conn:
-        return await run_views.request_detail(conn, request_id)
+        detail = await run_views.request_detail(conn, request_id)
+        look = await viewing.first_look(conn, principal, detail)
+    await viewing.note(services, look)
+    return detail
 
 
-@router.post("/requests/{request_id}/decisions", responses={202: {"model": DecisionResult}})
-async def decide(
-    request_id: str,
-    body: DecisionBody,
+@router.post(
+    "/requests/{request_id}/decisions",
+    responses={
+        202: {"model": DecisionResult, "description": "Recorded; no worker has taken it up yet"},
+        **problems(
+            {
+                409: "`already_decided` (names the winner), `digest_differs` or `idempotency_key_reused`",
+                410: "`run_ended` or `request_expired`",
+            }
+        ),
+    },
+)
+async def decide_request(
+    request_id: RequestId,
+    body: Annotated[DecisionBody, Body(openapi_examples=DECISION_EXAMPLES)],
     services: ServicesDep,
     principal: OperatorDep,
     request: Request,
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> DecisionResult:
-    """Decide a request. 200: decided. 202: recorded, and no worker has taken it up yet."""
+    """Decide a request.
+
+    First wins: a later decision is told who won. The same Idempotency-Key with the same content gets the first answer.
+    """
     sent = None if body.args is None else member_text((await request.body()).decode(), "args")
     answer = await decisions.submit(
         services,
@@ -72,6 +95,7 @@ async def decide(
         args=sent,
         message=body.message,
         outcome=body.outcome,
+        grant=body.grant,
         decision_id=idempotency_key,
     )
     if answer.recorded_only:

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 
 from approvals_api import forking, run_views, starting
 from approvals_api.cursors import decode_cursor
 from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.interrupting import interrupt
-from approvals_api.read_models import MessageView, Page, RunDetail, RunSummary
-from approvals_api.v1.bodies import Cursor, ForkBody, IdempotencyKey, InterruptBody, Limit, MessageBody, StartRunBody
+from approvals_api.problems import problems
+from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, StartRunBody
+from approvals_api.v1.parameters import ConversationId, Cursor, IdempotencyKey, Limit, RunId
 from turngate.domain.requests import RunStatus
+from turngate.wire.conversations import MessageView
+from turngate.wire.runs import RunDetail, RunSummary
+from turngate.wire.view import Page
 
 router = APIRouter(tags=["runs"])
+conversations = APIRouter(tags=["conversations"])
+
+STARTED: dict[int | str, dict[str, Any]] = {
+    201: {
+        "description": "The run as it begins; the first one again for a repeated Idempotency-Key",
+        "headers": {"Location": {"description": "Where the run is", "schema": {"type": "string"}}},
+    },
+    **problems({404: "No such run or conversation", 409: "`run_live` or `idempotency_key_reused`"}),
+}
+"""What endpoints that start a run answer."""
 
 
-@router.post("/runs", status_code=HTTPStatus.CREATED)
+@router.post("/runs", status_code=HTTPStatus.CREATED, responses=STARTED)
 async def start_run(
     body: StartRunBody,
     services: ServicesDep,
@@ -25,7 +40,10 @@ async def start_run(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> RunSummary:
-    """Start a run; the same Idempotency-Key with the same body returns the first run again."""
+    """Start a run.
+
+    The same Idempotency-Key with the same body returns the first run again.
+    """
     run = await starting.start(
         services,
         principal,
@@ -33,6 +51,7 @@ async def start_run(
         text=body.input,
         conversation_id=body.conversation_id,
         workspace=body.workspace,
+        unattended=body.unattended,
         model=body.model,
         idempotency_key=idempotency_key,
     )
@@ -46,7 +65,7 @@ async def list_runs(
     _principal: RunReaderDep,
     cursor: Cursor = None,
     limit: Limit = 50,
-    status: RunStatus | None = None,
+    status: Annotated[RunStatus | None, Query(description="Only runs of this status.")] = None,
 ) -> Page[RunSummary]:
     """List runs, newest first."""
     before = decode_cursor(cursor)
@@ -55,15 +74,15 @@ async def list_runs(
 
 
 @router.get("/runs/{run_id}")
-async def get_run(run_id: str, services: ServicesDep, _principal: RunReaderDep) -> RunDetail:
+async def get_run(run_id: RunId, services: ServicesDep, _principal: RunReaderDep) -> RunDetail:
     """Show a run with its steps and calls."""
     async with services.database.read() as conn:
         return await run_views.run_detail(conn, run_id)
 
 
-@router.post("/runs/{run_id}/messages", status_code=HTTPStatus.CREATED)
+@router.post("/runs/{run_id}/messages", status_code=HTTPStatus.CREATED, responses=STARTED)
 async def send_message(
-    run_id: str,
+    run_id: RunId,
     body: MessageBody,
     services: ServicesDep,
     principal: StarterDep,
@@ -80,6 +99,7 @@ async def send_message(
         text=body.input,
         conversation_id=earlier.conversation_id,
         workspace=earlier.workspace,
+        unattended=None if earlier.attended else earlier.unattended_asks,
         model=earlier.model or None,
         idempotency_key=idempotency_key,
     )
@@ -87,16 +107,19 @@ async def send_message(
     return run_views.run_summary(run)
 
 
-@router.post("/runs/{run_id}/fork", status_code=HTTPStatus.CREATED)
+@router.post("/runs/{run_id}/fork", status_code=HTTPStatus.CREATED, responses=STARTED)
 async def fork_run(
-    run_id: str,
+    run_id: RunId,
     body: ForkBody,
     services: ServicesDep,
     principal: StarterDep,
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> RunSummary:
-    """Start a run in a new conversation that shares this run's past up to a closed step; this run stays as it is."""
+    """Fork a run.
+
+    Starts a run in a new conversation that shares this run's past up to a closed step; this run stays as it is.
+    """
     run = await forking.fork(
         services,
         principal,
@@ -112,18 +135,28 @@ async def fork_run(
     return run_views.run_summary(run)
 
 
-@router.post("/runs/{run_id}/interrupt", status_code=HTTPStatus.ACCEPTED)
+@router.post(
+    "/runs/{run_id}/interrupt",
+    status_code=HTTPStatus.ACCEPTED,
+    responses=problems({409: "`run_ended`: there is nothing to stop"}),
+)
 async def interrupt_run(
-    run_id: str, services: ServicesDep, principal: StarterDep, body: InterruptBody | None = None
+    run_id: RunId, services: ServicesDep, principal: StarterDep, body: InterruptBody | None = None
 ) -> RunSummary:
-    """Stop a run; it ends a moment later, so the answer still shows it as it is now."""
+    """Stop a run.
+
+    It ends a moment later, so the answer still shows it as it is now. A repeat changes nothing more.
+    """
     return run_views.run_summary(await interrupt(services, principal, run_id, reason=body.reason if body else ""))
 
 
-@router.get("/conversations/{conversation_id}/messages")
-async def conversation_messages(
-    conversation_id: str, services: ServicesDep, _principal: RunReaderDep
+@conversations.get("/conversations/{conversation_id}/messages")
+async def list_messages(
+    conversation_id: ConversationId, services: ServicesDep, _principal: RunReaderDep
 ) -> Page[MessageView]:
-    """Show a conversation from its first message to its newest closed one."""
+    """List the messages of a conversation.
+
+    From its first to its newest closed one.
+    """
     async with services.database.read() as conn:
         return Page(items=await run_views.conversation_messages(conn, conversation_id))

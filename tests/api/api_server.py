@@ -25,7 +25,7 @@ from turngate.domain.declaring import interaction_tool, tool
 from turngate.domain.messages import ModelResponse
 from turngate.domain.policy import Policy, Rule
 from turngate.models.port import ModelRequest
-from turngate.store import access, runs
+from turngate.store import access, runs, sessions, tokens
 from turngate.store.database import Database
 
 
@@ -129,7 +129,10 @@ class Api:
 
     async def gated(self, text: str = "pay 5") -> dict[str, Any]:
         """Start a run and return its first pending request as the API shows it."""
-        run = await self.start(text)
+        return await self.request(await self.start(text))
+
+    async def request(self, run: dict[str, Any]) -> dict[str, Any]:
+        """Return the first pending request of a run as the API shows it."""
         async with self.stack.database.read() as conn:
             stored = await runs.get(conn, run["id"])
         assert stored is not None
@@ -148,12 +151,12 @@ class Api:
 
 async def session_for(database: Database, name: str) -> dict[str, str]:
     async with database.write() as conn:
-        return {SESSION_COOKIE: await access.open_session(conn, name)}
+        return {SESSION_COOKIE: await sessions.begin(conn, name)}
 
 
 async def token_for(database: Database, name: str, *scopes: access.Scope) -> dict[str, str]:
     async with database.write() as conn:
-        secret = await access.issue_token(conn, name=name, scopes=frozenset(scopes))
+        secret = await tokens.issue(conn, name=name, scopes=scopes)
     return {"Authorization": f"Bearer {secret}"}
 
 

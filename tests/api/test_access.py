@@ -8,13 +8,15 @@ import httpx
 import pytest
 from api_server import Api, session_for, token_for
 from fastapi import Request, Response
+from people import added
 
-from approvals_api import principals
+from approvals_api import logins, principals
 from approvals_api.guards import Guards, host_name
 from approvals_api.principals import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
 from turngate.domain.errors import ForbiddenError
-from turngate.store import access
+from turngate.domain.identity import ROLE_SCOPES
+from turngate.store import access, tokens
 
 
 async def test_without_a_good_credential_everything_is_401(api: Api) -> None:
@@ -129,22 +131,69 @@ def test_only_a_server_on_loopback_checks_names() -> None:
 async def test_a_login_link_works_once(api: Api) -> None:
     """A link opens one session; a second use, and an unknown link, open none; logging out ends the session."""
     services, database = api.stack.services, api.stack.database
+    browser = logins.Browser(address="test")
     async with database.write() as conn:
         link = await access.issue_link(conn, "ada")
-    session = await principals.log_in(services, link)
+    session = await logins.by_link(services, browser, link)
     assert session is not None
-    assert await principals.log_in(services, link) is None
-    assert await principals.log_in(services, "wrong") is None
+    assert await logins.by_link(services, browser, link) is None
+    assert await logins.by_link(services, browser, "wrong") is None
     cookie = {"Cookie": f"{SESSION_COOKIE}={session}"}
     assert (await api.stranger.get("/api/v1/runs", headers=cookie)).status_code == 200
-    await principals.log_out(services, session)
+    await logins.log_out(services, session)
     assert (await api.stranger.get("/api/v1/runs", headers=cookie)).status_code == 401
 
 
-def request_with(cookie: str | None) -> Request:
-    headers = [(b"cookie", f"{SESSION_COOKIE}={cookie}".encode())] if cookie else []
+async def test_i10_who_started_by_a_token_cannot_decide_by_another_credential(api: Api) -> None:
+    """I10: a rule that bars the starter bars the person, whichever of their credentials starts and decides."""
+    database, name = api.stack.database, f"ann-{api.name}"
+    await added(database, name)
+    async with database.write() as conn:
+        both = await tokens.issue(
+            conn, name=f"{name}-cli", scopes=["runs:write", "requests:decide"], owner=name.upper()
+        )
+    by_token, by_session = {"Authorization": f"Bearer {both}"}, {"Origin": api.url}
+    cookies = await session_for(database, name)
+    started = await api.stranger.post(
+        "/api/v1/runs", json={"agent": "agent", "input": "pay_shared 5"}, headers=by_token
+    )
+    assert started.json()["started_by"] == name
+    request = await api.request(started.json())
+    body = {"decision": "approve", "digest": request["digest"]}
+    path = f"/api/v1/requests/{request['id']}/decisions"
+    async with httpx.AsyncClient(base_url=api.url, cookies=cookies, headers=by_session, trust_env=False) as browser:
+        answers = [await api.stranger.post(path, json=body, headers=by_token), await browser.post(path, json=body)]
+    assert [(each.status_code, each.json()["code"]) for each in answers] == [(403, "not_eligible")] * 2
+    assert (await api.decide(request)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("role", "reads", "starts", "administers"),
+    [("viewer", 200, 403, 403), ("operator", 200, 201, 403), ("admin", 200, 201, 200)],
+)
+async def test_a_person_may_do_what_their_role_says(
+    api: Api, role: str, reads: int, starts: int, administers: int
+) -> None:
+    """Read, start runs, look after tokens; /me tells the same."""
+    name = f"{role}-{api.name}"
+    await added(api.stack.database, name, role)
+    cookies = await session_for(api.stack.database, name)
+    headers = {"Origin": api.url}
+    async with httpx.AsyncClient(base_url=api.url, cookies=cookies, headers=headers, trust_env=False) as browser:
+        assert (await browser.get("/api/v1/requests")).status_code == reads
+        assert (await browser.post("/api/v1/runs", json={"agent": "agent", "input": "hello"})).status_code == starts
+        assert (await browser.get("/api/v1/tokens")).status_code == administers
+        me = (await browser.get("/api/v1/me")).json()
+    assert (me["name"], me["role"], me["via"], me["machine"]) == (name, role, "session", False)
+    assert me["scopes"] == sorted(ROLE_SCOPES[role])
+    assert me["session_id"].startswith("ses_")
+
+
+def request_with(cookie: str | None, *, scheme: str = "https") -> Request:
+    name = f"__Host-{SESSION_COOKIE}" if scheme == "https" else SESSION_COOKIE
+    headers = [(b"cookie", f"{name}={cookie}".encode())] if cookie else []
     return Request(
-        {"type": "http", "method": "POST", "path": "/", "headers": headers, "scheme": "https", "server": ("h", 1)}
+        {"type": "http", "method": "POST", "path": "/", "headers": headers, "scheme": scheme, "server": ("h", 1)}
     )
 
 
@@ -160,13 +209,26 @@ def test_a_form_token_belongs_to_its_session() -> None:
         assert refused.value.error_code == "form_token"
 
 
-def test_the_session_cookie_is_out_of_reach_of_scripts() -> None:
-    """HttpOnly, SameSite=Lax, the whole site; Secure when the page came by https; cleared with the same attributes."""
-    response = Response()
-    principals.set_session_cookie(request_with(None), response, "s3")
-    cookie = response.headers["set-cookie"].lower()
-    for part in (f"{SESSION_COOKIE}=s3", "httponly", "samesite=lax", "path=/", "secure", "max-age=43200"):
-        assert part in cookie
-    cleared = Response()
-    principals.clear_session_cookie(cleared)
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_session_cookie_is_out_of_reach_of_scripts(scheme: str) -> None:
+    """HttpOnly, SameSite=Lax, the whole site; on https Secure, under a name that only this host can set; cleared alike."""
+    response, cleared, came = Response(), Response(), request_with(None, scheme=scheme)
+    principals.set_session_cookie(came, response, "s3")
+    principals.clear_session_cookie(came, cleared)
+    name, cookie = ("__Host-turngate_session", "; secure") if scheme == "https" else ("turngate_session", "")
+    for made, more in ((response, f"{name}=s3; httponly; max-age=43200"), (cleared, f'{name}=""')):
+        sent = made.headers["set-cookie"]
+        assert sent.startswith(f"{name}=")
+        for part in (*more.lower().split("; ")[1:], "httponly", "samesite=lax", "path=/"):
+            assert part in sent.lower()
+        assert ("secure" in sent.lower()) is bool(cookie)
+        assert "domain" not in sent.lower()
     assert "max-age=0" in cleared.headers["set-cookie"].lower()
+
+
+def test_on_https_a_cookie_that_another_host_could_plant_is_not_looked_at() -> None:
+    """Without the prefix a cookie may come from a neighbouring host or from plain http: it is no session."""
+    planted = Request({**request_with("x").scope, "headers": [(b"cookie", f"{SESSION_COOKIE}=planted".encode())]})
+    assert principals.session_secret(planted) is None
+    assert principals.session_secret(request_with("own")) == "own"
+    assert principals.session_secret(request_with("own", scheme="http")) == "own"

@@ -20,7 +20,7 @@ async def test_unknown_paths_and_methods_are_problems(api: Api) -> None:
     wrong = await api.operator.delete("/api/v1/runs")
     assert (wrong.status_code, wrong.json()["code"]) == (405, "method_not_allowed")
     assert wrong.headers["content-type"] == "application/problem+json"
-    assert "allow" in wrong.headers
+    assert wrong.headers["allow"] == "GET, POST"
 
 
 async def test_every_answer_carries_the_security_headers(api: Api) -> None:
@@ -100,11 +100,3 @@ def test_details_never_hide_the_problems_own_members() -> None:
     body = problem_response(410, "run_ended", "gone", {"status": "cancelled"}).body
     assert b'"status":410' in body
     assert b'"status_":"cancelled"' in body
-
-
-async def test_the_openapi_document_is_there(api: Api) -> None:
-    """It lists the endpoints, and says that errors are problem documents."""
-    document = (await api.stranger.get("/api/v1/openapi.json")).json()
-    decide = document["paths"]["/api/v1/requests/{request_id}/decisions"]["post"]
-    assert set(decide["responses"]) == {"200", "202", "default"}
-    assert "application/problem+json" in decide["responses"]["default"]["content"]

@@ -23,8 +23,8 @@ from approvals_api.gateway import Gateway
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
 from turngate.cli.api_link import ApiLink
-from turngate.cli.client import ApiClient
 from turngate.cli.watching import Watch
+from turngate.client import SyncTurngateClient
 from turngate.domain.messages import ModelResponse
 from turngate.models.port import ModelRequest
 from turngate.store import progress
@@ -237,7 +237,7 @@ async def test_the_client_gives_each_word_once(talk: Talk) -> None:
             seen.append(told.payload)
 
     def follow(url: str) -> None:
-        with ApiClient(url, token=token) as client:
+        with SyncTurngateClient(url, token=token) as client:
             for told in client.follow_events(run_id):
                 hear(told)
 

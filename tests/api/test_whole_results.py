@@ -12,8 +12,8 @@ from api_server import Api, token_for
 from delegating import LIMITS, log_of, step, task
 from typer.testing import CliRunner
 
-from turngate.cli.client import ApiClient
 from turngate.cli.main import app
+from turngate.client import SyncTurngateClient
 from turngate.domain.errors import NotFoundError
 from turngate.domain.results import TOOL_RESULT, Failure, Ok
 from turngate.store import calls, runs
@@ -95,11 +95,11 @@ async def test_any_id_a_provider_gives_finds_its_call(office: Api, call_id: str)
         row = {**vars(first), "tool_call_id": call_id, "position": 1, "result": failed.model_dump_json()}
         await calls.insert_planned(conn, [calls.Call(**row)])
     token = (await token_for(office.stack.database, "cli", "requests:read"))["Authorization"]
-    with ApiClient(office.url, token=token.removeprefix("Bearer ")) as reader:
-        document = await asyncio.to_thread(reader.get_result, run_id, call_id)
+    with SyncTurngateClient(office.url, token=token.removeprefix("Bearer ")) as reader:
+        document = await asyncio.to_thread(reader.get_result_text, run_id, call_id)
         assert TOOL_RESULT.validate_python(json.loads(document)["result"]) == failed
         with pytest.raises(NotFoundError):
-            await asyncio.to_thread(reader.get_result, run_id, f"{call_id}x")
+            await asyncio.to_thread(reader.get_result_text, run_id, f"{call_id}x")
 
 
 async def test_the_command_prints_all_of_it(office: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from typing import TypeVar
 import httpx
 
 from turngate.cli.api_link import read_cli_token
-from turngate.cli.client import ApiClient
+from turngate.client import Retries, SyncTurngateClient
 from turngate.runtime import die_with_parent, ports
 from turngate.runtime.locations import TEMPORAL_LOG, process_birth
 
@@ -67,9 +67,9 @@ class Processes:
     def api_url(self) -> str:
         return f"http://127.0.0.1:{self.api_port}"
 
-    def client(self) -> ApiClient:
+    def client(self) -> SyncTurngateClient:
         """A new client with the token that the API left for this user; the API must have been ready once."""
-        return ApiClient(self.api_url, token=read_cli_token(self.data_dir))
+        return SyncTurngateClient(self.api_url, token=read_cli_token(self.data_dir), retries=Retries(attempts=1))
 
     def start(self, *names: str) -> None:
         """Start processes; does not wait for them. Call it on the main thread, with which they die (die_with_parent)."""

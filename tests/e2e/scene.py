@@ -13,14 +13,18 @@ from typing import Any, TypeVar
 import crash_app
 from processes import DEADLINE_SECONDS, PAUSE_SECONDS, Processes, running, until
 
-from approvals_api.read_models import DecisionResult, MessageView, Page, RequestDetail, RequestItem, RunDetail
-from turngate.cli.client import ApiClient
+from turngate.client import SyncTurngateClient
 from turngate.domain.errors import UnavailableError
 from turngate.domain.history import is_reconciled
 from turngate.domain.messages import Message
 from turngate.domain.requests import Outcome, RequestKind, Verb
 from turngate.store import events, executions, requests
 from turngate.store.database import Database
+from turngate.wire.conversations import MessageView
+from turngate.wire.decisions import DecisionResult
+from turngate.wire.requests import RequestDetail, RequestItem
+from turngate.wire.runs import RunDetail
+from turngate.wire.view import Page
 
 Answer = TypeVar("Answer")
 
@@ -36,16 +40,16 @@ class Scene:
     def __init__(self, processes: Processes, ledger: Path) -> None:
         self.processes = processes
         self._ledger = ledger
-        self._client: ApiClient | None = None
+        self._client: SyncTurngateClient | None = None
         self._decided: set[str] = set()
 
-    async def ask(self, question: Callable[[ApiClient], Answer]) -> Answer:
+    async def ask(self, question: Callable[[SyncTurngateClient], Answer]) -> Answer:
         """Ask the API, once."""
         if self._client is None:
             self._client = self.processes.client()
         return await asyncio.to_thread(question, self._client)
 
-    async def insist(self, question: Callable[[ApiClient], Answer]) -> Answer:
+    async def insist(self, question: Callable[[SyncTurngateClient], Answer]) -> Answer:
         """Ask the API until it answers, whatever it answers; every other error than being away is a failure."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
@@ -174,7 +178,7 @@ class Scene:
 
     async def _authorized(self, database: Database, run_id: str) -> None:
         async with database.read() as conn:
-            assert await events.first_break(conn, run_id) is None
+            assert await events.chain_break(conn, run_id) is None
             noted = [event for event in await events.after(conn, 0, run_id=run_id) if event.type == "execution.started"]
             asked = await requests.of_run(conn, run_id)
             executed = {each.tool_call_id: each for each in await executions.of_run(conn, run_id)}

@@ -13,8 +13,8 @@ from pathlib import Path
 from processes import NAMES
 from scene import Scene, order, scene
 
-from approvals_api.read_models import RequestItem
 from turngate.domain.results import Failure, Ok
+from turngate.wire.requests import RequestItem
 
 SEED = "CHAOS_SEED"
 CHAOS_SECONDS = 18.0

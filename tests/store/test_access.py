@@ -6,22 +6,28 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from people import added, told
 from sqlalchemy import select, update
 
-from turngate.store import access
+from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
+from turngate.store import access, sessions, tokens, users
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
-from turngate.store.tables import api_tokens, login_links, metadata, sessions
+from turngate.store.tables import api_tokens, login_links, metadata
+from turngate.store.tables import sessions as session_rows
 
 PAST = as_text(now() - timedelta(seconds=1))
+ANN = access.Visitor(name="ann", role="operator")
 
 
 async def test_a_link_logs_in_once(database: Database) -> None:
-    """The first use gives the operator, every later one nothing."""
+    """The first use gives the operator, every later one nothing; it carries the role it was given."""
     async with database.write() as conn:
         secret = await access.issue_link(conn, "ann")
+        admins = await access.issue_link(conn, "eve", role="admin")
     async with database.write() as conn:
-        assert await access.use_link(conn, secret) == "ann"
+        assert await access.use_link(conn, secret) == ANN
+        assert await access.use_link(conn, admins) == access.Visitor(name="eve", role="admin")
     async with database.write() as conn:
         assert await access.use_link(conn, secret) is None
         assert await access.use_link(conn, "made up") is None
@@ -32,12 +38,12 @@ async def test_of_many_who_use_a_link_at_once_one_gets_in(database: Database) ->
     async with database.write() as conn:
         secret = await access.issue_link(conn, "ann")
 
-    async def use() -> str | None:
+    async def use() -> access.Visitor | None:
         async with database.write() as conn:
             return await access.use_link(conn, secret)
 
     used = await asyncio.gather(*(use() for _ in range(20)))
-    assert sorted(used, key=str) == [None] * 19 + ["ann"]
+    assert [each for each in used if each is not None] == [ANN]
 
 
 async def test_a_link_that_is_out_of_date_lets_nobody_in(database: Database) -> None:
@@ -50,37 +56,185 @@ async def test_a_link_that_is_out_of_date_lets_nobody_in(database: Database) -> 
         assert await access.use_link(conn, secret) is None
 
 
+async def test_a_link_for_a_user_is_that_users(database: Database) -> None:
+    """It has the user's name and role, not others given to it; a token's name and a disabled user get none."""
+    await added(database, "Ann", "viewer")
+    async with database.write() as conn:
+        await tokens.issue(conn, name="ci", scopes=["runs:write"])
+        assert await access.checked_visitor(conn, "ANN", None) == access.Visitor(name="Ann", role="viewer")
+        assert await access.checked_visitor(conn, " bob ", "viewer") == access.Visitor(name="bob", role="viewer")
+        with pytest.raises(ConflictError, match="role"):
+            await access.checked_visitor(conn, "ann", "admin")
+        with pytest.raises(ConflictError, match="API token"):
+            await access.checked_visitor(conn, "CI", None)
+        secret = await access.issue_link(conn, "ann", role="admin")
+        assert await access.use_link(conn, secret) == access.Visitor(name="Ann", role="viewer")
+        later = await access.issue_link(conn, "ann")
+        await users.set_disabled(conn, "Ann", disabled=True, by="boss")
+    async with database.write() as conn:
+        assert await access.use_link(conn, later) is None
+        with pytest.raises(ForbiddenError, match="disabled"):
+            await access.checked_visitor(conn, "ann", None)
+
+
 async def test_a_session_lasts_twelve_hours_or_until_it_is_closed(database: Database) -> None:
-    """A session is its operator's while it lasts; closed, expired and unknown ones are nobody's."""
+    """A session is its person's while it lasts; closed, expired and unknown ones are nobody's."""
     async with database.write() as conn:
-        kept, closed = await access.open_session(conn, "ann"), await access.open_session(conn, "bob")
-        await access.close_session(conn, closed)
-        await access.close_session(conn, "made up")
+        kept, closed = await sessions.begin(conn, "ann", user_agent="Firefox " * 99), await sessions.begin(conn, "bob")
+        await sessions.end(conn, closed)
+        await sessions.end(conn, "made up")
     async with database.read() as conn:
-        assert await access.session_operator(conn, kept) == "ann"
-        assert await access.session_operator(conn, closed) is None
-        assert await access.session_operator(conn, "made up") is None
-        expires_at = (await conn.execute(select(sessions.c.expires_at))).scalar_one()
-        assert as_text(now() + timedelta(hours=11)) < expires_at < as_text(now() + timedelta(hours=13))
+        found = await sessions.find(conn, kept)
+        assert found is not None
+        assert (found.name, found.role, found.via, len(found.user_agent)) == ("ann", "operator", "link", 300)
+        assert as_text(now() + timedelta(hours=11)) < found.expires_at < as_text(now() + timedelta(hours=13))
+        assert await sessions.find(conn, closed) is None
+        assert await sessions.find(conn, "made up") is None
+        assert await sessions.listed(conn) == [found]
     async with database.write() as conn:
-        await conn.execute(update(sessions).values(expires_at=PAST))
-        assert await access.session_operator(conn, kept) is None
+        await conn.execute(update(session_rows).values(expires_at=PAST))
+        assert await sessions.find(conn, kept) is None
+        assert await sessions.listed(conn) == []
+        await sessions.begin(conn, "eve")
+        assert (await conn.execute(select(session_rows.c.operator))).scalars().all() == ["eve"]
+    opened, ended = await told(database, "session.opened"), await told(database, "session.ended")
+    assert [payload["name"] for _kind, payload in opened] == ["ann", "bob", "eve"]
+    assert [(payload["name"], payload["reason"]) for _kind, payload in ended] == [("bob", "logout")]
+
+
+async def test_a_session_that_rests_too_long_is_over(database: Database) -> None:
+    """Its last use counts, noted at most once a minute; sessions of before that was recorded count from their start."""
+    rested = as_text(now() - timedelta(minutes=90))
+    async with database.write() as conn:
+        secret = await sessions.begin(conn, "ann")
+        found = await sessions.find(conn, secret)
+        assert found is not None
+        assert not found.seen_is_due
+        await sessions.note_seen(conn, found.id)
+        assert await sessions.find(conn, secret) == found
+        await conn.execute(update(session_rows).values(last_seen_at=rested))
+        assert await sessions.find(conn, secret, idle=timedelta(hours=1)) is None
+        due = await sessions.find(conn, secret)
+        assert due is not None
+        assert due.seen_is_due
+        await sessions.note_seen(conn, found.id)
+        assert (await sessions.find(conn, secret, idle=timedelta(minutes=1))) is not None
+        await conn.execute(update(session_rows).values(last_seen_at="", created_at=rested))
+        assert await sessions.find(conn, secret) is not None
+        assert await sessions.find(conn, secret, idle=timedelta(hours=1)) is None
+
+
+async def test_sessions_are_ended_one_by_one_or_all(database: Database) -> None:
+    """By id, one's own or anybody's; all of a person but one; who did it is told."""
+    async with database.write() as conn:
+        secrets = [await sessions.begin(conn, name) for name in ("ann", "ann", "ann", "bob")]
+        ids = [found.id for each in secrets if (found := await sessions.find(conn, each))]
+        assert len(set(ids)) == 4
+        assert not await sessions.revoke(conn, ids[3], by="ann", of="ann")
+        assert await sessions.revoke(conn, ids[0], by="ann", of="ann")
+        assert not await sessions.revoke(conn, ids[0], by="ann", of="ann")
+        assert await sessions.revoke_all(conn, "ANN", by="boss", but=ids[2]) == 1
+        assert [each.id for each in await sessions.listed(conn, "ann")] == [ids[2]]
+        assert await sessions.find(conn, secrets[3]) is not None
+    ended = [(payload["session_id"], payload["by"]) for _kind, payload in await told(database, "session.ended")]
+    assert ended == [(ids[0], "ann"), (ids[1], "boss")]
 
 
 @pytest.mark.parametrize("scopes", [frozenset(), frozenset({"admin", "runs:write"})])
 async def test_a_token_carries_its_name_and_scopes_until_it_is_revoked(database: Database, scopes) -> None:
     """A token's holder is found by its secret; a revoked or unknown one is nobody's."""
     async with database.write() as conn:
-        secret = await access.issue_token(conn, name="ci", scopes=scopes)
-        other = await access.issue_token(conn, name="ci", scopes=scopes)
+        secret = await tokens.issue(conn, name="ci", scopes=scopes)
+        other = await tokens.issue(conn, name="ci", scopes=scopes)
     async with database.read() as conn:
-        assert await access.find_token(conn, secret) == access.Token(name="ci", scopes=scopes)
-        assert await access.find_token(conn, secret + "x") is None
+        found = await tokens.find(conn, secret)
+        assert found is not None
+        assert (found.acts_as, found.scopes, found.machine, found.owner) == ("ci", scopes, True, None)
+        assert await tokens.find(conn, secret + "x") is None
+        assert len(await tokens.listed(conn)) == 2
     async with database.write() as conn:
-        revoked = api_tokens.c.token_hash == access._hashed(secret)
-        await conn.execute(update(api_tokens).where(revoked).values(revoked_at=as_text(now())))
-        assert await access.find_token(conn, secret) is None
-        assert await access.find_token(conn, other) is not None
+        assert await tokens.revoke(conn, token_id=found.id, by="boss") == [found.id]
+        assert await tokens.find(conn, secret) is None
+        assert await tokens.find(conn, other) is not None
+        assert len(await tokens.revoke(conn, name="CI", by="boss")) == 1
+        assert await tokens.revoke(conn, name="ci", by="boss") == []
+        assert await tokens.find(conn, other) is None
+    kinds = [kind for kind, _payload in await told(database)]
+    assert kinds == ["token.issued", "token.issued", "token.revoked", "token.revoked"]
+
+
+async def test_a_token_may_end_by_itself(database: Database) -> None:
+    """After its time it is nobody's; one that would be over at once is not made; its last use is noted."""
+    async with database.write() as conn:
+        with pytest.raises(InvalidInputError):
+            await tokens.issue(conn, name="ci", scopes=[], expires_at=now())
+        secret = await tokens.issue(conn, name="ci", scopes=[], expires_at=now() + timedelta(days=1))
+        found = await tokens.find(conn, secret)
+        assert found is not None
+        assert (found.last_used_at, found.use_is_due) == (None, True)
+        await tokens.note_used(conn, found.id)
+        used = await tokens.find(conn, secret)
+        assert used is not None
+        assert not used.use_is_due
+        await conn.execute(update(api_tokens).values(expires_at=PAST))
+        assert await tokens.find(conn, secret) is None
+        assert await tokens.listed(conn) == []
+
+
+async def test_a_users_token_is_never_more_than_the_user(database: Database) -> None:
+    """It acts under the user's name, within the user's role of now, and not at all while the user is disabled."""
+    await added(database, "Ann")
+    async with database.write() as conn:
+        both = ["runs:write", "requests:decide"]
+        secret = await tokens.issue(conn, name="ann-laptop", scopes=both, owner="ann")
+        with pytest.raises(ForbiddenError, match="Ann is operator"):
+            await tokens.issue(conn, name="ann-admin", scopes=["admin"], owner="ann")
+        with pytest.raises(NotFoundError, match="no user 'zoe'"):
+            await tokens.issue(conn, name="zoe-laptop", scopes=[], owner="zoe")
+
+    async def scopes() -> set[str] | None:
+        async with database.read() as conn:
+            found = await tokens.find(conn, secret)
+        assert found is None or (found.acts_as, found.machine) == ("Ann", False)
+        return None if found is None else set(found.scopes)
+
+    assert await scopes() == {"runs:write", "requests:decide"}
+    async with database.write() as conn:
+        await users.set_role(conn, "ann", "viewer", by="boss")
+    assert await scopes() == set()
+    async with database.write() as conn:
+        await users.set_role(conn, "ann", "admin", by="boss")
+    assert await scopes() == {"runs:write", "requests:decide"}
+    async with database.write() as conn:
+        await users.set_disabled(conn, "ann", disabled=True, by="boss")
+    assert await scopes() is None
+    async with database.write() as conn:
+        await users.set_disabled(conn, "ann", disabled=False, by="boss")
+    assert await scopes() == {"runs:write", "requests:decide"}
+
+
+async def test_i10_no_token_of_nobodys_both_starts_and_decides(database: Database) -> None:
+    """I10: it is not made, with the reason; and one that an older version made has lost the power to decide."""
+    async with database.write() as conn:
+        with pytest.raises(InvalidInputError, match="could approve its own calls"):
+            await tokens.issue(conn, name="bot", scopes=["runs:write", "requests:read", "requests:decide"])
+        assert await tokens.listed(conn) == []
+        secret = await tokens.issue(conn, name="bot", scopes=["runs:write"])
+        await conn.execute(update(api_tokens).values(scopes="requests:decide requests:read runs:write"))
+        found = await tokens.find(conn, secret)
+        assert found is not None
+        assert found.scopes == {"requests:read", "runs:write"}
+
+
+async def test_the_owners_token_is_a_persons(database: Database) -> None:
+    """The token of a stack's owner may do anything and is no machine's; nobody else can have such a name."""
+    async with database.write() as conn:
+        found = await tokens.find(conn, await tokens.issue_owners(conn, "ole"))
+        assert found is not None
+        assert (found.acts_as, found.machine, found.role, found.scopes) == ("cli:ole", False, "admin", {"admin"})
+        for name in ("cli:ole", "CLI:eve", "\uff43\uff4c\uff49:eve"):
+            with pytest.raises(InvalidInputError, match="are kept for"):
+                await tokens.issue(conn, name=name, scopes=["admin"])
 
 
 async def test_no_secret_is_in_the_database(database: Database) -> None:
@@ -88,10 +242,10 @@ async def test_no_secret_is_in_the_database(database: Database) -> None:
     async with database.write() as conn:
         secrets = [
             await access.issue_link(conn, "ann"),
-            await access.open_session(conn, "ann"),
-            await access.issue_token(conn, name="ci", scopes=frozenset({"admin"})),
+            await sessions.begin(conn, "ann"),
+            await tokens.issue(conn, name="ci", scopes=["admin"]),
         ]
-        assert await access.use_link(conn, secrets[0]) == "ann"
+        assert await access.use_link(conn, secrets[0]) == ANN
     assert len(set(secrets)) == 3
     assert all(len(secret) >= 43 for secret in secrets)
     async with database.read() as conn:
@@ -100,4 +254,4 @@ async def test_no_secret_is_in_the_database(database: Database) -> None:
     assert stored.count("ann") >= 2
     for secret in secrets:
         assert secret.removeprefix("tg_") not in stored
-        assert access._hashed(secret) in stored
+        assert access.hashed(secret) in stored

@@ -169,7 +169,7 @@ async def test_a_childs_request_is_in_the_one_inbox_with_its_path(database: Data
                 path=asking.path,
             )
             await requests.insert_all(conn, [request])
-        inbox = await requests.page(conn, status="pending", limit=9)
+        inbox = await requests.page(conn, limit=9)
         assert [(each.run_id, each.path) for each in inbox] == [("child", "agent/helper"), (run.id, "agent")]
         assert await requests.cancel_pending(conn, run.id, at=now()) == [f"rq_{run.id}"]
-        assert [each.run_id for each in await requests.page(conn, status="pending", limit=9)] == ["child"]
+        assert [each.run_id for each in await requests.page(conn, limit=9)] == ["child"]

@@ -7,8 +7,11 @@ import contextlib
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, insert, select, text, update
+from sqlalchemy.exc import DBAPIError
+from tampering import take_guards_away
 
+from turngate.domain.event_chain import chain_hash
 from turngate.store import events, runs
 from turngate.store.database import Connection, Database
 from turngate.store.tables import events as events_table
@@ -85,7 +88,7 @@ async def test_readers_never_see_a_smaller_number_after_a_larger_one(database: D
     for run in written:
         assert [event.run_seq for event in seen if event.run_id == run.id] == list(range(1, 9))
     async with database.read() as conn:
-        assert [await events.first_break(conn, run.id) for run in written] == [None] * 20
+        assert [await events.chain_break(conn, run.id) for run in written] == [None] * 20
 
 
 async def swap(conn: Connection, run: runs.Run, column: str, one: int, other: int) -> None:
@@ -136,36 +139,42 @@ async def test_the_chain_shows_what_was_touched(database: Database, new_run, tam
     await tell(database, two, "x")
     await tell(database, one, "d", "e")
     async with database.read() as conn:
-        assert await events.first_break(conn, one.id) is None
+        assert await events.chain_break(conn, one.id) is None
     async with database.write() as conn:
+        await take_guards_away(conn)
         await tamper(conn, one)
     async with database.read() as conn:
-        assert await events.first_break(conn, one.id) == place
-        assert await events.first_break(conn, two.id) is None
+        broken = await events.chain_break(conn, one.id)
+        assert broken is not None
+        assert (broken.run_id, broken.run_seq) == (one.id, place), broken
+        assert await events.chain_break(conn, two.id) is None
 
 
 async def test_a_chain_rewritten_from_the_change_on_does_not_meet_its_run(database: Database, run: runs.Run) -> None:
     """Hashes computed anew for a changed event still differ from the one its run keeps."""
     await tell(database, run, "a")
     async with database.write() as conn:
+        await take_guards_away(conn)
         row = (await conn.execute(select(events_table))).mappings().one()
-        forged = events.chain_hash("", run.id, 1, "other", row["payload"], row["created_at"])
+        forged = chain_hash("", run.id, 1, "other", row["payload"], row["created_at"])
         await change(conn, run, 1, type="other", hash=forged)
     async with database.read() as conn:
-        assert await events.first_break(conn, run.id) == 2
+        broken = await events.chain_break(conn, run.id)
+        assert broken is not None
+        assert (broken.run_seq, broken.problem) == (1, "its hash is not the one kept as the newest of the chain")
     async with database.write() as conn:
         await conn.execute(update(runs_table).values(event_hash=forged))
     async with database.read() as conn:
         assert (
-            await events.first_break(conn, run.id) is None
+            await events.chain_break(conn, run.id) is None
         )  # whoever may write every row can; the chain is no signature
 
 
 async def test_an_empty_chain_holds(database: Database, run: runs.Run) -> None:
     """A run that has told nothing has nothing to break; nor has one that does not exist."""
     async with database.read() as conn:
-        assert await events.first_break(conn, run.id) is None
-        assert await events.first_break(conn, "nobody") is None
+        assert await events.chain_break(conn, run.id) is None
+        assert await events.chain_break(conn, "nobody") is None
 
 
 async def test_i9_any_words_can_be_told(database: Database, run: runs.Run) -> None:
@@ -174,4 +183,59 @@ async def test_i9_any_words_can_be_told(database: Database, run: runs.Run) -> No
         await events.append(conn, run.id, [("model.retrying", {"message": "a\x00b\ud800c"})])
     async with database.read() as conn:
         assert [event.payload for event in await events.after(conn, 0)] == [{"message": "a\x00b\ufffdc"}]
-        assert await events.first_break(conn, run.id) is None
+        assert await events.chain_break(conn, run.id) is None
+
+
+GUARDED = (
+    "UPDATE events SET type = 'other' WHERE run_seq = 1",
+    "UPDATE events SET type = type WHERE run_seq > 0",
+    "DELETE FROM events WHERE run_seq = 2",
+)
+# SQLite removes the row in the way of a replacement without a DELETE; PostgreSQL empties a table without one.
+ALSO_GUARDED = {
+    "sqlite": "INSERT OR REPLACE INTO events SELECT seq, run_id, run_seq, 'other', payload, created_at, previous_hash, hash "
+    "FROM events WHERE run_seq = 1",
+    "postgresql": "TRUNCATE events",
+}
+
+
+async def test_the_database_itself_refuses_to_change_what_was_told(database: Database, run: runs.Run) -> None:
+    """Neither an update nor a delete, a replacement or an emptying gets at an event; appending goes on."""
+    await tell(database, run, "a", "b")
+    for attempt in (*GUARDED, ALSO_GUARDED["sqlite" if "sqlite" in database.url else "postgresql"]):
+        with pytest.raises(DBAPIError, match="append-only"):
+            async with database.write() as conn:
+                await conn.execute(text(attempt))
+    await tell(database, run, "c")
+    async with database.read() as conn:
+        assert [event.type for event in await events.after(conn, 0)] == ["a", "b", "c"]
+        assert await events.chain_break(conn, run.id) is None
+
+
+async def test_an_event_written_twice_is_refused(database: Database, run: runs.Run) -> None:
+    """The same place in a chain, or the same number, is given once."""
+    await tell(database, run, "a")
+    async with database.read() as conn:
+        row = dict((await conn.execute(select(events_table))).mappings().one())
+    for again in ({"seq": 9}, {"run_seq": 9}):
+        with pytest.raises(DBAPIError):
+            async with database.write() as conn:
+                await conn.execute(insert(events_table).values(**{**row, **again}))
+
+
+async def test_events_of_a_removed_run_can_still_be_checked(database: Database, run: runs.Run) -> None:
+    """A run that never started is removed and its events stay: the head that is kept still shows a cut-off tail."""
+    await tell(database, run, "a", "b")
+    async with database.write() as conn:
+        await events.keep_head(conn, run.id)
+        await runs.remove_unstarted(conn, run.id)
+    async with database.read() as conn:
+        assert await runs.get(conn, run.id) is None
+        assert await events.chain_break(conn, run.id) is None
+    async with database.write() as conn:
+        await take_guards_away(conn)
+        await remove(conn, run, 2)
+    async with database.read() as conn:
+        assert str(await events.chain_break(conn, run.id)) == (
+            f"chain {run.id}, event 2: it is missing: 1 of the chain's 2 event(s) are here"
+        )

@@ -32,7 +32,7 @@ async def test_the_comparison_sees_a_difference(database: Database) -> None:
     """A column, an index or a table too many is found: the test above can fail."""
     async with database.write() as conn:
         await conn.execute(sqlalchemy.text("ALTER TABLE agents ADD COLUMN extra TEXT"))
-        await conn.execute(sqlalchemy.text("DROP INDEX ix_requests_status_created_at_id"))
+        await conn.execute(sqlalchemy.text("DROP INDEX ix_requests_pending"))
         await conn.execute(sqlalchemy.text("DROP TABLE login_links"))
     async with database.read() as conn:
         found = await conn.run_sync(differences)

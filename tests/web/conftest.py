@@ -30,7 +30,7 @@ from turngate.domain.previews import Preview
 from turngate.domain.tools import Tool
 from turngate.models.port import ModelRequest
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import access, calls, executions, requests, runs
+from turngate.store import calls, executions, requests, runs, sessions
 from turngate.store.database import Database
 
 CHROMIUM = "/usr/bin/chromium"
@@ -237,7 +237,7 @@ class Site:
 
     async def session(self, name: str = "ada") -> str:
         async with self.stack.database.write() as conn:
-            return await access.open_session(conn, name)
+            return await sessions.begin(conn, name)
 
 
 @contextlib.asynccontextmanager

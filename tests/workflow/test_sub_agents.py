@@ -80,7 +80,7 @@ async def test_a_sub_agent_answers_a_call_by_a_run_of_its_own(client: Client, da
         request = await engine.request(child)
         assert (request.path, request.agent, request.run_id) == ("agent/helper", "helper", child.id)
         async with database.read() as conn:
-            inbox = await requests.page(conn, status="pending", limit=10)
+            inbox = await requests.page(conn, limit=10)
             made = await calls.get(conn, run.id, "d")
         assert inbox == [request]
         assert made is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from turngate.cli.client import ApiClient
+from turngate.client import Retries, SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import load_settings
@@ -25,9 +25,9 @@ class ApiLink:
     data_dir: Path | None
     data_dir_given: bool = False
 
-    def client(self) -> ApiClient:
-        """Return a new client; the caller closes it."""
-        return ApiClient(self.url, token=self.token)
+    def client(self) -> SyncTurngateClient:
+        """Return a new client; the caller closes it. It sends nothing again: a person is told at once what is wrong."""
+        return SyncTurngateClient(self.url, token=self.token, retries=Retries(attempts=1))
 
     @property
     def options(self) -> str:

@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from turngate.cli import app_survey, stores
 from turngate.cli.app_loading import load_builders_app
 from turngate.cli.model_wiring import build_models
+from turngate.cli.notify_wiring import configured_channels, link_warning
 from turngate.cli.serving import listen
 from turngate.domain.errors import ConfigurationError, TurngateError
 from turngate.domain.messages import user_message
@@ -59,6 +60,7 @@ async def _findings(settings: Settings, target: str, *, probe: bool) -> AsyncIte
     yield await _database(settings)
     yield await _temporal(settings)
     yield await _api_port(settings)
+    yield _notifications(settings)
     app = None
     try:
         app = load_builders_app(target)
@@ -149,6 +151,19 @@ async def _api_port(settings: Settings) -> Finding:
     except ConfigurationError as error:
         return Finding("API port", str(error), good=False)
     return Finding("API port", f"{settings.api_port} is free")
+
+
+def _notifications(settings: Settings) -> Finding:
+    what = "notifications"
+    try:
+        channels = configured_channels(settings)
+    except ConfigurationError as error:
+        return Finding(what, str(error), good=False)
+    if not channels:
+        return Finding(what, "nobody is told; TURNGATE_NOTIFICATIONS names no file")
+    named = ", ".join(f"{channel.name} ({channel.kind})" for channel in channels)
+    warning = link_warning(settings)
+    return Finding(what, f"{named}; {warning}" if warning else named, warns=warning is not None)
 
 
 async def _models(settings: Settings, app: LoadedApp, *, probe: bool) -> AsyncIterator[Finding]:

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from approvals_api.read_models import RequestDetail, RunDetail
 from turngate.cli import stack, stores, terminal
 from turngate.cli.api_link import ApiLink, read_cli_token
 from turngate.cli.app_loading import load_builders_app
-from turngate.cli.client import ApiClient
 from turngate.cli.default_app import AGENT_NAME
 from turngate.cli.demo_project_copy import DemoProject, copy_project
 from turngate.cli.failing import EXIT_WENT_WRONG
@@ -26,10 +24,13 @@ from turngate.cli.options import DEFAULT_APP
 from turngate.cli.serving import listen
 from turngate.cli.signals import stop_signals
 from turngate.cli.watching import StillOpen, Watch
+from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.runtime import ports
 from turngate.runtime.settings import Settings
-from turngate.store import access
+from turngate.store import tokens
+from turngate.wire.requests import RequestDetail
+from turngate.wire.runs import RunDetail
 
 Answer = Literal["approve", "reject"]
 
@@ -99,7 +100,7 @@ async def _play(settings: Settings, listener: socket.socket, project: DemoProjec
 
 async def _introduce(running: stack.Stack, decide: Answer | None) -> None:
     settings = running.settings
-    link = await stores.new_login_link(running.database, settings.resolved_api_url, stores.local_user())
+    link = await stores.owners_login_link(running.database, settings.resolved_api_url)
     terminal.line(("Turngate's demo", "bold"), f": an agent mends a failing test. Task: {TASK}")
     if settings.model is None:
         terminal.line(("The model is a script", "yellow"), ", not a language model; all the rest is real.")
@@ -113,7 +114,7 @@ async def _introduce(running: stack.Stack, decide: Answer | None) -> None:
 async def _operator(running: stack.Stack, link: ApiLink) -> ApiLink:
     """Return a link of somebody else than the run's starter: a demo that approves itself would show nothing."""
     async with running.database.write() as conn:
-        secret = await access.issue_token(conn, name=OPERATOR, scopes=frozenset({"requests:read", "requests:decide"}))
+        secret = await tokens.issue(conn, name=OPERATOR, scopes=frozenset({"requests:read", "requests:decide"}))
     return ApiLink(url=link.url, token=secret, data_dir=None)
 
 
@@ -131,7 +132,7 @@ def _story(link: ApiLink, project: DemoProject, operator: ApiLink | None, decide
 class _Decider:
     """Answers every gate the same way, through the public API."""
 
-    client: ApiClient
+    client: SyncTurngateClient
     answer: Answer
 
     def __call__(self, request: RequestDetail, _still_open: StillOpen) -> None:

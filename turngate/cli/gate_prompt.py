@@ -15,13 +15,13 @@ from typing import Final
 
 from approvals_api.pages import json_text
 from approvals_api.pages.visible import escape_hidden
-from approvals_api.read_models import RequestDetail
 from turngate.cli import terminal
-from turngate.cli.client import ApiClient
 from turngate.cli.request_view import show_request
 from turngate.cli.watching import StillOpen
+from turngate.client import SyncTurngateClient
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.requests import Outcome, Verb
+from turngate.wire.requests import RequestDetail
 
 POLL_SECONDS: Final = 0.1
 OUTCOMES: Final[dict[str, Outcome]] = {"h": "happened", "d": "did_not_happen", "t": "tell_model"}
@@ -42,7 +42,7 @@ class _DecidedElsewhereError(Exception):
 class GatePrompt:
     """Asks the person at this terminal about one request at a time."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: SyncTurngateClient) -> None:
         self._client = client
 
     def __call__(self, request: RequestDetail, still_open: StillOpen) -> None:

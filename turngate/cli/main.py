@@ -14,15 +14,20 @@ import typer
 
 from turngate.cli import (
     access_commands,
+    audit_commands,
     demo_command,
     doctor_command,
     fork_commands,
+    grant_commands,
     init_command,
+    notify_commands,
+    policy_commands,
     request_commands,
     result_commands,
     run_commands,
     serve_commands,
     terminal,
+    user_commands,
 )
 from turngate.cli.failing import EXIT_CTRL_C, Commands
 
@@ -43,7 +48,12 @@ app.command("init", rich_help_panel=SET_UP)(init_command.init)
 app.command("demo", rich_help_panel=SET_UP)(demo_command.demo)
 app.command("doctor", rich_help_panel=SET_UP)(doctor_command.doctor)
 app.command("login-link", rich_help_panel=SET_UP)(access_commands.login_link)
-app.command("token", rich_help_panel=SET_UP)(access_commands.token)
+app.add_typer(access_commands.token_app, name="token", rich_help_panel=SET_UP)
+app.add_typer(access_commands.session_app, name="session", rich_help_panel=SET_UP)
+app.add_typer(user_commands.user_app, name="user", rich_help_panel=SET_UP)
+
+app.add_typer(notify_commands.app, name="notify", rich_help_panel=SET_UP)
+app.add_typer(audit_commands.app, name="audit", rich_help_panel=SET_UP)
 
 app.command("up", rich_help_panel=SERVE)(serve_commands.up)
 app.command("worker", rich_help_panel=SERVE)(serve_commands.worker)
@@ -59,6 +69,8 @@ app.command("interrupt", rich_help_panel=WORK)(run_commands.interrupt)
 app.command("result", rich_help_panel=WORK)(result_commands.result)
 app.command("requests", rich_help_panel=WORK)(request_commands.requests)
 app.command("decide", rich_help_panel=WORK)(request_commands.decide)
+app.add_typer(grant_commands.app, name="grants", rich_help_panel=WORK)
+app.add_typer(policy_commands.app, name="policy", rich_help_panel=WORK)
 
 
 def _print_version(wanted: bool) -> None:

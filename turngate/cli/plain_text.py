@@ -6,10 +6,9 @@ answer as if the person had typed. Every untrusted value passes through here bef
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from approvals_api.pages.visible import is_hidden
+from turngate.domain.hidden_text import pieces
 
 NEWLINE_MARK: Final = " ⏎ "
 ELLIPSIS: Final = "…"
@@ -17,7 +16,8 @@ ELLIPSIS: Final = "…"
 
 def plain(text: str) -> str:
     """Return the text with every hidden character as ``⟨U+001B⟩``; newlines and tabs stay."""
-    return "".join(_shown(text.replace("\r\n", "\n")))
+    shown = (f"⟨U+{ord(piece):04X}⟩" if hidden else piece for piece, hidden in pieces(text.replace("\r\n", "\n")))
+    return "".join(shown)
 
 
 def plain_line(text: str, limit: int | None = None) -> str:
@@ -34,8 +34,3 @@ def clipped(line: str, limit: int) -> str:
 def indented(text: str, margin: str) -> str:
     """Return :func:`plain` with a margin before each line, so that no line of it can pass for one of ours."""
     return "\n".join(margin + line for line in plain(text).split("\n"))
-
-
-def _shown(text: str) -> Iterator[str]:
-    for char in text:
-        yield f"⟨U+{ord(char):04X}⟩" if is_hidden(char) else char

@@ -10,13 +10,14 @@ from typing import Annotated, Final
 
 import typer
 
-from approvals_api.read_models import RequestItem
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
+from turngate.cli.grant_commands import ScopeChoice, wanted_grant
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.plain_text import plain_line
 from turngate.cli.request_view import RISK_STYLE, show_request
 from turngate.domain.errors import ConfigurationError
+from turngate.wire.requests import RequestItem
 
 SHOWN: Final = 50
 
@@ -47,7 +48,7 @@ def requests(
     """List the requests that wait for a decision, oldest first; sub-agents' with the agents above them."""
     link = find_api(data_dir, url)
     with link.client() as client:
-        page = client.list_requests(status=None if every else "pending", limit=SHOWN)
+        page = client.list_requests(status="all" if every else "pending", limit=SHOWN)
     if as_json:
         terminal.raw(json.dumps([item.model_dump(mode="json") for item in page.items]))
         return
@@ -73,6 +74,17 @@ def decide(
     outcome: Annotated[
         OutcomeChoice | None, typer.Option(help="For a call that may or may not have happened.", show_default=False)
     ] = None,
+    grant: Annotated[
+        ScopeChoice | None,
+        typer.Option(help="Approve calls like this from now on, too: in this run, by this agent, by every one."),
+    ] = None,
+    leave_open: Annotated[
+        list[str] | None,
+        typer.Option("--open", metavar="ARG", help="With --grant: this argument may have any value; repeat for more."),
+    ] = None,
+    uses: Annotated[int, typer.Option(help="With --grant: for so many calls.")] = 1,
+    lasts: Annotated[str, typer.Option("--for", metavar="TIME", help="With --grant: for so long, such as 1h.")] = "1h",
+    yes: Annotated[bool, typer.Option("--yes", help="With --grant: do not ask whether to save it.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
@@ -87,6 +99,20 @@ def decide(
         if not as_json:
             show_request(request)
             terminal.line("")
+        wanted = None
+        if grant is not None:
+            open_arguments = list(leave_open or ())
+            edited = content if verb is VerbChoice.EDIT else None
+            wanted = wanted_grant(
+                client,
+                request,
+                scope=grant,
+                args=edited,
+                leave_open=open_arguments,
+                uses=uses,
+                lasts=lasts,
+                yes=yes,
+            )
         answer = client.decide(
             request.id,
             verb=verb.value,
@@ -94,6 +120,7 @@ def decide(
             args=content,
             message=message,
             outcome=None if outcome is None else outcome.value,
+            grant=wanted,
         )
     if as_json:
         terminal.raw(json.dumps(answer.model_dump(mode="json")))

@@ -8,7 +8,6 @@ from typing import Final
 
 from approvals_api.pages import json_text
 from approvals_api.pages.result_text import depends_on
-from approvals_api.read_models import RequestDetail
 from turngate.cli import terminal
 from turngate.cli.plain_text import plain, plain_line
 from turngate.cli.presenting import diff_lines, presentation_lines
@@ -17,6 +16,8 @@ from turngate.cli.run_words import in_part_said
 from turngate.cli.terminal import Piece
 from turngate.domain.previews import command_words
 from turngate.domain.results import Failure
+from turngate.store.clock import from_text, now
+from turngate.wire.requests import RequestDetail
 
 MARGIN: Final = "    "
 RISK_STYLE: Final = {"low": "green", "medium": "yellow", "high": "bold red"}
@@ -61,6 +62,7 @@ def _more_facts(request: RequestDetail) -> Iterator[tuple[str, str]]:
     if request.manifest.origin:
         told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in request.manifest.origin.items())
         yield "comes from", plain_line(told, 300)
+    yield from _deciding(request)
     if request.precondition is not None:
         yield "depends on", plain_line(depends_on(request.precondition, indented=False), 300)
     if request.instead_of:
@@ -69,6 +71,22 @@ def _more_facts(request: RequestDetail) -> Iterator[tuple[str, str]]:
         yield "asked again", f"as {request.replaced_by}; this answer does not count any more"
     if request.in_part is not None:
         yield "the result", in_part_said(request.in_part, request.run_id, request.tool_call_id)
+
+
+def _deciding(request: RequestDetail) -> Iterator[tuple[str, str]]:
+    """Yield who may decide it and how far it has come, where that is out of the ordinary."""
+    terms = request.ask_terms
+    if request.quorum > 1:
+        who = ", ".join(plain_line(each.decided_by, 100) for each in request.given)
+        yield "approvals", f"{request.approvals} of {request.quorum}{f' ({who})' if who else ''}; one rejection ends it"
+    if terms.roles or terms.people:
+        yield "decided by", plain_line(", ".join([*(f"role {role}" for role in terms.roles), *terms.people]), 300)
+    if request.not_by:
+        yield "not by", f"{plain_line(request.not_by, 100)}, who started the run"
+    if request.claimed_by and request.claimed_until and from_text(request.claimed_until) > now():
+        yield "claimed by", f"{plain_line(request.claimed_by, 100)} until {request.claimed_until}"
+    if request.parked_at and request.status == "pending":
+        yield "parked", f"since {request.parked_at}: it waits without a clock"
 
 
 def exact_arguments(raw_input: str) -> Iterator[Piece]:

@@ -35,7 +35,7 @@ def result(
     terminal characters that nobody sees are marked; in a pipe and in FILE everything is as the tool wrote it.
     """
     with find_api(data_dir, url).client() as client:
-        document = client.get_result(run_id, call_id)
+        document = client.get_result_text(run_id, call_id)
     text = document if as_json else _readable(document)
     if out is not None:
         _write(out, text)

@@ -10,18 +10,18 @@ from typing import Annotated, Final
 
 import typer
 
-from approvals_api.read_models import RunDetail, RunSummary
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink, find_api
-from turngate.cli.client import ApiClient
 from turngate.cli.failing import EXIT_CTRL_C, EXIT_INTERRUPTED_RUN, EXIT_WENT_WRONG
 from turngate.cli.gate_prompt import GatePrompt
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.plain_text import plain_line
 from turngate.cli.run_lines import STATUS_STYLE
 from turngate.cli.watching import Watch
+from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.requests import RunStatus
+from turngate.wire.runs import RunDetail, RunSummary
 
 EXIT_OF: Final[dict[RunStatus, int]] = {
     "completed": 0,
@@ -43,6 +43,14 @@ class StatusChoice(StrEnum):
     INTERRUPTED = "interrupted"
 
 
+class UnattendedChoice(StrEnum):
+    """What becomes of the questions of a run that nobody attends."""
+
+    DENY = "deny"
+    PARK = "park"
+    RULES = "rules"
+
+
 def run(
     task: Annotated[str, typer.Argument(metavar="TASK", help="What the agent should do; `-` reads it from stdin.")],
     agent: Annotated[str | None, typer.Option(help="Which agent.", show_default="the only one there is")] = None,
@@ -55,6 +63,14 @@ def run(
     ] = None,
     conversation: Annotated[
         str | None, typer.Option(metavar="ID", help="Go on with this conversation.", show_default=False)
+    ] = None,
+    unattended: Annotated[
+        UnattendedChoice | None,
+        typer.Option(
+            help="Nobody attends the run. What would be asked: `deny` refuses it, `park` lets it wait without a clock, "
+            "`rules` asks where a policy rule says so and refuses the rest.",
+            show_default=False,
+        ),
     ] = None,
     watch: Annotated[bool, typer.Option(help="Follow the run to its end, or return at once.")] = True,
     as_json: AsJson = False,
@@ -76,6 +92,7 @@ def run(
             workspace=None if directory is None else str(directory),
             model=model,
             conversation_id=conversation,
+            unattended=None if unattended is None else unattended.value,
         )
         if watch:
             follow(link, client, started.id, as_json=as_json)
@@ -132,7 +149,7 @@ def interrupt(
     terminal.line(f"{run_id} is told to stop")
 
 
-def follow(link: ApiLink, client: ApiClient, run_id: str, *, as_json: bool) -> None:
+def follow(link: ApiLink, client: SyncTurngateClient, run_id: str, *, as_json: bool) -> None:
     """Follow the run and exit as it ended; Ctrl-C detaches. Raises typer.Exit always."""
     asks = not as_json and terminal.is_interactive()
     try:
@@ -151,7 +168,7 @@ def follow(link: ApiLink, client: ApiClient, run_id: str, *, as_json: bool) -> N
     raise typer.Exit(EXIT_OF[ended.status])
 
 
-def _only_agent(client: ApiClient) -> str:
+def _only_agent(client: SyncTurngateClient) -> str:
     names = [found.name for found in client.list_agents() if not found.sub_agent_of]
     if len(names) == 1:
         return names[0]

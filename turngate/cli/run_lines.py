@@ -6,14 +6,16 @@ import json
 from typing import Any, Final
 
 from approvals_api.pages import json_text
-from approvals_api.read_models import CallView, EventView, ProgressView, RunDetail, StepView
 from turngate.cli import terminal
-from turngate.cli.client import ApiClient
 from turngate.cli.plain_text import clipped, indented, plain_line
 from turngate.cli.presenting import first_lines, on_one_line
 from turngate.cli.run_words import forked_from, handed_off, in_part_said, model_switched, wait_said
+from turngate.client import SyncTurngateClient
 from turngate.domain.requests import RunStatus
 from turngate.domain.results import Failure
+from turngate.wire.calls import CallView
+from turngate.wire.events import EventView, ProgressView
+from turngate.wire.runs import RunDetail, StepView
 
 AGENT_MARGIN: Final = "  │ "
 """Before every line that the agent wrote: no line of it can pass for one of ours."""
@@ -33,7 +35,7 @@ VERB_SAID: Final = {"approve": "approved", "edit": "edited and approved", "rejec
 class RunLines:
     """Prints one run's events. Fetches the run again only when an event speaks of something not seen yet."""
 
-    def __init__(self, client: ApiClient, run: RunDetail) -> None:
+    def __init__(self, client: SyncTurngateClient, run: RunDetail) -> None:
         self._client = client
         self._run_id = run.id
         self._steps: dict[int, StepView] = {}

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from approvals_api.read_models import CallView, ResultInPart
 from turngate.cli.plain_text import plain_line
 from turngate.domain.signals import WaitUntil
+from turngate.wire.calls import CallView, ResultInPart
 
 
 def handed_off(said: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from approvals_api.settings import is_loopback
 from turngate.cli import app_survey, stack, stores, terminal
 from turngate.cli.app_loading import load_builders_app
+from turngate.cli.notify_wiring import configured_channels
 from turngate.cli.options import DEFAULT_APP
 from turngate.cli.plain_text import plain
 from turngate.cli.serving import listen
@@ -64,6 +65,7 @@ def serve_worker(settings: Settings, target: str) -> None:
 def serve_api(settings: Settings, target: str | None) -> None:
     """Serve the API until SIGINT or SIGTERM. ``target``: an app to publish before any worker has come up."""
     loaded = None if target is None else load_builders_app(target)
+    channels = configured_channels(settings)
     listener = listen(settings.api_host, settings.api_port)
 
     async def serve() -> None:
@@ -74,7 +76,9 @@ def serve_api(settings: Settings, target: str | None) -> None:
                 client = await connect_when_there(settings, terminal.note)
                 if loaded is not None:
                     await publish_agents(loaded, database, task_queue=settings.task_queue)
-                task = await parts.enter_async_context(stack.serving_api(settings, client, database, listener))
+                task = await parts.enter_async_context(
+                    stack.serving_api(settings, client, database, listener, channels)
+                )
                 if is_loopback(settings.api_host):
                     # This machine's own commands find this API and may use it, as with `turngate up`.
                     await stores.ensure_cli_token(database, settings.data_dir)
@@ -117,7 +121,7 @@ async def _greet(running: stack.Stack, app: LoadedApp, *, built_in: bool) -> Non
     """Say what runs, where, and what to do next."""
     settings = running.settings
     url = settings.resolved_api_url
-    link = await stores.new_login_link(running.database, url, stores.local_user())
+    link = await stores.owners_login_link(running.database, url)
     here = "" if settings.data_dir == load_settings().data_dir else f" --data-dir {settings.data_dir}"
     workspace = " --workspace ." if built_in else ""
     terminal.line(("Turngate is up.", "bold green"), " Stop it with Ctrl-C.")

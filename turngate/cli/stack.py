@@ -12,20 +12,21 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
 from temporalio.client import Client
 
 from approvals_api.app import create_app
 from approvals_api.gateway import Gateway
-from approvals_api.settings import ApiSettings
 from turngate.cli import app_survey, stores, terminal
+from turngate.cli.api_wiring import api_settings
 from turngate.cli.model_wiring import build_models
+from turngate.cli.notify_wiring import configured_channels
 from turngate.cli.serving import ApiServer
 from turngate.cli.temporal_link import connect_when_there
 from turngate.cli.worker_logging import shorten_failures
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.models.registry import Models
+from turngate.notifications.configuration import Channel
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.locations import RunningStack
@@ -67,6 +68,7 @@ async def whole_stack(
     async with AsyncExitStack() as running:
         running.callback(listener.close)
         require_no_other_stack(settings)
+        channels = configured_channels(settings)
         settings.ensure_data_dir()
         temporal_address, ui_url = settings.temporal_address, None
         if temporal_address is None:
@@ -80,7 +82,7 @@ async def whole_stack(
         )
         await stores.ensure_cli_token(database, settings.data_dir)
         worker = await running.enter_async_context(serving_worker(settings, app, client, database))
-        api = await running.enter_async_context(serving_api(settings, client, database, listener))
+        api = await running.enter_async_context(serving_api(settings, client, database, listener, channels))
         await running.enter_async_context(announced(settings, temporal_address))
         yield Stack(
             settings=settings,
@@ -146,21 +148,20 @@ def _warn_of_models(app: LoadedApp, models: Models) -> None:
 
 @asynccontextmanager
 async def serving_api(
-    settings: Settings, client: Client, database: Database, listener: socket.socket
+    settings: Settings,
+    client: Client,
+    database: Database,
+    listener: socket.socket,
+    channels: tuple[Channel, ...] = (),
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """Serve API and pages on ``listener``; gives the task that ends when the server does.
+    """Serve API and pages on ``listener``, tell ``channels``; gives the task that ends when the server does.
 
     The app itself starts the workflows of runs that a crash left recorded only (``approvals_api.api_app``).
     """
-    public_name = urlsplit(settings.resolved_api_url).hostname
-    api_settings = ApiSettings(
-        host=settings.api_host,
-        more_host_names=frozenset({public_name} if public_name else ()),
-        heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
-    )
-    gateway = Gateway(client, update_wait=api_settings.update_wait)
+    told = api_settings(settings, channels)
+    gateway = Gateway(client, update_wait=told.update_wait)
     server = ApiServer(
-        create_app(database=database, gateway=gateway, settings=api_settings),
+        create_app(database=database, gateway=gateway, settings=told),
         listener,
         access_log=settings.log_level == "debug",
     )

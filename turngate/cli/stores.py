@@ -7,7 +7,6 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
 
 import sqlalchemy
 from alembic.runtime.migration import MigrationContext
@@ -15,13 +14,13 @@ from alembic.script import ScriptDirectory
 
 import turngate.store
 from turngate.cli.api_link import TOKEN_FILE, read_cli_token
+from turngate.domain.ask_terms import Role
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.identity import OWNERS_PREFIX
 from turngate.runtime.locations import write_atomically
 from turngate.runtime.settings import Settings
-from turngate.store import access
+from turngate.store import access, tokens
 from turngate.store.database import Database
-
-CLI_SCOPES: Final = frozenset[access.Scope]({"runs:write", "requests:read", "requests:decide"})
 
 
 @asynccontextmanager
@@ -78,24 +77,45 @@ def local_user() -> str:
 async def ensure_cli_token(database: Database, data_dir: Path) -> None:
     """Leave an API token for this user's own commands in the data directory; a valid one is kept.
 
-    Only its owner may read the file. The token may start runs, read requests and decide them, as ``cli:USER``.
+    Only its owner may read the file. The token may do anything, as ``cli:USER``: whoever can read the directory can write
+    the store as well.
     """
     kept = read_cli_token(data_dir)
     if kept is not None:
         async with database.read() as conn:
-            holder = await access.find_token(conn, kept)
-        if holder is not None and holder.scopes >= CLI_SCOPES:
+            holder = await tokens.find(conn, kept)
+        if holder is not None and not holder.machine and "admin" in holder.scopes:
             (data_dir / TOKEN_FILE).chmod(0o600)
             return
     async with database.write() as conn:
-        secret = await access.issue_token(conn, name=f"cli:{local_user()}", scopes=CLI_SCOPES)
+        secret = await tokens.issue_owners(conn, local_user())
     write_atomically(data_dir / TOKEN_FILE, f"{secret}\n")
 
 
-async def new_login_link(database: Database, api_url: str, operator: str) -> str:
-    """Return the address of a page that logs one browser in, once, within 24 hours."""
+def acting_as() -> str:
+    """Return whose name the audit shows for what this machine's commands do to people and tokens."""
+    return f"{OWNERS_PREFIX}{local_user()}"
+
+
+async def owners_login_link(database: Database, api_url: str) -> str:
+    """Return a login link for whoever runs this stack, as an admin; as who they are when a stored user has their name."""
     async with database.write() as conn:
-        secret = await access.issue_link(conn, operator)
+        secret = await access.issue_link(conn, local_user(), role="admin")
+    return _link_address(api_url, secret)
+
+
+async def new_login_link(database: Database, api_url: str, operator: str, role: Role | None = None) -> str:
+    """Return the address of a page that logs one browser in, once, within 24 hours.
+
+    ``role``: of somebody who is no stored user; None: operator. Raises as ``turngate.store.access.checked_visitor``.
+    """
+    async with database.write() as conn:
+        visitor = await access.checked_visitor(conn, operator, role)
+        secret = await access.issue_link(conn, visitor.name, role=visitor.role)
+    return _link_address(api_url, secret)
+
+
+def _link_address(api_url: str, secret: str) -> str:
     return f"{api_url}/login?link={secret}"
 
 

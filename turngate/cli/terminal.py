@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from turngate.cli.plain_text import plain, plain_line
+
 Piece = str | tuple[str, str]
 """Text, or text with a rich style."""
 
@@ -90,7 +92,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Piece]]) -> None:
     """Print rows: as a table for a person, as tab-separated lines without headers for a program."""
     if not out().is_terminal:
         for row in rows:
-            raw("\t".join(piece if isinstance(piece, str) else piece[0] for piece in row))
+            raw("\t".join(plain_line(piece if isinstance(piece, str) else piece[0]) for piece in row))
         return
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for header in headers:
@@ -106,4 +108,5 @@ def wants_traceback() -> bool:
 
 
 def _text(pieces: tuple[Piece, ...]) -> Text:
-    return Text.assemble(*pieces)
+    """Return the pieces with what cannot be seen as markers. Callers do that where they cut or indent; here none forgets it."""
+    return Text.assemble(*(plain(piece) if isinstance(piece, str) else (plain(piece[0]), piece[1]) for piece in pieces))

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from approvals_api.read_models import EventView, ProgressView, RequestDetail, RunDetail
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink
-from turngate.cli.client import ApiClient
 from turngate.cli.plain_text import plain_line
 from turngate.cli.run_lines import RunLines
+from turngate.client import SyncTurngateClient
+from turngate.wire.events import EventView, ProgressView
+from turngate.wire.requests import RequestDetail
+from turngate.wire.runs import RunDetail
 
 Told = EventView | ProgressView
 StillOpen = Callable[[], bool]
@@ -73,7 +75,7 @@ class EventPump:
 class RunStory:
     """Prints what happens in a run, and in its sub-agents' runs behind the path of agents that leads there."""
 
-    def __init__(self, client: ApiClient, run: RunDetail) -> None:
+    def __init__(self, client: SyncTurngateClient, run: RunDetail) -> None:
         self._client = client
         self._lines = {run.id: ("", RunLines(client, run))}
 
@@ -97,7 +99,13 @@ class Watch:
     """One run followed to its end. ``on_gate`` is asked about each pending request; None leaves them to the page."""
 
     def __init__(
-        self, link: ApiLink, client: ApiClient, run_id: str, *, as_json: bool = False, on_gate: OnGate | None = None
+        self,
+        link: ApiLink,
+        client: SyncTurngateClient,
+        run_id: str,
+        *,
+        as_json: bool = False,
+        on_gate: OnGate | None = None,
     ) -> None:
         self._client = client
         self._run_id = run_id

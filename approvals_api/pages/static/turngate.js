@@ -13,10 +13,17 @@ const HIDDEN_POLL_MS = 30_000;
 const EVENT_TYPES = [
   "run.started", "step.responded", "request.opened", "call.closed", "execution.started", "execution.finished",
   "execution.unknown", "request.decided", "request.expired", "decision.refused", "model.retrying", "run.handed_off",
-  "run.model_switched", "run.ended",
+  "run.model_switched", "run.ended", "request.approved_once", "request.reminded", "request.escalated",
+  "request.delegated", "request.parked", "request.claimed", "request.claim_taken_over", "request.released",
+  "request.commented", "grant.used", "grant.created", "grant.revoked",
 ];
 const PROGRESS_LINES = 20;
-const RELOADS_LISTS = new Set(["run.started", "step.responded", "request.opened", "request.decided", "request.expired", "run.ended"]);
+const RELOADS_LISTS = new Set([
+  "run.started", "step.responded", "request.opened", "request.decided", "request.expired", "run.ended",
+  "request.approved_once", "request.reminded", "request.escalated", "request.delegated", "request.parked",
+  "request.claimed", "request.claim_taken_over", "request.released", "grant.used", "grant.created", "grant.revoked",
+]);
+const PRESENCE_MS = 20_000;
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const main = () => $("#main");
@@ -221,6 +228,28 @@ addEventListener("pageshow", (event) => {
   if (event.persisted) { listen(); scheduleRefresh(); }
 });
 
+/* Who else looks at a request */
+
+async function tellPresence() {
+  const { page, request } = main().dataset;
+  if (page !== "request" || !request || document.hidden) return;
+  let others;
+  try {
+    const answer = await fetch(`/api/v1/requests/${encodeURIComponent(request)}/presence`, {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: "{}",
+    });
+    if (!answer.ok) return;
+    others = (await answer.json()).looking ?? [];
+  } catch {
+    return; // the next sign tries again
+  }
+  const line = $("[data-presence]");
+  if (line === null) return;
+  line.hidden = others.length === 0;
+  line.replaceChildren("Also looking at this: ");
+  others.forEach((each, place) => line.append(place ? ", " : "", visibleLine(each.name)));
+}
+
 /* Buttons and forms */
 
 for (const type of ["click", "submit"]) {
@@ -336,6 +365,7 @@ function show(id) {
 const KEYS = {
   j: () => move(1),
   k: () => move(-1),
+  x: () => { const box = $(".marked [data-pick]"); if (box !== null) { box.checked = !box.checked; say(box.checked ? "Selected." : "Not selected."); } },
   Enter: () => $(".marked [data-open]")?.click(),
   a: approve,
   e: () => show("edit"),
@@ -371,5 +401,7 @@ keysOn.addEventListener("change", () => {
 });
 
 setInterval(tellTimes, 15_000);
+setInterval(tellPresence, PRESENCE_MS);
+void tellPresence();
 listen();
 document.documentElement.dataset.ready = "yes";

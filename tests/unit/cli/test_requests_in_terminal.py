@@ -2,11 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from approvals_api.read_models import RequestDetail, RunSummary
 from turngate.cli.gate_prompt import answer_json, edit_text
 from turngate.cli.request_view import exact_arguments, preview_lines
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.tools import ToolManifest
+from turngate.wire.requests import RequestDetail
+from turngate.wire.runs import RunSummary
 
 
 def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:

@@ -7,7 +7,7 @@ from turngate.cli import stores
 from turngate.cli.api_link import find_api, read_cli_token
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.settings import load_settings
-from turngate.store import access
+from turngate.store import access, tokens
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +29,12 @@ async def test_the_token_file_is_its_owners_alone_and_is_kept(tmp_path: Path):
         first = read_cli_token(tmp_path)
         await stores.ensure_cli_token(database, tmp_path)
         async with database.read() as conn:
-            holder = await access.find_token(conn, first or "")
+            holder = await tokens.find(conn, first or "")
     assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
     assert read_cli_token(tmp_path) == first
     assert holder is not None
     assert holder.name.startswith("cli:")
-    assert holder.scopes == {"runs:write", "requests:read", "requests:decide"}
+    assert (holder.scopes, holder.role, holder.machine) == ({"admin"}, "admin", False)
 
 
 async def test_a_token_of_another_database_is_replaced(tmp_path: Path):
@@ -43,7 +43,28 @@ async def test_a_token_of_another_database_is_replaced(tmp_path: Path):
     async with stores.opened_store(load_settings(data_dir=tmp_path)) as database:
         await stores.ensure_cli_token(database, tmp_path)
         async with database.read() as conn:
-            assert await access.find_token(conn, read_cli_token(tmp_path) or "") is not None
+            assert await tokens.find(conn, read_cli_token(tmp_path) or "") is not None
+
+
+async def test_i10_a_token_of_before_the_owners_were_told_apart_is_replaced(tmp_path: Path):
+    """I10: a file with a token that anybody could have made is not kept as the owner's, whatever it may do."""
+    async with stores.opened_store(load_settings(data_dir=tmp_path)) as database:
+        async with database.write() as conn:
+            (tmp_path / "token").write_text(await tokens.issue(conn, name="bot", scopes=["admin"]))
+        await stores.ensure_cli_token(database, tmp_path)
+        async with database.read() as conn:
+            holder = await tokens.find(conn, read_cli_token(tmp_path) or "")
+    assert holder is not None
+    assert holder.name.startswith("cli:")
+
+
+async def test_the_owners_link_is_an_admins(tmp_path: Path):
+    """What `turngate up` prints lets in whoever runs it, as an admin."""
+    async with stores.opened_store(load_settings(data_dir=tmp_path)) as database:
+        link = await stores.owners_login_link(database, "http://127.0.0.1:1")
+        async with database.write() as conn:
+            visitor = await access.use_link(conn, link.partition("=")[2])
+    assert visitor == access.Visitor(name=stores.local_user(), role="admin")
 
 
 async def test_a_login_link_lets_its_operator_in_once(tmp_path: Path):
@@ -52,7 +73,7 @@ async def test_a_login_link_lets_its_operator_in_once(tmp_path: Path):
         link = await stores.new_login_link(database, "http://127.0.0.1:1", "ole")
         secret = link.removeprefix("http://127.0.0.1:1/login?link=")
         async with database.write() as conn:
-            assert await access.use_link(conn, secret) == "ole"
+            assert await access.use_link(conn, secret) == access.Visitor(name="ole", role="operator")
         async with database.write() as conn:
             assert await access.use_link(conn, secret) is None
 

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from turngate import Policy, Rule, interaction_tool, tool
+from turngate.domain.ask_terms import PLAIN_TERMS, AskTerms
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy import evaluate, parse_policy
@@ -99,10 +100,11 @@ def test_a_rule_speaks_of_the_tools_and_agents_it_names(options: dict[str, Any],
 
 
 def test_a_rules_terms_go_with_its_verdict() -> None:
-    """Risk, expiry and who may decide come from the rule that gave the verdict."""
-    verdict = verdict_of(rule("ask", risk="high", expires_after_seconds=60, starter_may_decide=False, reason="Look."))
-    assert (verdict.risk, verdict.expires_after_seconds, verdict.starter_may_decide) == ("high", 60, False)
-    assert verdict.reason == "Look."
+    """Risk, and every term of asking, come from the rule that gave the verdict; without a rule they are the plain ones."""
+    terms = {"expires_after_seconds": 60, "starter_may_decide": False, "quorum": 2, "roles": ["admin"]}
+    verdict = verdict_of(rule("ask", risk="high", reason="Look.", **terms), rule("ask", "later", quorum=3))
+    assert (verdict.risk, verdict.reason, verdict.terms) == ("high", "Look.", AskTerms(**terms))
+    assert verdict_of(of=paying(ask=True)).terms == verdict_of(rule("ask")).terms == PLAIN_TERMS
 
 
 @pytest.mark.parametrize(("effect", "risk"), [("read", "low"), ("idempotent", "medium"), ("once", "medium")])
@@ -176,5 +178,7 @@ def test_i6_the_version_follows_the_rules() -> None:
         for text in ["", GOOD, GOOD.replace("off", "on"), GOOD + "risk = 'high'\n", GOOD + GOOD.replace("no-", "not-")]
     }
     assert len(versions) == 5
-    # Every open request's digest holds this version: a change of how it is made would void them all.
-    assert Policy().version == framed_sha256('{"rule":[]}')[:12]
+    # What a rule leaves out is not part of it: a key that a later release adds must not change every version there is.
+    assert Policy().version == framed_sha256("{}")[:12]
+    spelled_out = GOOD + 'agents = ["*"]\nshadow = false\nquorum = 1\n'
+    assert parse_policy(spelled_out, source="d.toml").version == policy.version

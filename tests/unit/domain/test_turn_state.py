@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from turngate.domain.ask_terms import AskTerms, Rung
 from turngate.domain.contract import DecideInput, InterruptInput, RecordedDecision
 from turngate.domain.requests import ALLOWED_VERBS, STATUS_OF_VERB, runs_the_call
 from turngate.domain.turn_state import MAX_REMEMBERED_ANSWERS, Answer, Gate, TurnState
@@ -213,3 +214,140 @@ def test_i8_the_whole_state_crosses_continue_as_new() -> None:
 def test_i2_only_these_answers_let_a_handler_start(kind: Any, verb: Any, outcome: Any, runs: bool) -> None:
     """I2: approving or editing an approval, or saying that an unknown call did not happen; nothing else."""
     assert runs_the_call(kind, verb, outcome) is runs
+
+
+# Terms: several approvals, roles, a ladder
+
+
+def asked_of(**terms: Any) -> TurnState:
+    return waiting(terms=AskTerms(**terms))
+
+
+def approve(state: TurnState, name: str, *, completes: bool = False, decision_id: str = "") -> Answer:
+    """Let one approval through as the store counts it."""
+    sent = decision(by=name, decision_id=decision_id or f"dec_{name}")
+    assert state.refusal(sent) is None
+    status = "approved" if completes else "pending"
+    return state.settle("rq_1", recorded(by=name, decision_id=sent.decision_id, status=status))
+
+
+def refused(state: TurnState, **changes: Any) -> str | None:
+    refusal = state.refusal(decision(**changes))
+    return None if refusal is None else refusal.type
+
+
+def test_i4_a_request_that_several_approve_waits_for_the_last_of_them() -> None:
+    """I4: an approval that does not complete the quorum is answered ``pending`` and names no winner."""
+    state = asked_of(quorum=3)
+    assert approve(state, "ann").status == "pending"
+    assert approve(state, "bob").status == "pending"
+    gate = state.gates["rq_1"]
+    assert (gate.status, gate.decision_id, gate.approved_by) == ("pending", None, ["ann", "bob"])
+    assert approve(state, "eve", completes=True).status == "approved"
+    assert (gate.status, gate.decision_id) == ("approved", "dec_eve")
+    late = state.refusal(decision(by="zoe", decision_id="dec_zoe"))
+    assert late is not None
+    assert late.winner == "dec_eve"
+
+
+def test_i4_nobody_counts_twice() -> None:
+    """I4: the same person's second approval is refused under whatever id; the same id gets its first answer."""
+    state = asked_of(quorum=2)
+    first = approve(state, "ann")
+    assert refused(state, by="ann", decision_id="dec_other") == "already_approved"
+    assert state.answer_to(decision(by="ann", decision_id="dec_ann")) == first
+    assert refused(state, by="bob", decision_id="dec_bob") is None
+
+
+def test_i4_a_rejection_is_a_veto_whoever_gives_it() -> None:
+    """I4: one rejection ends a request that others have approved; who approved may think better of it, too."""
+    for vetoing in ("bob", "ann"):
+        state = asked_of(quorum=3)
+        approve(state, "ann")
+        assert refused(state, by=vetoing, verb="reject") is None
+        state.settle("rq_1", recorded(by=vetoing, verb="reject", status="rejected"))
+        assert refused(state, by="eve", decision_id="dec_eve") == "request_not_pending"
+
+
+@pytest.mark.parametrize(
+    ("terms", "gate", "changes", "word"),
+    [
+        pytest.param({"quorum": 2}, {}, {"machine": True}, "not_eligible", id="a machine in a quorum"),
+        pytest.param({"quorum": 2}, {}, {"machine": True, "role": "admin"}, "not_eligible", id="an admin's machine"),
+        pytest.param({"quorum": 2}, {"not_by": "bob"}, {}, "not_eligible", id="the starter in a quorum"),
+        pytest.param({"quorum": 2}, {}, {"role": "viewer"}, "not_eligible", id="a viewer"),
+        pytest.param({"roles": ["admin"]}, {}, {}, "not_eligible", id="an operator where admins decide"),
+        pytest.param({"roles": ["admin"]}, {}, {"role": "admin"}, None, id="an admin where admins decide"),
+        pytest.param({"people": ["ann"]}, {}, {"role": "admin"}, "not_eligible", id="somebody who is not named"),
+        pytest.param({"people": ["bob"]}, {"not_by": "bob"}, {}, "not_eligible", id="the starter, though named"),
+        pytest.param({"quorum": 2}, {}, {"verb": "edit"}, "verb_not_allowed", id="an edit that others would not see"),
+        pytest.param({"quorum": 2}, {}, {"verb": "respond"}, "verb_not_allowed", id="an answer in place of several"),
+        pytest.param({"decisions": ["reject"]}, {}, {}, "verb_not_allowed", id="a verb that the rule leaves out"),
+        pytest.param({"decisions": ["edit"]}, {}, {"verb": "edit"}, None, id="a verb that the rule names"),
+        pytest.param(
+            {"decisions": ["approve"]}, {"kind": "question"}, {"verb": "respond"}, None, id="an answer to a question"
+        ),
+    ],
+)
+def test_i10_the_workflow_holds_a_decision_to_the_terms(
+    terms: dict[str, Any], gate: dict[str, Any], changes: dict[str, Any], word: str | None
+) -> None:
+    """I10: role, name, machine, starter and verb are looked at where the request is decided, not only at the edge."""
+    assert refused(waiting(terms=AskTerms(**terms), **gate), **changes) == word
+
+
+LADDER = [
+    Rung(after_seconds=1, do="remind"),
+    Rung(after_seconds=2, do="escalate", people=["vic"]),
+    Rung(after_seconds=3, do="delegate", roles=["admin"]),
+]
+
+
+def test_each_rung_counts_from_when_it_is_climbed() -> None:
+    """Who is escalated to may decide after that rung and not before; who is delegated from may not any more."""
+    state = asked_of(ladder=LADDER)
+    asked = {"bob": {}, "vic": {"role": "viewer"}, "zoe": {"role": "admin"}}
+    may = []
+    for rung in range(len(LADDER)):
+        assert state.climb("rq_1", rung) is True
+        may.append({name for name, who in asked.items() if refused(state, by=name, **who) is None})
+    assert may == [{"bob", "zoe"}, {"bob", "vic", "zoe"}, {"zoe"}]
+
+
+def test_who_approved_before_a_rung_stays_counted() -> None:
+    """A delegation takes the right to decide from somebody, not the approval they gave while they had it."""
+    state = asked_of(quorum=2, ladder=LADDER)
+    approve(state, "bob")
+    for rung in range(len(LADDER)):
+        state.climb("rq_1", rung)
+    assert state.gates["rq_1"].approved_by == ["bob"]
+    assert refused(state, by="zoe", role="admin") is None
+
+
+@pytest.mark.parametrize("status", ["approved", "rejected", "responded", "expired", "cancelled"])
+def test_an_ended_request_climbs_no_rung(status: Any) -> None:
+    """A decision that was first ends the ladder: its rights stay as they were, and nobody is told."""
+    state = waiting(status=status, terms=AskTerms(ladder=LADDER))
+    before = state.model_copy(deep=True)
+    assert state.climb("rq_1", 0) is False
+    assert state == before
+
+
+def test_i4_an_interrupt_ends_a_request_that_some_have_approved() -> None:
+    """I4: what is half approved is cancelled like anything else that waits."""
+    state = asked_of(quorum=2)
+    approve(state, "ann")
+    state.interrupt(STOP)
+    assert state.gates["rq_1"].status == "cancelled"
+    assert refused(state, by="eve") == "run_ended"
+
+
+def test_i8_a_half_approved_half_climbed_gate_crosses_continue_as_new() -> None:
+    """I8: terms and who approved are part of the one value; a state of a release before terms were kept is read."""
+    state = asked_of(quorum=2, ladder=LADDER)
+    approve(state, "ann")
+    state.climb("rq_1", 0)
+    state.climb("rq_1", 1)
+    assert TurnState.model_validate_json(state.model_dump_json()) == state
+    earlier = '{"gates": {"rq_1": {"call": "c1", "kind": "approval", "digest": "d"}}}'
+    assert TurnState.model_validate_json(earlier) == waiting()

@@ -1,178 +1,414 @@
-import json
+"""The form of a JSON Schema: through the real templates and a browser's rules of reading them, nothing is lost."""
 
+import json
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Literal
+
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from posted_form import PostedPage
+from pydantic import AwareDatetime, BaseModel, Field
+from schema_cases import TEXT, schemas_with_values
 
 from approvals_api.pages import forms, json_text
-from approvals_api.pages.schema_fields import fields_of
+from approvals_api.pages.form_errors import place_errors
+from approvals_api.pages.form_fields import Control, every
+from approvals_api.pages.form_rows import MAX_ROWS, grown, pressed
+from approvals_api.pages.schema_fields import form_of
 from approvals_api.pages.schema_kinds import ABSENT
+from approvals_api.pages.templating import _environment
 from approvals_api.pages.visible import has_hidden
 
-
-def as_sent(fields, changes=None):
-    """What a browser sends for these fields: line ends become CRLF; ``changes`` are typed over by control name."""
-    sent = {}
-    for field in fields:
-        sent[field.name] = field.text
-        if len(field.states) > 1:
-            sent[field.state_name] = field.state
-    sent.update(changes or {})
-    return {name: text.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\r\n") for name, text in sent.items()}
-
-
-def fields_for(schema, raw):
-    parsed = json_text.parse(raw)
-    return fields_of(schema, parsed.tree)
-
-
-def members_of(raw):
-    return {key: json_text.dump(value) for key, value in json_text.parse(raw).tree.items()}
-
-
-_TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30)
-_NUMBER = st.from_regex(r"\A-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,6})?([eE][+-]?[0-9]{1,3})?\Z")
-_INTEGER = st.from_regex(r"\A-?(0|[1-9][0-9]{0,24})\Z")
-_RAW = {
-    "string": _TEXT.map(lambda text: json.dumps(text, ensure_ascii=False)),
-    "integer": _INTEGER,
-    "number": _NUMBER,
-    "boolean": st.sampled_from(["true", "false"]),
-}
-_ANY = st.recursive(
-    st.one_of(*_RAW.values(), st.just("null")),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3).map(lambda items: f"[{', '.join(items)}]"),
-        st.dictionaries(_TEXT, inner, max_size=3).map(
-            lambda members: "{" + ", ".join(f"{json.dumps(key)}: {value}" for key, value in members.items()) + "}"
-        ),
-    ),
-    max_leaves=4,
-)
-
-
-@st.composite
-def _property(draw):
-    """A property's schema with a raw JSON value of it, or None when it is left out."""
-    kind = draw(st.sampled_from(["string", "integer", "number", "boolean", "enum", "array", "any"]))
-    if kind == "enum":
-        options = draw(st.lists(st.one_of(_TEXT, st.integers(), st.booleans()), min_size=1, max_size=4))
-        schema, value = {"enum": options}, st.sampled_from(options).map(json.dumps)
-    elif kind == "array":
-        item = draw(st.sampled_from(sorted(_RAW)))
-        schema = {"type": "array", "items": {"type": item}}
-        value = st.lists(_RAW[item], max_size=4).map(lambda items: f"[{', '.join(items)}]")
-    elif kind == "any":
-        schema, value = {}, _ANY
-    else:
-        schema, value = {"type": kind}, _RAW[kind]
-    nullable = draw(st.booleans())
-    if nullable:
-        schema, value = {"anyOf": [schema, {"type": "null"}]}, st.one_of(value, st.just("null"))
-    # Now and then a value of a type the schema does not have: it must survive too.
-    raw = draw(st.one_of(value, value, value, _ANY))
-    required = draw(st.booleans())
-    return schema, (None if not required and draw(st.booleans()) else raw), required
-
-
 # The first text drawn on a machine builds hypothesis's tables of Unicode, which takes longer than its health check allows.
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(st.dictionaries(_TEXT, _property(), max_size=5), st.dictionaries(_TEXT, _ANY, max_size=2))
-def test_form_and_json_lose_nothing(properties, extra):
-    """Arguments put in a form and sent back untouched are the same JSON: types, digits, order, extra keys and all."""
-    schema = {
-        "type": "object",
-        "properties": {key: schema for key, (schema, _raw, _required) in properties.items()},
-        "required": [key for key, (_schema, _raw, required) in properties.items() if required],
-    }
-    members = {key: raw for key, (_schema, raw, _required) in properties.items() if raw is not None}
-    members |= {key: raw for key, raw in extra.items() if key not in properties}
-    raw = "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value}" for key, value in members.items()) + "}"
-    fields = fields_for(schema, raw)
-    sent = as_sent(fields)
-    assert forms.read(fields, sent, original=raw) == forms.Reading(args=raw)
-    rebuilt = forms.read(fields, sent).args
-    assert members_of(rebuilt) == members_of(raw)
+patient = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 
-@given(_TEXT)
+def html_of(form, typed=None, errors=None):
+    return _environment().get_template("fields.html").module.whole_form(form, typed or {}, errors or {}, "arguments")
+
+
+class Filled:
+    """A form as a person has it before them: drawn from a value, with what was typed over it."""
+
+    def __init__(self, schema, raw=None):
+        self.raw = raw or ""
+        self._drawn = form_of(schema, ABSENT if raw is None else json_text.parse(raw).tree)
+        self.typed = PostedPage(html_of(self._drawn)).sent
+
+    @property
+    def form(self):
+        return grown(self._drawn, self.typed)
+
+    def name(self, pointer, what="name"):
+        """The control of the value at a pointer; ``what``: ``state_name``, ``rows_name``, ``variant_name``."""
+        beside, _rest = place_errors(self.form, [{"pointer": pointer, "message": ""}], self.typed)
+        (name,) = beside
+        return name if what == "name" else getattr(next(each for each in every(self.form) if each.name == name), what)
+
+    def put(self, pointer, text, what="name"):
+        self.typed[self.name(pointer, what)] = text
+        return self
+
+    def press(self, button):
+        """Press a button of the page, which comes back."""
+        posted = PostedPage(html_of(self.form, self.typed)).forms[0].pressing(button)
+        changed = pressed(self.form, posted)
+        self.typed = PostedPage(html_of(grown(self._drawn, changed), changed)).sent
+        return self
+
+    def read(self):
+        return forms.read(self.form, self.typed, original=self.raw)
+
+    @property
+    def kinds(self):
+        return {each.key: each.kind for each in self.form.fields}
+
+
+def of(**properties):
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+@patient
+@given(schemas_with_values())
+def test_form_and_json_lose_nothing(case):
+    """A value of any schema, put in a form and sent back untouched, is the same JSON: types, digits, order, null, absence.
+
+    With the original at hand it is the same bytes; read from the controls alone, the same canonical text.
+    """
+    schema, raw = case
+    filled = Filled(schema, raw)
+    assert filled.read() == forms.Reading(args=raw)
+    assert forms.read(filled.form, filled.typed).args == json_text.dump(json_text.parse(raw).tree)
+
+
+@patient
+@given(schemas_with_values(), st.data())
+def test_one_edit_changes_one_value_and_survives_an_error_page(case, data):
+    """What is typed into one field changes that value and no other, and a page shown again for an error still holds it."""
+    schema, raw = case
+    filled = Filled(schema, raw)
+    sent = set(filled.typed)
+    texts = [each for each in every(filled.form) if each.kind == "line" and each.name in sent and each.state == "value"]
+    controls = [each for each in texts if not has_hidden(each.text)]
+    if not controls:
+        return
+    control = data.draw(st.sampled_from(controls))
+    filled.typed[control.name] = "typed by a person"
+    again = PostedPage(html_of(filled.form, filled.typed, {control.name: "does not fit"})).sent
+    assert again == filled.typed
+    reading = forms.read(filled.form, again)
+    if reading.args is None:  # typed into an object that is left out
+        assert set(reading.errors.values()) == {forms.LEFT_OVER}
+        return
+    changed = _differences(json_text.parse(raw).tree, json_text.parse(reading.args).tree)
+    # A field of an option that is not chosen holds a default, and is not part of the value.
+    assert changed in ([], [(control.text, "typed by a person")])
+
+
+def _differences(before, after):
+    if isinstance(before, dict) and isinstance(after, dict) and list(before) == list(after):
+        return [each for key in before for each in _differences(before[key], after[key])]
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        return [each for one, other in zip(before, after, strict=True) for each in _differences(one, other)]
+    return [] if json_text.dump(before) == json_text.dump(after) else [(before, after)]
+
+
+@given(TEXT)
 def test_no_edit_field_hides_a_character(text):
     """A person who edits sees every character: hidden ones stand as escapes in a JSON field."""
-    (field,) = fields_of({"type": "object", "properties": {"a": {"type": "string"}}}, {"a": text})
-    assert not has_hidden(field.text)
+    filled = Filled(of(a={"type": "string"}), json.dumps({"a": text}))
+    assert not has_hidden(filled.form.fields[0].text)
 
 
-class Refund(BaseModel):
-    order: str
+class Size(BaseModel):
+    kind: Literal["size"] = "size"
+    width: int
+
+
+class Colour(BaseModel):
+    """A colour by name."""
+
+    kind: Literal["colour"] = "colour"
+    name: str
+
+
+class Line(BaseModel):
+    article: str
+    count: int = 1
+    price: Decimal = Decimal("1.10")
+
+
+class Speed(Enum):
+    SLOW = 1
+    FAST = 2
+
+
+class Order(BaseModel):
+    order: str = Field(description="The order's number.")
     cents: int
     rate: float = 1.5
     note: str | None = None
     tags: list[str] = []
     notify: bool = False
+    day: AwareDatetime | None = None
+    speed: Speed = Speed.SLOW
+    lines: list[Line] = []
+    detail: Annotated[Size | Colour, Field(discriminator="kind")] | None = None
+    counts: dict[str, int] = {}
+    either: int | str = 0
 
 
-RAW = '{"order": "A-7", "cents": 12345678901234567890, "note": "two\\nlines", "x": {"kept": 1}}'
-
-
-def _refund_fields():
-    return {field.key: field for field in fields_for(Refund.model_json_schema(), RAW)}
+ORDER = Order.model_json_schema()
+RAW = (
+    '{"order": "A-7", "cents": 12345678901234567890, "note": "two\\nlines", "x": {"kept": 1}, "rate": 1.0, '
+    '"lines": [{"article": "nail", "price": "1.10"}, {"article": "", "count": 2, "price": 1.10}], '
+    '"detail": {"kind": "colour", "name": "red"}, "counts": {"b": 1, "a": 2}, "either": "5"}'
+)
 
 
 def test_a_pydantic_model_gives_the_controls_one_expects():
     """Each type of a tool's parameters has its control, and what the schema does not know is kept as JSON."""
-    fields = _refund_fields()
-    assert {key: field.kind for key, field in fields.items()} == {
+    filled = Filled(ORDER, RAW)
+    assert filled.kinds == {
         "order": "line",
         "cents": "integer",
         "rate": "number",
         "note": "text",
         "tags": "lines",
         "notify": "choice",
+        "day": "line",
+        "speed": "choice",
+        "lines": "rows",
+        "detail": "variants",
+        "counts": "rows",
+        "either": "variants",
         "x": "json",
     }
-    assert fields["order"].states == ("value",)
+    fields = {field.key: field for field in filled.form.fields}
     assert fields["note"].states == ("value", "null", "absent")
-    assert fields["rate"].state == "absent"
+    assert fields["tags"].state == "absent"
+    assert fields["tags"].note == "Left out, it is []."
+    assert fields["day"].hint == "date and time, as 2026-01-31T09:30:00Z"
+    assert fields["either"].labels == ("whole number", "text")
+    assert fields["detail"].labels == ("Size", "Colour")
+    assert fields["detail"].options[1].description == "A colour by name."
 
 
-def test_only_the_edited_value_changes():
-    """An edit changes what was edited; every other argument keeps its bytes and its place."""
-    fields = _refund_fields()
-    sent = as_sent(
-        fields.values(), {fields["cents"].name: "42", fields["rate"].name: "2.50", fields["rate"].state_name: "value"}
+EDITS = {
+    "integer": ("/cents", "1" + "0" * 30, '"cents": 12345678901234567890', '"cents": 1' + "0" * 30),
+    "integer in a float": ("/rate", "1", '"rate": 1.0', '"rate": 1'),
+    "a digit more": ("/rate", "1.00", '"rate": 1.0', '"rate": 1.00'),
+    "empty text": ("/order", "", '"order": "A-7"', '"order": ""'),
+    "in a row": ("/lines/1/article", "screw", '"article": ""', '"article": "screw"'),
+    "decimal as text": ("/lines/0/price", "1.20", '"price": "1.10"', '"price": "1.20"'),
+    "decimal as number": ("/lines/1/price", "1.20", '"price": 1.10', '"price": 1.20'),
+    "in a variant": ("/detail/name", "blue", '"red"', '"blue"'),
+    "in a map": ("/counts/a", "3", '"a": 2', '"a": 3'),
+}
+
+
+@pytest.mark.parametrize(("pointer", "text", "before", "after"), EDITS.values(), ids=list(EDITS))
+def test_only_the_edited_value_changes(pointer, text, before, after):
+    """An edit changes what was edited and keeps its type; every other argument keeps its text and its place."""
+    filled = Filled(ORDER, RAW)
+    filled.typed[_control_at(filled, pointer).name] = text
+    assert filled.read().args == RAW.replace(before, after, 1)
+
+
+def _control_at(filled, pointer):
+    """The control at a pointer; where there is a choice of types, that of the chosen one."""
+    name = filled.name(pointer)
+    field = next(each for each in every(filled.form) if each.name == name)
+    while field.kind == "variants":
+        field = field.options[int(filled.typed[field.variant_name])]
+    assert isinstance(field, Control)
+    return field
+
+
+def test_null_empty_text_and_absence_are_three_things():
+    """A nullable text that may be left out can be each of the three, and each arrives as what it is."""
+    schema = {"type": "object", "properties": {"note": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}
+    for raw, state in (('{"note": ""}', "value"), ('{"note": null}', "null"), ("{}", "absent")):
+        assert Filled(schema, raw).typed == {"field-0": "", "field-0-state": state}
+        for start in ('{"note": "x"}', '{"note": null}', "{}"):
+            filled = Filled(schema, start).put("/note", "").put("/note", state, "state_name")
+            assert filled.read().args == raw
+
+
+def test_a_row_is_added_and_filled_without_a_script():
+    """The button brings the page back with one empty row more, its defaults filled in and everything typed still there."""
+    filled = Filled(ORDER, RAW).put("/order", "typed before").press("Add to lines")
+    filled.put("/lines/2/article", "bolt")
+    price = next(each for each in every(filled.form) if each.name == filled.name("/lines/2/price"))
+    filled.put("/lines/2/count", "value", "state_name")
+    args = json.loads(filled.read().args)
+    assert args["order"] == "typed before"
+    assert args["lines"][2] == {"article": "bolt", "count": 1, "price": "1.10"}
+    assert price.labels == ("number", "text")
+
+
+def test_the_new_row_has_the_focus():
+    """After the page came back, the keyboard goes on where the person was: in the new row, or at the button."""
+    filled = Filled(ORDER, RAW)
+    posted = PostedPage(html_of(filled.form, filled.typed)).forms[0]
+    for button, mark in (("Add to lines", 'aria-label="lines 3" tabindex="-1" autofocus'), ("Remove lines 1", "-add")):
+        changed = pressed(filled.form, posted.pressing(button))
+        html = html_of(grown(filled.form, changed), changed)
+        assert html.count("autofocus") == 1
+        assert mark in html[html.index("autofocus") - 200 : html.index("autofocus") + 9]
+
+
+def test_rows_are_removed_without_mixing_up_the_others():
+    """A removed row is gone; the rows after it keep their values, their kinds of field and what was typed."""
+    raw = '{"lines": [{"article": "a"}, {"article": "hidden\\u200b"}, {"article": "c"}]}'
+    filled = Filled({**ORDER, "required": []}, raw).put("/lines/2/article", "typed").press("Remove lines 1")
+    assert json.loads(filled.read().args) == {"lines": [{"article": "hidden\u200b"}, {"article": "typed"}]}
+    filled.press("Remove lines 1").press("Remove lines 1").press("Add to lines")
+    filled.typed[filled.name("/lines/0/article")] = "new"
+    assert json.loads(filled.read().args)["lines"][0]["article"] == "new"
+
+
+def test_a_list_that_was_left_out_is_sent_once_a_row_was_added():
+    """Adding a row says that there is a value; nested lists have rows of their own."""
+    schema = {
+        "type": "object",
+        "properties": {"grid": {"type": "array", "items": {"type": "array", "items": {"enum": [1, 2]}}}},
+    }
+    filled = Filled(schema, "{}").press("Add to grid").press("Add to grid 1").press("Add to grid 1")
+    filled.put("/grid/0/0", "1").put("/grid/0/1", "2")
+    assert filled.read().args == '{"grid": [[1, 2]]}'
+
+
+def test_members_of_a_map_have_names_that_can_be_typed():
+    """Free members are added, renamed and removed; a name given twice, or not at all, is said beside it."""
+    filled = Filled(ORDER, RAW).press("Add to counts")
+    rows = next(each for each in every(filled.form) if each.key == "counts")
+    key = rows.rows[2].key_name
+    filled.typed[rows.rows[2].field.name] = "7"
+    assert list(filled.read().errors) == [key]
+    filled.typed[key] = "a"
+    assert filled.read().errors == {key: "The name “a” is given twice; each may stand once."}
+    filled.typed[key] = "c"
+    assert '"counts": {"b": 1, "a": 2, "c": 7}' in filled.read().args
+    filled.press("Remove counts 1")
+    assert '"counts": {"a": 2, "c": 7}' in filled.read().args
+
+
+def test_another_type_is_one_click():
+    """Choosing another option sends its value; what the first one held is still on the page."""
+    filled = Filled(ORDER, RAW)
+    (integer, text) = next(each for each in every(filled.form) if each.key == "either").options
+    filled.put("/either", "0", "variant_name")
+    filled.typed[integer.name] = "5"
+    assert '"either": 5}' in filled.read().args
+    assert filled.typed[text.name] == "5"
+
+
+def test_a_choice_of_types_must_be_made():
+    """Where no option was chosen for a value that must be there, the form asks for one."""
+    filled = Filled(of(either={"anyOf": [{"type": "integer"}, {"type": "string"}]}))
+    assert filled.read().errors == {"field-0": forms.CHOOSE}
+
+
+def test_the_option_is_told_by_the_value():
+    """An option is the one whose constants, required members and types the value has; never by running its patterns."""
+    pets = [
+        {
+            "type": "object",
+            "properties": {"kind": {"const": "cat"}, "lives": {"type": "integer"}},
+            "required": ["kind"],
+        },
+        {"type": "object", "properties": {"kind": {"const": "dog"}, "name": {"type": "string"}}, "required": ["kind"]},
+        {"type": "string", "pattern": "^(a+)+$"},
+        {"type": "number"},
+    ]
+    schema = of(pet={"oneOf": pets})
+    evil = "a" * 200 + "!"
+    for raw, chosen in (
+        ('{"pet": {"kind": "cat"}}', 0), ('{"pet": {"kind": "dog", "name": "x"}}', 1), (json.dumps({"pet": evil}), 2),
+        ('{"pet": 1.50}', 3), ('{"pet": true}', None), ('{"pet": {"kind": "cow"}}', None),
+    ):  # fmt: skip
+        (pet,) = Filled(schema, raw).form.fields
+        assert (pet.chosen if pet.kind == "variants" else None) == chosen
+
+
+def test_constants_that_look_alike_are_told_apart():
+    """The text "1", the number 1, and a text that reads like one of our own words each have a label of their own."""
+    schema = {"type": "object", "properties": {"a": {"enum": ["1", 1, "", "(leave it out)", "plain", None]}}}
+    (field,) = Filled(schema, "{}").form.fields
+    assert [choice.label for choice in field.choices] == [
+        '"1"', "1", '""', '"(leave it out)"', "plain", "null", "(leave it out)",
+    ]  # fmt: skip
+
+
+def test_what_refers_to_itself_is_json_for_that_part_only():
+    """A tree has fields for its first node, and JSON for the nodes inside."""
+    node = {"type": "object", "properties": {"name": {"type": "string"}, "next": {"$ref": "#/$defs/Node"}}}
+    schema = {"$defs": {"Node": node}, **of(root={"$ref": "#/$defs/Node"}, self={"$ref": "#"})}
+    filled = Filled(schema, '{"root": {"name": "a", "next": {"name": "b"}}, "self": {}}')
+    assert [field.kind for field in filled.form.fields[0].fields] == ["line", "json"]
+    filled.put("/root/name", "z")
+    assert filled.read().args == '{"root": {"name": "z", "next": {"name": "b"}}, "self": {}}'
+
+
+def test_a_form_stays_small_enough_to_look_through():
+    """Long lists and wide objects become JSON where they stand; a schema that grows beyond all bounds stays quick."""
+    wide = of(**{f"m{n}": {"type": "integer"} for n in range(300)})
+    given = {"a": "x", "one": dict.fromkeys(wide["properties"], 1)}
+    filled = Filled(of(a={"type": "string"}, one=wide, other=wide), json.dumps(given))
+    assert [field.kind for field in filled.form.fields] == ["line", "group", "json"]
+    long = Filled(
+        of(rows={"type": "array", "items": of(a={"type": "string"})}), json.dumps({"rows": [{"a": "x"}] * 51})
     )
-    reading = forms.read(list(fields.values()), sent, original=RAW)
-    assert reading.args == '{"order": "A-7", "cents": 42, "note": "two\\nlines", "x": {"kept": 1}, "rate": 2.50}'
+    assert long.form.fields[0].kind == "json"
+    bomb = {"$defs": {f"L{n}": {"anyOf": [{"$ref": f"#/$defs/L{n + 1}"}] * 10} for n in range(9)}}
+    assert form_of({**bomb, **of(a={"$ref": "#/$defs/L0"})}, {}) is not None
+    assert form_of(of(**{f"m{n}": {} for n in range(500)}), {}) is None
 
 
-def test_an_edit_back_to_the_same_is_the_same_text():
-    """When nothing differs the very bytes come back, whatever their spacing."""
-    raw = '{ "order":"A-7",\n "cents":1 }'
-    fields = fields_for(Refund.model_json_schema(), raw)
-    assert forms.read(fields, as_sent(fields), original=raw).args == raw
+def test_a_form_that_was_tampered_with_cannot_grow_without_bound():
+    """Row numbers that no button gave are refused, and there are never more rows than the page takes."""
+    filled = Filled(ORDER, RAW)
+    name = filled.name("/lines", "rows_name")
+    for said in ("0 0", "0 x", "-1", "0 1 99999", " ".join(map(str, range(MAX_ROWS + 1))), "٣"):
+        filled.typed[name] = said
+        assert filled.read().errors == {name.removesuffix("-rows"): forms.DID_NOT_ARRIVE}
+    filled.typed[name] = " ".join(map(str, range(MAX_ROWS)))
+    assert len([*every(filled.form)]) < 1_000
 
 
 def test_wrong_types_are_said_beside_the_field():
-    """A word where a number belongs is an error of that control, and nothing is sent."""
-    fields = _refund_fields()
-    reading = forms.read(list(fields.values()), as_sent(fields.values(), {fields["cents"].name: "many"}))
-    assert reading.args is None
-    assert list(reading.errors) == [fields["cents"].name]
+    """A word where a number belongs is an error of that control, however deep, and nothing is sent."""
+    filled = Filled(ORDER, RAW).put("/cents", "many").put("/lines/0/count", "few")
+    filled.put("/lines/0/count", "value", "state_name").put("/counts/b", "1.5")
+    assert filled.read().args is None
+    assert set(filled.read().errors) == {filled.name(at) for at in ("/cents", "/lines/0/count", "/counts/b")}
 
 
 def test_text_beside_null_is_not_dropped():
-    """Text typed into a field that says null is an error, never silently lost."""
-    fields = _refund_fields()
-    sent = as_sent(fields.values(), {fields["note"].name: "typed", fields["note"].state_name: "null"})
-    assert forms.read(list(fields.values()), sent).errors == {fields["note"].name: forms.LEFT_OVER}
+    """Text typed into a field that says null is an error, never silently lost; so is a change inside an object left out."""
+    filled = Filled(ORDER, RAW).put("/note", "null", "state_name")
+    assert filled.read().errors == {filled.name("/note"): forms.LEFT_OVER}
+    schema = {"type": "object", "properties": {"in": of(a={"type": "string", "default": "x"})}}
+    filled = Filled(schema, "{}")
+    assert filled.read().args == "{}"
+    filled.put("/in/a", "typed")
+    assert filled.read().errors == {"field-0": forms.LEFT_OVER}
 
 
 def test_a_field_that_did_not_arrive_is_an_error():
-    """A form that lost a control on its way is refused, instead of dropping the argument."""
-    fields = _refund_fields()
-    sent = as_sent(fields.values())
-    del sent[fields["order"].name]
-    assert forms.read(list(fields.values()), sent).errors == {fields["order"].name: forms.DID_NOT_ARRIVE}
+    """A form that lost any control on its way is refused, instead of dropping the argument."""
+    schema = {key: value for key, value in ORDER.items() if key != "required"}
+    for name in Filled(schema, RAW).typed:
+        filled = Filled(schema, RAW)
+        # An option that is not chosen does not count.
+        if any(name.startswith(f"{each.name}-{at}") for each in every(filled.form) if each.kind == "variants"
+               for at in range(len(each.options)) if at != each.chosen):  # fmt: skip
+            continue
+        del filled.typed[name]
+        assert filled.read().args is None, name
 
 
 def test_an_answer_form_starts_from_the_defaults():
@@ -183,41 +419,77 @@ def test_an_answer_form_starts_from_the_defaults():
             "answer": {"type": "string"},
             "sure": {"type": "boolean"},
             "times": {"type": "integer", "default": 3},
+            "inner": {"type": "object", "properties": {"deep": {"type": "integer", "default": 4}}, "default": {}},
         },
         "required": ["answer", "sure"],
     }
-    answer, sure, times = fields_of(schema)
+    filled = Filled(schema)
+    answer, sure, times, _inner = filled.form.fields
     assert (answer.kind, times.text, times.state) == ("text", "3", "value")
     assert sure.choices[0].label == "(choose)"
-    reading = forms.read((answer, sure, times), as_sent((answer, sure, times), {answer.name: "yes"}))
-    assert list(reading.errors) == [sure.name]
+    assert list(filled.put("/answer", "yes").read().errors) == [sure.name]
+    assert (
+        filled.put("/sure", "true").read().args == '{"answer": "yes", "sure": true, "times": 3, "inner": {"deep": 4}}'
+    )
 
 
 def test_a_result_that_is_no_object_has_one_field():
     """A tool that returns a bare value gets a form of one field for the whole of it."""
-    (field,) = fields_of({"type": "string"}, ABSENT)
-    assert field.key is None
-    assert forms.read((field,), as_sent((field,), {field.name: "done"})).args == '"done"'
+    filled = Filled({"type": "string"})
+    assert filled.form.key is None
+    filled.typed[filled.form.name] = "done"
+    assert filled.read().args == '"done"'
 
 
 def test_references_are_local_only():
-    """A schema's reference is followed inside it and never anywhere else."""
+    """A schema's reference is followed inside it, through as many as there are, and never anywhere else."""
     schema = {
-        "$defs": {"Mode": {"enum": ["fast", "slow"]}},
+        "$defs": {"Mode": {"enum": ["fast", "slow"]}, "M": {"$ref": "#/$defs/Mode"}, "Loop": {"$ref": "#/$defs/Loop"}},
         "type": "object",
-        "properties": {"mode": {"$ref": "#/$defs/Mode"}, "far": {"$ref": "https://example.invalid/schema.json"}},
+        "properties": {
+            "mode": {"anyOf": [{"$ref": "#/$defs/M"}, {"type": "null"}]},
+            "far": {"$ref": "https://example.invalid/schema.json"},
+            "loop": {"$ref": "#/$defs/Loop"},
+        },
     }
-    mode, far = fields_of(schema, {"mode": "fast"})
-    assert [choice.label for choice in mode.choices] == ["fast", "slow", "(leave it out)"]
-    assert far.kind == "json"
+    mode, far, loop = Filled(schema, '{"mode": "fast"}').form.fields
+    assert [choice.label for choice in mode.choices] == ["fast", "slow", "null", "(leave it out)"]
+    assert (far.kind, loop.kind) == ("json", "json")
 
 
 def test_complaints_stand_beside_their_field():
-    """A pointer finds its field, deeper ones say where inside, others are listed on their own."""
-    fields = _refund_fields()
-    beside, rest = forms.place_errors(
-        list(fields.values()),
-        [{"pointer": "/tags/1", "message": "too short"}, {"pointer": "", "message": "'y' is a required property"}],
+    """A pointer finds its field at any depth; inside a JSON or line field it says where; the rest is listed on its own."""
+    filled = Filled(ORDER, RAW).press("Remove lines 1").press("Add to counts")
+    rows = next(each for each in every(filled.form) if each.key == "counts")
+    filled.typed[rows.rows[2].key_name] = "n~/e/w"
+    places = {
+        "/tags/1": ("tags", "/1: m"),
+        "/x/kept/0": ("x", "/kept/0: m"),
+        "/lines": ("lines", "m"),
+        "/detail": ("detail", "m"),
+        "/either": ("either", "m"),
+    }
+    for pointer, (key, said) in places.items():
+        name = next(each for each in filled.form.fields if each.key == key).name
+        assert place_errors(filled.form, [{"pointer": pointer, "message": "m"}], filled.typed) == ({name: said}, [])
+    assert filled.name("/counts/n~0~1e~1w") == rows.rows[2].field.name
+    assert filled.name("/lines/0/article").endswith("-1-0")  # the first row that is left was the second
+    assert place_errors(filled.form, [{"pointer": "", "message": "m"}, {"pointer": "/y", "message": "n"}], {}) == (
+        {},
+        ["m", "/y: n"],
     )
-    assert beside == {fields["tags"].name: "/1: too short"}
-    assert rest == ["'y' is a required property"]
+
+
+def test_every_field_has_its_label_description_mark_and_complaint():
+    """Each control is labelled, required ones are marked for eyes and screen readers, and a complaint is tied to it."""
+    filled = Filled(ORDER, RAW)
+    html = html_of(filled.form, filled.typed, {filled.name("/cents"): "too much", filled.name("/lines"): "too few"})
+    assert '<label for="field-1"><code><bdi>cents</bdi></code> <span class="dim">integer</span></label>' in html
+    assert html.count('aria-hidden="true">required<') == len([
+        each for each in every(filled.form) if each.required and each.key is not None
+    ])  # fmt: skip
+    assert 'aria-describedby="field-0-about"' in html
+    assert '<p class="about" id="field-0-about"><bdi>The order&#39;s number.</bdi></p>' in html
+    assert 'aria-describedby="field-1-complaint" aria-invalid="true"' in html
+    assert '<p class="complaint" id="field-1-complaint"><bdi>too much</bdi></p>' in html
+    assert 'id="field-8" aria-describedby="field-8-complaint">' in html

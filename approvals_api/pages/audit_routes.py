@@ -1,0 +1,120 @@
+"""The audit page: who did what, newest first, under filters that stand in the URL; and whether a run's chain holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Final
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+from pydantic import JsonValue
+
+from approvals_api import auditing
+from approvals_api.auditing import MAX_TYPE_CHARS, TYPE_PATTERN
+from approvals_api.dependencies import ReaderDep, ServicesDep
+from approvals_api.pages.frames import frame_of
+from approvals_api.pages.templating import render
+from approvals_api.v1.parameters import STORABLE
+from turngate.domain.errors import InvalidInputError
+from turngate.store.audit import AuditFilter
+from turngate.store.events import SYSTEM
+from turngate.wire.audit import AuditItem
+
+router = APIRouter(include_in_schema=False)
+
+PAGE_SIZE: Final = 50
+MAX_ID_CHARS: Final = 255
+LINKED: Final = frozenset({"by", "request_id"})
+"""Members of a payload that the row shows in another place."""
+
+# An untouched control of the form sends an empty text, which is no condition.
+Words = Annotated[str, Query(max_length=MAX_ID_CHARS, pattern=STORABLE)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One event as the page shows it. ``run_id`` None: it belongs to no run. ``facts``: the rest of its payload."""
+
+    item: AuditItem
+    run_id: str | None
+    request_id: str | None
+    facts: list[tuple[str, str]]
+
+
+@router.get("/audit")
+async def audit_page(
+    request: Request,
+    services: ServicesDep,
+    principal: ReaderDep,
+    run_id: Words = "",
+    event_type: Annotated[
+        str, Query(alias="type", max_length=MAX_TYPE_CHARS, pattern=TYPE_PATTERN.replace("+$", "*$"))
+    ] = "",
+    actor: Words = "",
+    since: Annotated[str, Query(max_length=40)] = "",
+    until: Annotated[str, Query(max_length=40)] = "",
+    verify: Words = "",
+    cursor: Annotated[str | None, Query(max_length=20)] = None,
+) -> HTMLResponse:
+    """Show events; with ``verify``, also whether that run's chain holds."""
+    shown = {"run_id": run_id, "type": event_type, "actor": actor, "since": since, "until": until}
+    wanted = AuditFilter(
+        run_id=run_id or None,
+        type=event_type or None,
+        actor=actor or None,
+        since=_instant("since", since),
+        until=_instant("until", until),
+    )
+    page = await auditing.page(services, principal, wanted, limit=PAGE_SIZE, cursor=cursor)
+    checked = await auditing.chain_state(services, principal, verify) if verify else None
+    async with services.database.read() as conn:
+        frame = await frame_of(conn, request, principal)
+    return render(
+        "audit.html",
+        frame=frame,
+        filter=shown,
+        narrowed=any(shown.values()),
+        address=lambda **changed: _address({**shown, **changed}),
+        rows=[_row(item) for item in page.items],
+        next_cursor=page.next_cursor,
+        cursor=cursor,
+        checked=checked,
+        system=SYSTEM,
+    )
+
+
+def _row(item: AuditItem) -> Row:
+    request_id = item.payload.get("request_id")
+    return Row(
+        item=item,
+        run_id=None if item.run_id == SYSTEM else item.run_id,
+        request_id=request_id if isinstance(request_id, str) else None,
+        facts=[
+            (name, _said(value)) for name, value in item.payload.items() if name not in LINKED and value is not None
+        ],
+    )
+
+
+def _said(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _address(words: Mapping[str, str | None]) -> str:
+    query = urlencode({name: word for name, word in words.items() if word})
+    return f"/audit?{query}" if query else "/audit"
+
+
+def _instant(name: str, text: str) -> datetime | None:
+    """Return the instant that a form's control names: in UTC, unless it says otherwise."""
+    if not text:
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{name}: {text!r} is not a time such as 2026-11-01T08:00"
+        raise InvalidInputError(message, errors=[{"pointer": "", "message": message}]) from None
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)

@@ -1,0 +1,97 @@
+"""Rows of a form that come and go: which a submitted form has, and what its buttons for rows do. Pure.
+
+Works without JavaScript: a button posts the whole form, and the page comes back with one row more or less. A row keeps
+its id, so that a row of the original value is drawn again from that value, whatever stands before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from approvals_api.pages.form_fields import Control, Field, Group, Rows, Variants, every
+
+ROW_BUTTON: Final = "row"
+"""Name of the buttons: ``add NAME``, ``remove NAME ID``."""
+ROW_FOCUS: Final = "row-focus"
+"""Name under which a changed form says which row, or which button, a person works at."""
+MAX_ROWS: Final = 100
+MAX_GROWN: Final = 700
+"""Fields of a form with its added rows; a form may have three controls a field, and the page takes 2,000 controls."""
+_MAX_ID: Final = 9_999
+
+
+def row_ids(typed: Mapping[str, str], rows: Rows) -> tuple[int, ...] | None:
+    """Return the ids of the rows that a form says there are, in order; None when it says nothing that makes sense."""
+    words = typed[rows.rows_name].split() if rows.rows_name in typed else None
+    if words is None or len(words) > MAX_ROWS or len(set(words)) < len(words):
+        return None
+    ids = [int(word) for word in words if word.isascii() and word.isdigit() and int(word) <= _MAX_ID]
+    return tuple(ids) if len(ids) == len(words) else None
+
+
+def grown(form: Field, typed: Mapping[str, str]) -> Field:
+    """Return the form with the rows that a submitted form says it has. Rows that there is no room for are left out."""
+    return _Growing(form, typed).grow(form)
+
+
+def pressed(form: Field, typed: Mapping[str, str]) -> Mapping[str, str] | None:
+    """Return what is typed after a button for rows was pressed; None when none of this form was.
+
+    ``form``: grown by ``typed``.
+    """
+    match typed.get(ROW_BUTTON, "").split():
+        case ["add", name]:
+            row = None
+        case ["remove", name, word] if word.isascii() and word.isdigit():
+            row = int(word)
+        case _:
+            return None
+    rows = next((each for each in every(form) if isinstance(each, Rows) and each.name == name), None)
+    if rows is None:
+        return None
+    ids = [each.id for each in rows.rows]
+    focus = f"{rows.name}-add"
+    if row is not None:
+        ids = [each for each in ids if each != row]
+    elif rows.addable:
+        new = max([rows.given - 1, *ids]) + 1
+        ids, focus = [*ids, new], rows.new(new).name
+    kept = {key: text for key, text in typed.items() if key != ROW_BUTTON}
+    state = {rows.state_name: "value"} if len(rows.states) > 1 else {}
+    return {**kept, **state, rows.rows_name: " ".join(map(str, ids)), ROW_FOCUS: focus}
+
+
+class _Growing:
+    """One form with its rows. Room is counted, because a form that was tampered with may ask for any number of rows."""
+
+    def __init__(self, form: Field, typed: Mapping[str, str]) -> None:
+        self._typed = typed
+        self._room = MAX_GROWN - sum(1 for _each in every(form))
+
+    def grow(self, field: Field) -> Field:
+        match field:
+            case Control():
+                return field
+            case Group(more=more):
+                fields = tuple(self.grow(each) for each in field.fields)
+                return replace(field, fields=fields, more=None if more is None else self._rows(more))
+            case Rows():
+                return self._rows(field)
+            case Variants():
+                return replace(field, options=tuple(self.grow(each) for each in field.options))
+
+    def _rows(self, rows: Rows) -> Rows:
+        ids = row_ids(self._typed, rows)
+        size = sum(1 for _each in every(rows.blank.field))
+        there = {row.id: row for row in rows.rows}
+        made = []
+        for row_id in there if ids is None else ids:
+            if row_id not in there:
+                self._room -= size
+                if self._room < 0 or row_id < rows.given:
+                    continue
+            made.append(there.get(row_id) or rows.new(row_id))
+        grown_rows = tuple(replace(row, field=self.grow(row.field)) for row in made)
+        return replace(rows, rows=grown_rows, addable=len(made) < MAX_ROWS and self._room >= size)

@@ -1,0 +1,128 @@
+"""The policy page: the rules in force in their order, why a call would be asked for, and changing the stored ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from approvals_api import policy_reports, policy_rules
+from approvals_api.dependencies import ReaderDep, ServicesDep
+from approvals_api.pages.frames import frame_of, typed_of
+from approvals_api.pages.templating import Frame, render
+from approvals_api.principals import Principal, check_form_token
+from approvals_api.problems import status_of
+from approvals_api.services import Services
+from turngate.domain.errors import TurngateError
+from turngate.wire.policy import Explanation, PolicyVersion, PolicyView
+
+router = APIRouter(include_in_schema=False)
+
+VERSIONS: Final = 50
+EXPLAINED: Final = ("tool", "args", "agent", "workspace")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A call that is to be explained, and the answer; or why there is none. ``words``: what was typed."""
+
+    words: Mapping[str, str] = field(default_factory=dict)
+    answer: Explanation | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A change that was sent and not stored: why, and everything that was typed."""
+
+    status: int = HTTPStatus.OK
+    problem: str = ""
+    source: str | None = None
+    comment: str = ""
+
+
+UNCHANGED: Final = Change()
+NOT_ASKED: Final = Asked()
+
+
+@router.get("/policy")
+async def policy_page(request: Request, services: ServicesDep, principal: ReaderDep) -> HTMLResponse:
+    """Show the rules; with ``tool`` in the URL, also what they say of a call and why."""
+    words = {name: request.query_params.get(name, "") for name in EXPLAINED}
+    asked = await _explained(services, words) if words["tool"] else Asked(words=words)
+    return await _show(request, services, principal, asked, UNCHANGED)
+
+
+@router.post("/policy")
+async def change(request: Request, services: ServicesDep, principal: ReaderDep) -> Response:
+    """Store rules, or put an earlier version in force again. Refused, the page comes back with what was typed."""
+    typed = await typed_of(request)
+    version = int(typed["if_version"]) if typed.get("if_version", "").isdecimal() else None
+    source = typed.get("source", "").replace("\r\n", "\n")
+    comment = typed.get("comment", "").strip()
+    try:
+        check_form_token(request, typed.get("csrf_token"))
+        if typed.get("action") == "revert":
+            earlier = int(typed["version"]) if typed.get("version", "").isdecimal() else 0
+            await policy_rules.revert(services, principal, version=earlier, if_version=version)
+        else:
+            await policy_rules.store_rules(services, principal, source=source, comment=comment, if_version=version)
+    except TurngateError as error:
+        reverting = typed.get("action") == "revert"
+        refused = Change(
+            status=status_of(error), problem=error.message, source=None if reverting else source, comment=comment
+        )
+        return await _show(request, services, principal, NOT_ASKED, refused)
+    return RedirectResponse("/policy", HTTPStatus.SEE_OTHER)
+
+
+async def _explained(services: Services, words: Mapping[str, str]) -> Asked:
+    try:
+        answer = await policy_reports.explain_call(
+            services,
+            tool=words["tool"].strip(),
+            raw_args=words["args"].strip() or "{}",
+            agent=words["agent"].strip() or None,
+            workspace=words["workspace"].strip() or None,
+        )
+    except TurngateError as error:
+        return Asked(words=words, problem=error.message)
+    return Asked(words=words, answer=answer)
+
+
+async def _show(
+    request: Request, services: Services, principal: Principal, asked: Asked, refused: Change
+) -> HTMLResponse:
+    async with services.database.read() as conn:
+        frame = await frame_of(conn, request, principal)
+        policy = await policy_rules.policy_view(conn)
+        versions = await policy_rules.version_page(conn, limit=VERSIONS, before=None)
+    return draw_policy(frame, policy, versions.items, asked, refused, may_change=principal.may("admin"))
+
+
+def draw_policy(
+    frame: Frame,
+    policy: PolicyView,
+    versions: list[PolicyVersion],
+    asked: Asked = NOT_ASKED,
+    refused: Change = UNCHANGED,
+    *,
+    may_change: bool = True,
+) -> HTMLResponse:
+    """Return the policy page."""
+    stored = "" if policy.stored is None else policy.stored.source
+    return render(
+        "policy.html",
+        frame=frame,
+        status=refused.status,
+        policy=policy,
+        versions=versions,
+        asked=asked,
+        refused=refused,
+        source=stored if refused.source is None else refused.source,
+        may_change=may_change,
+    )

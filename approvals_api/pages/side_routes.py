@@ -1,0 +1,96 @@
+"""What people do around a request before anybody decides it: claim it, give it back, talk about it, grant calls like it."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request
+from fastapi.responses import RedirectResponse, Response
+
+from approvals_api import claiming, commenting, decisions, run_views
+from approvals_api.dependencies import OperatorDep, ServicesDep
+from approvals_api.pages.decision_forms import DecisionForms
+from approvals_api.pages.frames import typed_of
+from approvals_api.pages.grant_form import read_grant, seal
+from approvals_api.pages.request_routes import Attempt, refused, show_request
+from approvals_api.principals import check_form_token
+from approvals_api.problems import status_of
+from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.post("/requests/{request_id}/claim")
+async def claim(request: Request, services: ServicesDep, principal: OperatorDep, request_id: str) -> Response:
+    """Claim a request, take a claim over, or give one's own back."""
+    typed = await typed_of(request)
+    try:
+        check_form_token(request, typed.get("csrf_token"))
+        if typed.get("action") == "release":
+            await claiming.release(services, principal, request_id)
+        else:
+            await claiming.claim(services, principal, request_id, take_over=typed.get("action") == "take-over")
+    except NotFoundError:
+        raise
+    except TurngateError as error:
+        told = Attempt(status=status_of(error), headline="Not claimed.", detail=error.message)
+        return await show_request(request, services, principal, request_id, told)
+    return RedirectResponse(f"/requests/{request_id}", HTTPStatus.SEE_OTHER)
+
+
+@router.post("/requests/{request_id}/comments")
+async def comment(request: Request, services: ServicesDep, principal: OperatorDep, request_id: str) -> Response:
+    """Say something about a request to the others. No agent reads it."""
+    typed = await typed_of(request)
+    try:
+        check_form_token(request, typed.get("csrf_token"))
+        text = typed.get("comment", "").replace("\r\n", "\n").strip()
+        await commenting.comment(
+            services, principal, request_id, text=text, idempotency_key=typed.get("comment_key") or None
+        )
+    except NotFoundError:
+        raise
+    except TurngateError as error:
+        told = Attempt(status=status_of(error), headline="Not sent.", errors={"comment": error.message}, typed=typed)
+        return await show_request(request, services, principal, request_id, told)
+    return RedirectResponse(f"/requests/{request_id}#comments", HTTPStatus.SEE_OTHER)
+
+
+@router.post("/requests/{request_id}/grant")
+async def grant(request: Request, services: ServicesDep, principal: OperatorDep, request_id: str) -> Response:
+    """Show what a grant would let through; then approve the call and save exactly that."""
+    typed = await typed_of(request)
+    async with services.database.read() as conn:
+        shown = await run_views.request_detail(conn, request_id)
+    try:
+        check_form_token(request, typed.get("csrf_token"))
+        wanted = read_grant(shown, typed)
+        if typed.get("seal") != seal(wanted):
+            return await show_request(request, services, principal, request_id, Attempt(typed=typed, grant=wanted))
+        answer = await decisions.submit(
+            services,
+            principal,
+            request_id=request_id,
+            verb="approve",
+            digest=typed.get("digest", ""),
+            decision_id=typed.get("decision_id") or None,
+            grant=wanted,
+        )
+    except NotFoundError:
+        raise
+    except InvalidInputError as error:
+        told = Attempt(status=status_of(error), headline="Not saved.", errors={"grant": error.message}, typed=typed)
+        return await show_request(request, services, principal, request_id, told)
+    except TurngateError as error:
+        told = refused(error, DecisionForms(), None, typed)
+        return await show_request(request, services, principal, request_id, told)
+    if answer.recorded_only:
+        told = Attempt(
+            status=HTTPStatus.ACCEPTED,
+            headline="Recorded.",
+            detail="No worker is running right now. Your decision and the grant take effect when one is back.",
+            typed=typed,
+            recorded=True,
+        )
+        return await show_request(request, services, principal, request_id, told)
+    return RedirectResponse(f"/requests/{request_id}", HTTPStatus.SEE_OTHER)

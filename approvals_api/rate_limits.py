@@ -1,0 +1,107 @@
+"""How often somebody may ask: token buckets in this process, for those let in by name, and for log-ins.
+
+In this process only, on purpose: two API processes allow twice as much, which is still a bound, and no request waits for
+a store to be counted. Algorithm: a bucket holds up to ``burst`` tokens and gains ``per_second``; a request takes one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from approvals_api.settings import RateLimitSettings
+from turngate.domain.errors import TooManyRequestsError
+from turngate.domain.identity import name_key
+
+MAX_KEYS: Final = 10_000
+"""Buckets kept; whoever asks under ever new names cannot fill the memory."""
+
+Clock = Callable[[], float]
+
+
+class Buckets:
+    """One bucket per key. ``clock``: monotonic seconds."""
+
+    def __init__(
+        self, *, per_second: float, burst: int, clock: Clock = time.monotonic, max_keys: int = MAX_KEYS
+    ) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._clock = clock
+        self._max_keys = max_keys
+        # key → (tokens, at), the longest untouched first. A key that is not there has a full bucket.
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str) -> float:
+        """Take one token; returns 0, or how many seconds until there is one."""
+        now = self._clock()
+        tokens = self._tokens(key, now)
+        if tokens < 1:
+            return (1 - tokens) / self._per_second
+        self._keep(key, tokens - 1, now)
+        return 0.0
+
+    def give_back(self, key: str) -> None:
+        """Put back the token that a request took which does not count."""
+        now = self._clock()
+        self._keep(key, min(self._burst, self._tokens(key, now) + 1), now)
+
+    def _tokens(self, key: str, now: float) -> float:
+        tokens, at = self._buckets.get(key, (float(self._burst), now))
+        return min(self._burst, tokens + (now - at) * self._per_second)
+
+    def _keep(self, key: str, tokens: float, now: float) -> None:
+        self._buckets[key] = (tokens, now)
+        self._buckets.move_to_end(key)
+        # The longest untouched has gained the most; giving it up early forgives it a few tokens at worst.
+        while len(self._buckets) > self._max_keys:
+            self._buckets.popitem(last=False)
+
+
+class RateLimits:
+    """The limits of one API process. Belongs to one event loop."""
+
+    def __init__(self, settings: RateLimitSettings | None = None, *, clock: Clock = time.monotonic) -> None:
+        settings = settings or RateLimitSettings()
+
+        def per_minute(count: int | None) -> Buckets | None:
+            return None if count is None else Buckets(per_second=count / 60, burst=count, clock=clock)
+
+        self._requests = (
+            None
+            if settings.per_second is None
+            else Buckets(per_second=settings.per_second, burst=settings.burst, clock=clock)
+        )
+        self._names = per_minute(settings.logins_per_name)
+        self._addresses = per_minute(settings.logins_per_address)
+
+    def count_request(self, principal: str) -> None:
+        """Count a request of somebody who was let in. Raises TooManyRequestsError."""
+        if self._requests is not None:
+            _refuse(self._requests.take(principal), f"{principal!r} asks too often")
+
+    def count_login(self, address: str, name: str | None = None) -> None:
+        """Count a log-in before it is looked at. ``name``: of one by password. Raises TooManyRequestsError.
+
+        Both count: one address that tries many names, and many addresses that try one name.
+        """
+        if self._addresses is not None:
+            _refuse(self._addresses.take(address), "too many log-ins failed from your address")
+        if self._names is not None and name is not None:
+            _refuse(self._names.take(name_key(name)), "too many log-ins failed under this name")
+
+    def forgive_login(self, address: str, name: str | None = None) -> None:
+        """Take a log-in back that was right: a whole office behind one address may come in at nine."""
+        if self._addresses is not None:
+            self._addresses.give_back(address)
+        if self._names is not None and name is not None:
+            self._names.give_back(name_key(name))
+
+
+def _refuse(seconds: float, what: str) -> None:
+    if seconds > 0:
+        wait = max(1, math.ceil(seconds))
+        raise TooManyRequestsError(f"{what}: try again in {wait} s", retry_after_seconds=wait)

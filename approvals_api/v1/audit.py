@@ -1,0 +1,56 @@
+"""The audit log: who did what, newest first, and whether a run's chain holds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from approvals_api import auditing
+from approvals_api.auditing import MAX_TYPE_CHARS, TYPE_PATTERN
+from approvals_api.dependencies import ReaderDep, ServicesDep
+from approvals_api.v1.parameters import STORABLE, Instant, Limit, RunId
+from turngate.store.audit import AuditFilter
+from turngate.wire.audit import AuditItem, ChainState
+from turngate.wire.view import Page
+
+router = APIRouter(tags=["audit"])
+
+
+@router.get("/audit")
+async def list_audit(
+    services: ServicesDep,
+    principal: ReaderDep,
+    cursor: Annotated[
+        str | None, Query(description="Where the page begins: `next_cursor` of the page before.", max_length=20)
+    ] = None,
+    limit: Limit = 50,
+    run_id: Annotated[
+        str | None, Query(description="Only this run's; `system`: events of no run.", max_length=255, pattern=STORABLE)
+    ] = None,
+    event_type: Annotated[
+        str | None,
+        Query(
+            alias="type",
+            description="Only this type; `*` stands for anything, as in `request.*`.",
+            max_length=MAX_TYPE_CHARS,
+            pattern=TYPE_PATTERN,
+        ),
+    ] = None,
+    actor: Annotated[str | None, Query(description="Only what this one did.", max_length=255, pattern=STORABLE)] = None,
+    since: Annotated[Instant | None, Query(description="From this instant on.")] = None,
+    until: Annotated[Instant | None, Query(description="Before this instant.")] = None,
+) -> Page[AuditItem]:
+    """List events, newest first.
+
+    A page may have fewer items than `limit`, even none, and still a `next_cursor`: it looked through a part of the log, and
+    the rest is behind the cursor.
+    """
+    wanted = AuditFilter(run_id=run_id, type=event_type, actor=actor, since=since, until=until)
+    return await auditing.page(services, principal, wanted, limit=limit, cursor=cursor)
+
+
+@router.get("/audit/chains/{run_id}")
+async def get_chain(run_id: RunId, services: ServicesDep, principal: ReaderDep) -> ChainState:
+    """Compute a run's hash chain anew, and say whether it holds. `system`: the chain of events of no run."""
+    return await auditing.chain_state(services, principal, run_id)

@@ -1,0 +1,138 @@
+"""Grants: listed, made, looked at, revoked."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from approvals_api import standing_grants
+from approvals_api.cursors import decode_cursor
+from approvals_api.dependencies import OperatorDep, ReaderDep, ServicesDep
+from approvals_api.exact_json import member_text, parse_exact
+from approvals_api.problems import problems
+from approvals_api.v1.parameters import STORABLE, Cursor, Id, IdempotencyKey, Limit
+from turngate.domain.errors import InvalidInputError
+from turngate.domain.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, GrantPattern, GrantScope, WantedGrant
+from turngate.domain.tool_failures import describe_validation
+from turngate.wire.grants import GrantDetail, GrantPreview, GrantView
+from turngate.wire.view import Page
+
+router = APIRouter(tags=["grants"])
+
+GrantId = Annotated[str, Path(description="The grant's id, such as `grant_5d0e…`.", max_length=255, pattern=STORABLE)]
+ArgumentName = Annotated[str, Field(max_length=255, pattern=STORABLE)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class PatternBody(_Body):
+    """Every argument, each ``fixed`` to its one value or ``open`` to any; a call with another argument never fits."""
+
+    fixed: dict[ArgumentName, JsonValue] = Field(default_factory=dict)
+    open: list[ArgumentName] = Field(default_factory=list, max_length=100)
+
+
+class GrantBody(_Body):
+    """Approve calls like these from now on. Scope ``run`` has a ``run_id``, ``agent`` an ``agent``, ``everyone`` neither."""
+
+    tool: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
+    pattern: PatternBody
+    scope: GrantScope
+    run_id: Id | None = None
+    agent: Id | None = None
+    expires_after_seconds: Annotated[int, Field(ge=1, le=MAX_GRANT_SECONDS)] = 3600
+    max_uses: Annotated[int, Field(ge=1, le=MAX_GRANT_USES)] = 1
+    note: Annotated[str, Field(max_length=500, pattern=STORABLE)] = ""
+
+
+class PreviewBody(_Body):
+    """Which request's call, and which of its arguments may have any value."""
+
+    request_id: Id
+    open: list[ArgumentName] = Field(default_factory=list, max_length=100)
+
+
+@router.get("/grants")
+async def list_grants(
+    services: ServicesDep,
+    _principal: ReaderDep,
+    status: Annotated[
+        Literal["standing", "all"], Query(description="Those that let calls through now, or ended ones too.")
+    ] = "standing",
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Page[GrantView]:
+    """List grants, newest first."""
+    before = decode_cursor(cursor)
+    async with services.database.read() as conn:
+        return await standing_grants.grant_page(conn, limit=limit, before=before, standing_only=status == "standing")
+
+
+@router.post(
+    "/grants",
+    status_code=HTTPStatus.CREATED,
+    responses=problems({409: "`run_ended` or `idempotency_key_reused`"}),
+)
+async def create_grant(
+    body: GrantBody,
+    services: ServicesDep,
+    principal: OperatorDep,
+    request: Request,
+    idempotency_key: IdempotencyKey = None,
+) -> GrantView:
+    """Make a grant by itself.
+
+    One for everyone needs an admin. It never beats a deny rule, and an ask rule only where that says so and its maker could
+    decide it.
+    """
+    pattern = member_text((await request.body()).decode(), "pattern")
+    parse_exact(pattern or "null", pointer="/pattern", code="invalid_grant")  # a name twice says two things
+    wanted = WantedGrant(
+        pattern=_pattern(body),
+        scope=body.scope,
+        expires_after_seconds=body.expires_after_seconds,
+        max_uses=body.max_uses,
+        note=body.note,
+    )
+    return await standing_grants.create(
+        services, principal, wanted, run_id=body.run_id, agent=body.agent, key=idempotency_key
+    )
+
+
+@router.post("/grants/preview", responses=problems({404: "`not_found`: there is no such request"}))
+async def preview_grant(body: PreviewBody, services: ServicesDep, _principal: ReaderDep) -> GrantPreview:
+    """Show the exact pattern that a request's call would be granted by. Changes nothing.
+
+    With how many of the newest calls of its tool it would have let through.
+    """
+    return await standing_grants.preview(services, body.request_id, list(body.open))
+
+
+@router.get("/grants/{grant_id}")
+async def get_grant(grant_id: GrantId, services: ServicesDep, _principal: ReaderDep) -> GrantDetail:
+    """Show a grant with the calls that it let through."""
+    async with services.database.read() as conn:
+        return await standing_grants.grant_detail(conn, grant_id)
+
+
+@router.delete(
+    "/grants/{grant_id}",
+    responses=problems({409: "`grant_ended`: it is revoked, expired or used up already"}),
+)
+async def revoke_grant(grant_id: GrantId, services: ServicesDep, principal: OperatorDep) -> GrantView:
+    """Revoke a grant. No call that has not started by now passes on it."""
+    return await standing_grants.revoke(services, principal, grant_id)
+
+
+def _pattern(body: GrantBody) -> GrantPattern:
+    try:
+        return GrantPattern(tool=body.tool, fixed=body.pattern.fixed, open=body.pattern.open)
+    except ValidationError as error:
+        message = describe_validation(error).removeprefix("arguments: ")
+        problem = [{"pointer": "/pattern", "message": message}]
+        raise InvalidInputError(message, code="invalid_grant", errors=problem) from None

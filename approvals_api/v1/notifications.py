@@ -1,0 +1,58 @@
+"""Notifications: the delivery log, and sending once more."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from approvals_api import delivery_views
+from approvals_api.cursors import decode_cursor
+from approvals_api.dependencies import AdminDep, ReaderDep, ServicesDep
+from approvals_api.problems import problems
+from approvals_api.v1.parameters import STORABLE, Cursor, Limit
+from turngate.domain.deliveries import DeliveryStatus
+from turngate.wire.notifications import DeliveryView
+from turngate.wire.view import Page
+
+router = APIRouter(tags=["notifications"])
+
+DeliveryId = Annotated[
+    str,
+    Path(
+        description="The delivery's id, such as `ntf_70c1…`: what a webhook calls `webhook-id`.",
+        max_length=255,
+        pattern=STORABLE,
+    ),
+]
+ChannelName = Annotated[
+    str | None, Query(description="Only deliveries to this channel.", max_length=100, pattern=STORABLE)
+]
+
+
+@router.get("/notifications/deliveries")
+async def list_deliveries(
+    services: ServicesDep,
+    _principal: ReaderDep,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+    channel: ChannelName = None,
+    status: Annotated[DeliveryStatus | None, Query(description="Only deliveries of this status.")] = None,
+) -> Page[DeliveryView]:
+    """List what was sent outside and what came of it, newest first."""
+    before = decode_cursor(cursor)
+    async with services.database.read() as conn:
+        return await delivery_views.delivery_page(conn, limit=limit, before=before, channel=channel, status=status)
+
+
+@router.post(
+    "/notifications/deliveries/{delivery_id}/retry",
+    responses=problems({409: "`not_retryable`: it was delivered, or is on its way"}),
+)
+async def retry_delivery(delivery_id: DeliveryId, services: ServicesDep, principal: AdminDep) -> DeliveryView:
+    """Send a failed or waiting delivery once more.
+
+    It is due at once; the answer shows it as it waits. Beyond its 24 hours a delivery gets one attempt each time.
+    """
+    async with services.database.write() as conn:
+        return await delivery_views.send_again(conn, delivery_id, by=principal.name)

@@ -1,0 +1,90 @@
+"""What clients send beside a body: ids in the path, pages, and the key of a call that may be sent again."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from fastapi import Header, Path, Query
+from pydantic import AwareDatetime, BeforeValidator, StringConstraints
+
+STORABLE: Final = r"^[^\u0000]*$"
+"""The one character that PostgreSQL does not keep: an id with it names nothing, and asking for it would be an error."""
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def _only_rfc3339(value: object) -> object:
+    if isinstance(value, str) and not _RFC3339.fullmatch(value):
+        raise ValueError("an instant is written like 2026-04-01T12:00:00Z (RFC 3339)")
+    return value
+
+
+Id = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=STORABLE)]
+
+Run_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def _only_rfc3339(value: object) -> object:
+    if isinstance(value, str) and not _RFC3339.fullmatch(value):
+        raise ValueError("an instant is written like 2026-04-01T12:00:00Z (RFC 3339)")
+    return value
+
+
+Id = Annotated[str, Path(description="The run's id, such as `run_4f1c…`.", max_length=255, pattern=STORABLE)]
+Request_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def _only_rfc3339(value: object) -> object:
+    if isinstance(value, str) and not _RFC3339.fullmatch(value):
+        raise ValueError("an instant is written like 2026-04-01T12:00:00Z (RFC 3339)")
+    return value
+
+
+Id = Annotated[str, Path(description="The request's id, such as `req_91ab…`.", max_length=255, pattern=STORABLE)]
+Conversation_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def _only_rfc3339(value: object) -> object:
+    if isinstance(value, str) and not _RFC3339.fullmatch(value):
+        raise ValueError("an instant is written like 2026-04-01T12:00:00Z (RFC 3339)")
+    return value
+
+
+Id = Annotated[str, Path(description="The conversation's id.", max_length=255, pattern=STORABLE)]
+ToolCall_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def _only_rfc3339(value: object) -> object:
+    if isinstance(value, str) and not _RFC3339.fullmatch(value):
+        raise ValueError("an instant is written like 2026-04-01T12:00:00Z (RFC 3339)")
+    return value
+
+
+Id = Annotated[
+    str,
+    Path(
+        description="The tool call's id within its run: the provider's own, percent-encoded; it may hold a slash.",
+        pattern=STORABLE,
+    ),
+]
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[!-~]([ -~]{0,253}[!-~])?$",
+        description="1 to 255 printable ASCII characters of your choice. The same key with the same content again changes "
+        "nothing and gets the first answer; with other content it is refused (409).",
+    ),
+]
+Cursor = Annotated[
+    str | None,
+    Query(
+        description="Where the page begins: `next_cursor` of the page before. Left out: the first page.",
+        pattern=r"^[A-Za-z0-9_-]+$",
+    ),
+]
+Instant = Annotated[AwareDatetime, BeforeValidator(_only_rfc3339)]
+"""An instant with its zone. Left to itself, pydantic would take ``0.5`` for half a second after 1970, too."""
+Limit = Annotated[int, Query(ge=1, le=200, description="The most items a page may have.")]

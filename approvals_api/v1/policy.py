@@ -1,0 +1,147 @@
+"""Policy: the rules in force, changing the stored ones, and asking why."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from approvals_api import policy_reports, policy_rules
+from approvals_api.cursors import decode_cursor
+from approvals_api.dependencies import AdminDep, ReaderDep, ServicesDep
+from approvals_api.exact_json import member_text
+from approvals_api.policy_rules import MAX_COMMENT_CHARS, MAX_SOURCE_CHARS
+from approvals_api.problems import problems
+from approvals_api.v1.parameters import STORABLE, Cursor, Id, Instant, Limit
+from turngate.domain.errors import InvalidInputError
+from turngate.domain.requests import UnattendedAsks
+from turngate.store.clock import as_text
+from turngate.wire.policy import Explanation, PolicyVersion, PolicyVersionDetail, PolicyView, ShadowReport
+from turngate.wire.view import Page
+
+router = APIRouter(tags=["policy"])
+
+Source = Annotated[str, Field(max_length=MAX_SOURCE_CHARS, description="TOML: `[[rule]]` tables.")]
+Comment = Annotated[str, Field(max_length=MAX_COMMENT_CHARS, pattern=STORABLE)]
+Version = Annotated[int, Field(ge=0, le=2**31 - 1)]
+CHANGED = problems({409: "`policy_changed`: another version is in force by now; it names whose, and since when"})
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class PolicyBody(_Body):
+    """Put rules in force in place of the stored ones. ``if_version``: the version that was changed; 0: none was stored."""
+
+    source: Source
+    if_version: Version
+    comment: Comment = ""
+
+
+class RevertBody(_Body):
+    """Put an earlier version's rules in force again. ``if_version``: only if this version is in force now."""
+
+    version: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    if_version: Version | None = None
+    comment: Comment = ""
+
+
+class ExplainBody(_Body):
+    """A call to ask policy about. ``agent`` left out: the one that has the tool, if there is one only.
+
+    ``workspace``: the run's directory, absolute. ``unattended``: how the run answers what would be asked. ``policy``: TOML to
+    try in the place of the stored rules.
+    """
+
+    tool: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
+    args: JsonValue = Field(default_factory=dict)
+    agent: Id | None = None
+    workspace: Annotated[str, Field(pattern=r"^/[^\u0000]*$", max_length=4_096)] | None = None
+    unattended: UnattendedAsks | None = None
+    policy: Source | None = None
+
+
+@router.get("/policy")
+async def get_policy(services: ServicesDep, _principal: ReaderDep) -> PolicyView:
+    """Show the rules in force.
+
+    The stored ones, those of each app's file as its worker last published them, and the order in which they count.
+    """
+    async with services.database.read() as conn:
+        return await policy_rules.policy_view(conn)
+
+
+@router.put("/policy", responses=CHANGED)
+async def put_policy(body: PolicyBody, services: ServicesDep, principal: AdminDep) -> PolicyVersionDetail:
+    """Store rules.
+
+    They are read and checked whole, and take the place of the stored ones as a new version. The same text again changes
+    nothing.
+    """
+    return await policy_rules.store_rules(
+        services, principal, source=body.source, comment=body.comment, if_version=body.if_version
+    )
+
+
+@router.get("/policy/versions")
+async def list_policy_versions(
+    services: ServicesDep, _principal: ReaderDep, cursor: Cursor = None, limit: Limit = 50
+) -> Page[PolicyVersion]:
+    """List the versions of the stored rules, newest first."""
+    before = decode_cursor(cursor)
+    async with services.database.read() as conn:
+        return await policy_rules.version_page(conn, limit=limit, before=before)
+
+
+@router.get("/policy/versions/{version}")
+async def get_policy_version(
+    version: Annotated[int, Path(ge=1, le=2**31 - 1, description="From 1.")],
+    services: ServicesDep,
+    _principal: ReaderDep,
+) -> PolicyVersionDetail:
+    """Show one version of the stored rules with its text."""
+    async with services.database.read() as conn:
+        return await policy_rules.version_detail(conn, version)
+
+
+@router.post("/policy/revert", responses={**CHANGED, **problems({404: "`not_found`: no such version"})})
+async def revert_policy(body: RevertBody, services: ServicesDep, principal: AdminDep) -> PolicyVersionDetail:
+    """Put the rules of an earlier version in force again, as a new version."""
+    return await policy_rules.revert(
+        services, principal, version=body.version, comment=body.comment, if_version=body.if_version
+    )
+
+
+@router.post("/policy/explain")
+async def explain_policy(
+    body: ExplainBody, services: ServicesDep, _principal: ReaderDep, request: Request
+) -> Explanation:
+    """Say what policy would answer to a call, and why each rule matches it or does not. Changes nothing."""
+    sent = member_text((await request.body()).decode(), "args")
+    return await policy_reports.explain_call(
+        services,
+        tool=body.tool,
+        raw_args="{}" if sent is None else sent,
+        agent=body.agent,
+        workspace=body.workspace,
+        unattended=body.unattended,
+        tried=body.policy,
+    )
+
+
+@router.get("/policy/shadow")
+async def get_shadow_report(
+    services: ServicesDep,
+    _principal: ReaderDep,
+    rule: Annotated[str | None, Query(description="Only this shadow rule.", max_length=100, pattern=STORABLE)] = None,
+    since: Annotated[Instant | None, Query(description="Only runs that began then or later.")] = None,
+) -> ShadowReport:
+    """Report what shadow rules would have changed, over the newest 10,000 calls."""
+    try:
+        begun = None if since is None else as_text(since)
+    except OverflowError:
+        message = "since: an instant of the years 1 to 9999 in UTC"
+        raise InvalidInputError(message, errors=[{"pointer": "", "message": message}]) from None
+    return await policy_reports.shadow_report(services, rule=rule, since=begun)

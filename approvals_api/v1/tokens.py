@@ -1,0 +1,88 @@
+"""API tokens: see them, make one, revoke one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from approvals_api.cursors import after_cursor
+from approvals_api.dependencies import AdminDep, ServicesDep
+from approvals_api.v1.bodies import NewTokenBody
+from approvals_api.v1.parameters import STORABLE, Cursor, Limit
+from turngate.domain.errors import ForbiddenError, NotFoundError
+from turngate.domain.identity import name_key
+from turngate.store import tokens
+from turngate.store.clock import now
+from turngate.store.tokens import Token
+from turngate.wire.people import NewTokenView, TokenView
+from turngate.wire.view import Page
+
+router = APIRouter(tags=["people"])
+
+TokenId = Annotated[str, Path(description="The token's id, from the list.", max_length=64, pattern=STORABLE)]
+
+
+@router.get("/tokens")
+async def list_tokens(
+    services: ServicesDep, _principal: AdminDep, cursor: Cursor = None, limit: Limit = 50
+) -> Page[TokenView]:
+    """List the tokens that hold, newest first. Their secrets are nowhere."""
+    async with services.database.read() as conn:
+        found = await tokens.listed(conn)
+    found.sort(key=lambda each: (each.created_at, each.id), reverse=True)
+    page, more = after_cursor(found, cursor, limit)
+    return Page(items=[_view(each) for each in page], next_cursor=more)
+
+
+@router.post("/tokens", status_code=HTTPStatus.CREATED)
+async def issue_token(body: NewTokenBody, services: ServicesDep, principal: AdminDep) -> NewTokenView:
+    """Make a token; its secret is in this answer and nowhere else.
+
+    A token that starts runs may not decide requests too, unless it is bound to a user: an agent that holds it could
+    approve its own calls. Bound to a user, it acts under that one's name, so one can bind a token to oneself only.
+    """
+    if body.user is not None and (principal.machine or name_key(body.user) != name_key(principal.name)):
+        raise ForbiddenError(
+            f"a token bound to {body.user!r} would decide in that name: only they can make it here, "
+            "or whoever runs this Turngate with `turngate token NAME --user USER`",
+            code="not_yourself",
+        )
+    expires_at = None if body.expires_in_seconds is None else now() + timedelta(seconds=body.expires_in_seconds)
+    async with services.database.write() as conn:
+        secret = await tokens.issue(
+            conn,
+            name=body.name,
+            scopes=body.scopes,
+            owner=body.user,
+            expires_at=expires_at,
+            by=principal.name,
+        )
+    async with services.database.read() as conn:
+        made = await tokens.find(conn, secret)
+    if made is None:
+        raise NotFoundError("the token was revoked at once")
+    return NewTokenView(**_view(made).model_dump(), secret=secret)
+
+
+@router.delete("/tokens/{token_id}", status_code=HTTPStatus.NO_CONTENT)
+async def revoke_token(token_id: TokenId, services: ServicesDep, principal: AdminDep) -> None:
+    """Revoke a token; it stops working at once."""
+    async with services.database.write() as conn:
+        revoked = await tokens.revoke(conn, token_id=token_id, by=principal.name)
+    if not revoked:
+        raise NotFoundError(f"there is no token {token_id!r} that is not revoked yet")
+
+
+def _view(token: Token) -> TokenView:
+    return TokenView(
+        id=token.id,
+        name=token.name,
+        scopes=sorted(token.scopes),
+        owner=token.owner,
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        last_used_at=token.last_used_at,
+    )

@@ -1,0 +1,84 @@
+"""The whole app over a store with requests in it, and no engine behind: for what people do around decisions.
+
+In this process, without a socket; Temporal is a port where nobody listens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from api_server import session_for, token_for
+from stored_requests import asked, live_run
+from temporalio.client import Client
+
+from approvals_api.app import create_app
+from approvals_api.gateway import Gateway
+from approvals_api.principals import SESSION_COOKIE
+from approvals_api.settings import ApiSettings
+from turngate.domain.ask_terms import Role
+from turngate.runtime.temporal_client import data_converter
+from turngate.store import events, requests, runs, sessions
+from turngate.store.database import Database
+
+URL = "http://127.0.0.1"
+
+
+@dataclass
+class Desk:
+    """The app, and people at it. ``url`` of requests: ``/api/v1/requests/{id}``."""
+
+    database: Database
+    transport: httpx.ASGITransport
+    clients: list[httpx.AsyncClient] = field(default_factory=list)
+
+    async def person(self, name: str, role: Role = "operator") -> httpx.AsyncClient:
+        """Somebody who is logged in; they decide, look and talk by cookie, as a browser would."""
+        if role == "operator":
+            cookies = await session_for(self.database, name)
+        else:
+            async with self.database.write() as conn:
+                cookies = {SESSION_COOKIE: await sessions.begin(conn, name, role=role)}
+        return self._client(cookies=cookies, headers={"Origin": URL})
+
+    async def machine(self, name: str, *scopes: Any) -> httpx.AsyncClient:
+        return self._client(headers=await token_for(self.database, name, *scopes))
+
+    def _client(self, **options: Any) -> httpx.AsyncClient:
+        client = httpx.AsyncClient(transport=self.transport, base_url=URL, **options)
+        self.clients.append(client)
+        return client
+
+    async def run(self, run_id: str = "run_1") -> runs.Run:
+        async with self.database.write() as conn:
+            return await live_run(conn, run_id)
+
+    async def put(self, run: runs.Run, request_id: str = "rq", **changes: Any) -> str:
+        """Open a request; returns its address."""
+        async with self.database.write() as conn:
+            await requests.insert_all(conn, [asked(run, request_id, manifest=MANIFEST, **changes)])
+        return f"/api/v1/requests/{request_id}"
+
+    async def told(self, run_id: str = "run_1") -> list[tuple[str, dict[str, Any]]]:
+        async with self.database.read() as conn:
+            assert await events.chain_break(conn, run_id) is None
+            return [(event.type, event.payload) for event in await events.after(conn, 0, run_id=run_id)]
+
+
+MANIFEST = '{"name":"pay","description":"","kind":"local","parameters":{"type":"object"},"success":{},"effect":"once"}'
+
+
+@contextlib.asynccontextmanager
+async def desk_on(database: Database) -> AsyncIterator[Desk]:
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
+    app = create_app(database=database, gateway=Gateway(nowhere), settings=ApiSettings())
+    desk = Desk(database, httpx.ASGITransport(app=app))
+    try:
+        yield desk
+    finally:
+        for client in desk.clients:
+            await client.aclose()
+        await app.state.services.feed.close()

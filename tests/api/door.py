@@ -1,0 +1,63 @@
+"""The pages and the API without an engine: enough to log in, and to be let in or not."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from api_server import serving
+from temporalio.client import Client
+
+from approvals_api.app import create_app
+from approvals_api.gateway import Gateway
+from approvals_api.principals import SESSION_COOKIE
+from approvals_api.settings import ApiSettings
+from turngate.runtime.temporal_client import data_converter
+from turngate.store import users
+from turngate.store.database import Database
+from turngate.store.passwords import hash_password
+
+PASSWORD = "correct horse battery"
+
+
+@dataclass
+class Door:
+    """A server to log in to."""
+
+    url: str
+    database: Database
+
+    def browser(self, **options: Any) -> httpx.AsyncClient:
+        """A browser that sends what browsers send with forms; it keeps cookies and follows no redirects."""
+        headers = {"Sec-Fetch-Site": "same-origin", "Accept": "text/html", **options.pop("headers", {})}
+        return httpx.AsyncClient(base_url=self.url, headers=headers, trust_env=False, **options)
+
+    async def add(self, name: str, role: str = "operator", password: str = PASSWORD) -> users.User:
+        made = await hash_password(password)
+        async with self.database.write() as conn:
+            return await users.add(conn, name=name, role=role, password_hash=made, by="boss")
+
+
+async def log_in(browser: httpx.AsyncClient, name: str, password: str = PASSWORD) -> httpx.Response:
+    return await browser.post("/login", data={"name": name, "password": password})
+
+
+async def status(browser: httpx.AsyncClient) -> int:
+    """Whether the browser is let in: 200, or why not."""
+    return (await browser.get("/api/v1/me")).status_code
+
+
+def session_of(browser: httpx.AsyncClient) -> str | None:
+    return browser.cookies.get(SESSION_COOKIE)
+
+
+@contextlib.asynccontextmanager
+async def door_on(database: Database, port: int = 0, **settings: Any) -> AsyncIterator[Door]:
+    """Serve it. ``port`` 0: any free one."""
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
+    app = create_app(database=database, gateway=Gateway(nowhere), settings=ApiSettings(**settings))
+    async with serving(app, port) as url:
+        yield Door(url, database)

@@ -1,0 +1,142 @@
+"""Working together on requests: claims hold others off, looks are logged once, presence shows who is there."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+
+import pytest
+from desk import Desk, desk_on
+from sqlalchemy import update
+
+from approvals_api import viewing
+from turngate.store import events, requests
+from turngate.store.clock import now
+from turngate.store.database import Database
+from turngate.store.tables import views
+
+
+@pytest.fixture
+async def desk(sqlite: Database) -> AsyncIterator[Desk]:
+    async with desk_on(sqlite) as made:
+        yield made
+
+
+async def test_a_claim_holds_others_off_until_it_is_given_back(desk: Desk) -> None:
+    """409 names who has it and until when, to whoever claims, gives back or decides; then the next may."""
+    address = await desk.put(await desk.run())
+    ann, bob = await desk.person("ann"), await desk.person("bob")
+    claimed = await ann.post(f"{address}/claim", json={"seconds": 30})
+    assert claimed.status_code == 200, claimed.text
+    lease = claimed.json()
+    assert (lease["request_id"], lease["claimed_by"]) == ("rq", "ann")
+    decision = {"decision": "approve", "digest": "d"}
+    for refused in (
+        await bob.post(f"{address}/claim", json={}),
+        await bob.request("DELETE", f"{address}/claim"),
+        await bob.post(f"{address}/decisions", json=decision),
+    ):
+        assert (refused.status_code, refused.json()["code"]) == (409, "claimed"), refused.text
+        assert (refused.json()["claimed_by"], refused.json()["claimed_until"]) == ("ann", lease["claimed_until"])
+    shown = (await bob.get(address)).json()
+    assert (shown["claimed_by"], shown["status"]) == ("ann", "pending")
+    # Her own decision goes on to the run, which nobody serves here.
+    assert (await ann.post(f"{address}/decisions", json=decision)).status_code == 503
+    assert (await ann.delete(f"{address}/claim")).status_code == 204
+    assert (await ann.delete(f"{address}/claim")).status_code == 204
+    assert (await bob.post(f"{address}/claim")).json()["claimed_by"] == "bob"
+    told = [(kind, payload["by"]) for kind, payload in await desk.told() if kind != "request.viewed"]
+    assert told == [("request.claimed", "ann"), ("request.released", "ann"), ("request.claimed", "bob")]
+
+
+async def test_a_claim_is_taken_over_on_purpose_or_by_an_admin(desk: Desk) -> None:
+    """An operator says so; an admin need not, and may end anybody's. The log says from whom it was taken."""
+    address = await desk.put(await desk.run())
+    ann, bob, root = await desk.person("ann"), await desk.person("bob"), await desk.person("root", "admin")
+    await ann.post(f"{address}/claim")
+    assert (await bob.post(f"{address}/claim", json={"take_over": True})).json()["claimed_by"] == "bob"
+    assert (await root.post(f"{address}/claim")).json()["claimed_by"] == "root"
+    await bob.post(f"{address}/claim", json={"take_over": True})
+    assert (await root.delete(f"{address}/claim")).status_code == 204
+    taken = [(payload["by"], payload["from"]) for kind, payload in await desk.told() if "taken" in kind]
+    assert taken == [("bob", "ann"), ("root", "bob"), ("bob", "root")]
+
+
+async def test_only_who_may_decide_may_claim(desk: Desk) -> None:
+    """Not a viewer, not a token that may only read, not the run's starter where the rule bars them; nothing changes."""
+    run = await desk.run()
+    address = await desk.put(run, not_by="ann")
+    for who, code in (
+        (await desk.person("ann"), "not_eligible"),
+        (await desk.person("vic", "viewer"), "missing_scope"),
+        (await desk.machine("bot", "requests:read", "runs:write"), "missing_scope"),
+    ):
+        refused = await who.post(f"{address}/claim")
+        assert (refused.status_code, refused.json()["code"]) == (403, code), refused.text
+    bob = await desk.person("bob")
+    assert (await bob.post("/api/v1/requests/none/claim")).status_code == 404
+    assert (await bob.delete("/api/v1/requests/none/claim")).status_code == 404
+    for body in ({"seconds": 29}, {"seconds": 3_601}, {"seconds": "60"}, {"by": "eve"}):
+        assert (await bob.post(f"{address}/claim", json=body)).status_code == 422, body
+    async with desk.database.write() as conn:
+        await requests.settle(conn, "rq", status="expired", at=now())
+    ended = await bob.post(f"{address}/claim")
+    assert (ended.status_code, ended.json()["code"]) == (409, "request_not_pending")
+    assert await desk.told() == []
+
+
+async def test_the_first_look_of_each_is_in_the_log_and_looking_changes_nothing(desk: Desk) -> None:
+    """By API or by page, once for each person and token; the request reads the same before and after."""
+    address = await desk.put(await desk.run())
+    ann, bot = await desk.person("ann"), await desk.machine("bot", "requests:read")
+    first = await ann.get(address)
+    assert first.status_code == 200, first.text
+    assert (await ann.get("/requests/rq", headers={"Accept": "text/html"})).status_code == 200
+    assert (await bot.get(address)).json() == (await ann.get(address)).json() == first.json()
+    bob = await desk.person("bob")
+    assert (await bob.get("/requests/rq", headers={"Accept": "text/html"})).status_code == 200
+    assert [payload["by"] for kind, payload in await desk.told() if kind == "request.viewed"] == ["ann", "bot", "bob"]
+    for listing in ("/api/v1/requests", "/"):
+        assert (await ann.get(listing)).status_code == 200
+    assert len(await desk.told()) == 3
+
+
+async def test_a_store_that_cannot_write_keeps_nobody_from_reading(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While another process holds the write lock the request is shown; that the look is not on record is in our own log."""
+    monkeypatch.setattr(viewing, "LOG_SECONDS", 0.2)
+    address = await desk.put(await desk.run())
+    ann = await desk.person("ann")
+    other = sqlite3.connect(desk.database.url.removeprefix("sqlite:///"), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        async with asyncio.timeout(5):
+            assert (await ann.get(address)).status_code == 200
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+    assert "ann was shown rq" in caplog.text
+    assert await desk.told() == []
+    assert (await ann.get(address)).status_code == 200
+    assert [kind for kind, _payload in await desk.told()] == ["request.viewed"]
+
+
+async def test_presence_shows_who_else_is_there(desk: Desk) -> None:
+    """Others of the last minute, by name, never oneself; a sign is an answer too."""
+    address = await desk.put(await desk.run())
+    ann, bob = await desk.person("ann"), await desk.person("bob")
+    await ann.get(address)
+    seen = (await bob.post(f"{address}/presence", json={})).json()["looking"]
+    assert [each["name"] for each in seen] == ["ann"]
+    assert (await bob.get(f"{address}/presence")).json()["looking"] == seen
+    assert [each["name"] for each in (await ann.get(f"{address}/presence")).json()["looking"]] == ["bob"]
+    async with desk.database.write() as conn:
+        await conn.execute(update(views).values(last_at="2026-01-01T00:00:00.000000+00:00"))
+    assert (await bob.get(f"{address}/presence")).json() == {"looking": []}
+    assert [payload["by"] for _kind, payload in await desk.told()] == ["ann", "bob"]
+    for method in ("GET", "POST"):
+        assert (await bob.request(method, "/api/v1/requests/none/presence")).status_code == 404
+    async with desk.database.read() as conn:
+        assert await events.last_seq(conn) == len(await events.after(conn, 0))

@@ -1,0 +1,105 @@
+"""Comments over HTTP: said once however often they are sent, by whoever may decide, and kept from every model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from api_server import Api
+from desk import Desk, desk_on
+from harness import until
+
+from turngate.store import comments
+from turngate.store.database import Database
+
+
+@pytest.fixture
+async def desk(database: Database) -> AsyncIterator[Desk]:
+    async with desk_on(database) as made:
+        yield made
+
+
+async def test_a_comment_sent_again_is_said_once(desk: Desk) -> None:
+    """Twelve times at once and again later under one key: one comment, one event, one answer; other words are refused."""
+    run = await desk.run()
+    address, other = await desk.put(run), await desk.put(run, "other")
+    ann, bob = await desk.person("ann"), await desk.person("bob")
+    key = {"Idempotency-Key": "k1"}
+
+    async def say(text: str = "Is this the right account?", at: str = address) -> tuple[int, object]:
+        answer = await ann.post(f"{at}/comments", json={"text": text}, headers=key)
+        return answer.status_code, answer.json()
+
+    answers = await asyncio.gather(*(say() for _ in range(12)))
+    assert {status for status, _said in answers} == {201}
+    assert all(said == answers[0][1] for _status, said in [*answers, await say()])
+    for status, problem in (await say("Other words"), await say(at=other)):
+        assert (status, problem["code"]) == (409, "idempotency_key_reused")  # type: ignore[index]
+    theirs = await bob.post(f"{address}/comments", json={"text": "Yes."}, headers=key)
+    assert theirs.status_code == 201  # a key is everybody's own
+    listed = (await bob.get(f"{address}/comments")).json()["items"]
+    assert [(each["author"], each["text"]) for each in listed] == [
+        ("ann", "Is this the right account?"),
+        ("bob", "Yes."),
+    ]
+    told = await desk.told()
+    assert [(kind, payload["by"]) for kind, payload in told] == [
+        ("request.commented", "ann"),
+        ("request.commented", "bob"),
+    ]
+    assert "account" not in str(told)
+
+
+async def test_comments_come_in_pages(desk: Desk) -> None:
+    """Oldest first, each once; without a key the same words are said as often as they are sent."""
+    address = await desk.put(await desk.run())
+    ann = await desk.person("ann")
+    for number in range(5):
+        assert (await ann.post(f"{address}/comments", json={"text": f"no. {number // 2}"})).status_code == 201
+    seen, cursor = [], None
+    while True:
+        params = {"limit": 2} | ({"cursor": cursor} if cursor else {})
+        page = (await ann.get(f"{address}/comments", params=params)).json()
+        seen += [each["text"] for each in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == ["no. 0", "no. 0", "no. 1", "no. 1", "no. 2"]
+
+
+async def test_who_may_not_decide_says_nothing(desk: Desk) -> None:
+    """An agent's token could tell operators anything under its name; what is no comment is refused as well."""
+    address = await desk.put(await desk.run())
+    bot, vic = await desk.machine("bot", "runs:write", "requests:read"), await desk.person("vic", "viewer")
+    for who in (bot, vic):
+        assert (await who.post(f"{address}/comments", json={"text": "approved by security"})).status_code == 403
+        assert (await who.get(f"{address}/comments")).json()["items"] == []
+    ann = await desk.person("ann")
+    for body in ({"text": ""}, {"text": " \n"}, {"text": "x" * 10_001}, {"text": "a\u0000"}, {"text": 1}, {}):
+        refused = await ann.post(f"{address}/comments", json=body)
+        assert refused.status_code == 422, body
+    assert (await ann.post(f"{address}/comments", json={"text": "x" * 10_000})).status_code == 201
+    for bad in ("", "k" * 256):
+        refused = await ann.post(f"{address}/comments", json={"text": "x"}, headers={"Idempotency-Key": bad})
+        assert refused.status_code == 422, bad
+    assert (await ann.get("/api/v1/requests/none/comments")).status_code == 404
+    assert (await ann.post("/api/v1/requests/none/comments", json={"text": "x"})).status_code == 404
+
+
+async def test_no_model_reads_what_people_say_to_each_other(api: Api) -> None:
+    """A run that goes on after a comment knows nothing of it: it stands in no message of its conversation."""
+    request = await api.gated()
+    address = f"/api/v1/requests/{request['id']}"
+    assert (await api.operator.post(f"{address}/comments", json={"text": "between us"})).status_code == 201
+    assert (await api.decide(request)).status_code == 200
+
+    async def ended() -> bool:
+        return (await api.operator.get(f"/api/v1/runs/{request['run_id']}")).json()["status"] != "running"
+
+    await until(ended, "end of the run")
+    spoken = await api.operator.get(f"/api/v1/conversations/{request['run']['conversation_id']}/messages")
+    assert len(spoken.json()["items"]) == 4
+    assert "between us" not in spoken.text
+    async with api.stack.database.read() as conn:
+        assert len(await comments.of_request(conn, request["id"], limit=9)) == 1

@@ -1,0 +1,127 @@
+"""The inbox over HTTP under its filters, and the views people save of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import httpx
+import pytest
+from desk import Desk, desk_on
+from stored_requests import AT
+
+from turngate.store import requests
+from turngate.store.clock import as_text
+from turngate.store.database import Database
+
+SOON = as_text(AT + timedelta(hours=1))
+
+
+@pytest.fixture
+async def desk(sqlite: Database) -> AsyncIterator[Desk]:
+    async with desk_on(sqlite) as made:
+        run, other = await made.run(), await made.run("run_2")
+        for place, changes in enumerate(
+            (
+                {"claimed_by": "ann", "claimed_until": SOON},
+                {"claimed_by": "bob", "claimed_until": SOON, "risk": "high"},
+                {"tool_name": "refund", "parked_at": SOON},
+                {"kind": "question", "agent": "other"},
+                {"rule": "four-eyes"},
+            )
+        ):
+            await made.put(run, "abcde"[place], created_at=as_text(AT + timedelta(seconds=place)), **changes)
+        for place, name in enumerate("fgh"):
+            await made.put(other, name, created_at=as_text(AT + timedelta(minutes=1, seconds=place)))
+        async with sqlite.write() as conn:
+            await requests.settle(conn, "g", status="rejected", at=AT, by="ann", verb="reject", decision_id="x")
+            await requests.settle(conn, "h", status="expired", at=AT + timedelta(seconds=1))
+        yield made
+
+
+async def listed(client: httpx.AsyncClient, query: str, *, limit: int) -> str:
+    """The ids of every page."""
+    seen, cursor = "", ""
+    while True:
+        answer = await client.get(f"/api/v1/requests?{query}&limit={limit}{cursor}")
+        assert answer.status_code == 200, answer.text
+        seen += "".join(each["id"] for each in answer.json()["items"])
+        if answer.json()["next_cursor"] is None:
+            return seen
+        cursor = f"&cursor={answer.json()['next_cursor']}"
+
+
+async def test_each_filter_lists_and_counts_the_same(desk: Desk) -> None:
+    """Under every filter the count is the length of the list, whatever its pages; ``me`` is whoever asks."""
+    ann = await desk.person("ann")
+    for query, expected in {
+        "": "abcdef",
+        "status=decided": "hg",
+        "status=rejected": "g",
+        "status=all": "hgfedcba",
+        "kind=question": "d",
+        "agent=other": "d",
+        "tool=refund": "c",
+        "risk=high": "b",
+        "rule=four-eyes": "e",
+        "run_id=run_2": "f",
+        "claimed=me": "a",
+        "claimed=bob": "b",
+        "claimed=nobody": "cdef",
+        "parked=true": "c",
+        "parked=false&run_id=run_1&claimed=nobody": "de",
+    }.items():
+        for limit in (1, 50):
+            assert await listed(ann, query, limit=limit) == expected, query
+        count = (await ann.get(f"/api/v1/requests/count?{query}")).json()
+        assert count["count"] == len(expected), query
+
+
+@pytest.mark.parametrize(
+    "query", ["status=open", "kind=x", "risk=huge", "parked=perhaps", "tool=", "agent=%00", "rule=" + "a" * 256]
+)
+async def test_a_filter_that_is_none_is_refused(desk: Desk, query: str) -> None:
+    """422 for list and count alike; nothing reaches the database."""
+    ann = await desk.person("ann")
+    for path in ("/api/v1/requests", "/api/v1/requests/count"):
+        assert (await ann.get(f"{path}?{query}")).status_code == 422
+
+
+async def test_views_are_saved_under_names_by_each_for_themselves(desk: Desk) -> None:
+    """Saved, listed, replaced and removed; kept in plain form; another person's are out of sight."""
+    ann, bob = await desk.person("ann"), await desk.person("bob")
+    saved = await ann.put("/api/v1/views/My%20queue", json={"query": "?status=pending&claimed=me&tool="})
+    assert (saved.status_code, saved.json()["name"], saved.json()["query"]) == (200, "My queue", "claimed=me")
+    await ann.put("/api/v1/views/b", json={"query": "risk=high"})
+    await ann.put("/api/v1/views/b", json={"query": "status=decided&agent=other"})
+    views = (await ann.get("/api/v1/views")).json()["items"]
+    assert [(each["name"], each["query"]) for each in views] == [
+        ("My queue", "claimed=me"),
+        ("b", "status=decided&agent=other"),
+    ]
+    assert await listed(ann, views[0]["query"], limit=50) == "a"
+    assert (await bob.get("/api/v1/views")).json()["items"] == []
+    assert (await bob.get("/api/v1/views/b")).status_code == 404
+    assert (await bob.delete("/api/v1/views/b")).status_code == 204
+    assert (await ann.get("/api/v1/views/b")).status_code == 200
+    assert (await ann.delete("/api/v1/views/b")).status_code == 204
+    assert (await ann.get("/api/v1/views/b")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("v", "colour=red"),
+        ("v", "status=open"),
+        ("v", "tool=a&tool=b"),
+        ("v", "x" * 2_001),
+        ("%20v", ""),
+        ("a%E2%80%AEb", ""),
+        ("v" * 101, ""),
+    ],
+)
+async def test_a_view_that_is_none_is_refused(desk: Desk, name: str, query: str) -> None:
+    """422 for conditions the inbox does not know and for names nobody could read; nothing is saved."""
+    ann = await desk.person("ann")
+    assert (await ann.put(f"/api/v1/views/{name}", json={"query": query})).status_code == 422
+    assert (await ann.get("/api/v1/views")).json()["items"] == []

@@ -1,0 +1,320 @@
+"""Logging in by an OpenID provider: the whole way at a real one, and everything that must not get in."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from door import Door, door_on, session_of
+from joserfc import jwt
+from joserfc.jwk import KeySet, RSAKey
+from oidc_provider import SCOPES, SECRET, Provider, running_provider
+from people import added, told
+
+from approvals_api.logins import role_of, wanted_name
+from approvals_api.oidc import OidcProvider, _Metadata, claim_at
+from approvals_api.settings import OidcSettings
+from turngate.domain.errors import ForbiddenError, UnavailableError
+from turngate.runtime.ports import choose_port
+from turngate.store import users
+from turngate.store.database import Database
+
+CALLBACK = "/login/oidc/callback"
+
+
+@pytest.fixture(scope="session")
+def port() -> int:
+    """Where Turngate serves: the provider sends browsers to registered addresses only."""
+    return choose_port()
+
+
+@pytest.fixture(scope="session")
+def provider(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
+    """One provider for the session."""
+    log = tmp_path_factory.mktemp("provider") / "log"
+    with running_provider(f"http://127.0.0.1:{port}{CALLBACK}", log) as made:
+        yield made
+
+
+@pytest.fixture
+def settings(provider: Provider) -> OidcSettings:
+    return OidcSettings(
+        issuer=provider.issuer,
+        client_id="turngate",
+        client_secret=SECRET,
+        scopes=SCOPES,
+        operator_values=frozenset({"ops"}),
+        viewer_values=frozenset({"staff"}),
+    )
+
+
+@pytest.fixture
+async def door(sqlite: Database, port: int, settings: OidcSettings) -> AsyncIterator[Door]:
+    async with door_on(sqlite, port, oidc=settings) as made:
+        yield made
+
+
+@asynccontextmanager
+async def at_the_provider(door: Door, provider: Provider, name: str) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
+    """A browser that has been at the provider as ``name``, and the address it was sent back to."""
+    async with door.browser() as browser:
+        assert "/login/oidc" in (await browser.get("/login")).text
+        sent = await browser.get("/login/oidc")
+        assert sent.status_code == 303
+        yield browser, await provider.log_in(sent.headers["location"], name)
+
+
+async def refusal(browser: httpx.AsyncClient, url: str) -> tuple[int, str]:
+    answer = await browser.get(url)
+    assert session_of(browser) is None
+    return answer.status_code, answer.text
+
+
+async def test_somebody_comes_in_by_the_provider(door: Door, provider: Provider) -> None:
+    """From the log-in page over the provider's own pages to a session, with the role that the groups give; and again."""
+    async with door.browser() as browser:
+        asked = parse_qs(urlsplit((await browser.get("/login/oidc")).headers["location"]).query)
+    assert asked["code_challenge_method"] == ["S256"]
+    assert {"state", "nonce", "code_challenge"} <= set(asked)
+    for _ in range(2):
+        async with at_the_provider(door, provider, "ida") as (browser, back):
+            answer = await browser.get(back)
+            assert (answer.status_code, answer.headers["location"]) == (303, "/")
+            me = (await browser.get("/api/v1/me")).json()
+            assert (me["name"], me["role"]) == ("Ida", "operator")
+            assert "turngate_oidc" not in browser.cookies
+    async with door.database.read() as conn:
+        (user,) = await users.all_users(conn)
+    assert (user.oidc_issuer, user.oidc_subject, user.email) == (provider.issuer, "ida", "ida@example.com")
+    kinds = [kind for kind, _payload in await told(door.database)]
+    assert kinds == ["user.added", "session.opened", "session.opened"]
+
+
+async def test_a_name_that_a_local_user_has_stays_theirs(door: Door, provider: Provider) -> None:
+    """Somebody of the same name comes in under another one, and not into the local user's account."""
+    await added(door.database, "ida", "admin")
+    async with at_the_provider(door, provider, "ida") as (browser, back):
+        await browser.get(back)
+        me = (await browser.get("/api/v1/me")).json()
+    assert (me["name"], me["role"]) == ("Ida@127.0.0.1", "operator")
+
+
+async def test_who_has_no_role_is_told_why(door: Door, provider: Provider) -> None:
+    """Without the claim, or with none of its values: refused, no user made, and the page says what to do."""
+    for name, has in (("nora", "nothing"), ("gus", "guests")):
+        async with at_the_provider(door, provider, name) as (browser, back):
+            code, page = await refusal(browser, back)
+        assert code == 403
+        assert f"({has}) gives you no role here" in page
+        assert "TURNGATE_OIDC_OPERATOR_VALUES" in page
+    async with door.database.read() as conn:
+        assert await users.all_users(conn) == []
+    assert [payload["name"] for _kind, payload in await told(door.database, "login.failed")] == ["Nora", "Gus"]
+
+
+async def test_a_disabled_person_stays_out(door: Door, provider: Provider) -> None:
+    """The provider still knows them; this Turngate does not let them in."""
+    async with at_the_provider(door, provider, "ida") as (browser, back):
+        await browser.get(back)
+    async with door.database.write() as conn:
+        await users.set_disabled(conn, "ida", disabled=True, by="boss")
+    async with at_the_provider(door, provider, "ida") as (browser, back):
+        code, page = await refusal(browser, back)
+    assert code == 403
+    assert "disabled" in page
+
+
+async def test_another_browser_cannot_end_a_log_in(door: Door, provider: Provider) -> None:
+    """Without the cookie that began it, with another's, with another state: refused, so nobody is logged in as another."""
+    async with at_the_provider(door, provider, "ida") as (browser, back), door.browser() as stranger:
+        assert (await refusal(stranger, back))[0] == 403
+        await stranger.get("/login/oidc")
+        assert (await refusal(stranger, back))[0] == 403
+        code, page = await refusal(browser, back.replace("state=", "state=x"))
+        assert code == 403
+        assert "begin again" in page
+        browser.cookies.set("turngate_oidc", browser.cookies["turngate_oidc"][:-2] + "xx", domain="127.0.0.1")
+        assert (await refusal(browser, back))[0] == 403
+    assert len(await told(door.database, "login.failed")) == 4
+
+
+async def test_a_code_is_good_once(door: Door, provider: Provider) -> None:
+    """The same way back a second time, with the same cookie, opens no second session."""
+    async with at_the_provider(door, provider, "ida") as (browser, back):
+        cookie = browser.cookies["turngate_oidc"]
+        assert (await browser.get(back)).status_code == 303
+        browser.cookies.clear()
+        browser.cookies.set("turngate_oidc", cookie, domain="127.0.0.1")
+        code, page = await refusal(browser, back)
+    assert code == 403
+    assert "did not take the code" in page
+
+
+async def test_a_refusal_of_the_provider_and_an_answer_of_another_one_are_said(door: Door, provider: Provider) -> None:
+    """The person said no there, or the answer names another issuer (RFC 9207), or none although this one names itself."""
+    async with at_the_provider(door, provider, "ida") as (browser, back):
+        state = parse_qs(urlsplit(back).query)["state"][0]
+        answers = {
+            f"?state={state}&iss={provider.issuer}&error=access_denied": "did not let you in (access_denied)",
+            f"?state={state}&iss={provider.issuer}": "no code",
+            f"?state={state}&code=x&iss=https://evil.example": "from another provider",
+            f"?state={state}&code=x": "from another provider",
+        }
+        for query, said in answers.items():
+            code, page = await refusal(browser, f"{CALLBACK}{query}")
+            assert (code, said in page) == (403, True), page
+
+
+async def test_a_token_for_another_client_is_refused(provider: Provider, port: int, settings: OidcSettings) -> None:
+    """A real ID token of the same provider, made for another client, with another nonce, or touched: none of them is one."""
+    others = OidcProvider(replace(settings, client_id="other"))
+    ours = OidcProvider(settings)
+    url, cookie = await others.begin(f"http://127.0.0.1:{port}{CALLBACK}")
+    back = dict(httpx.URL(await provider.log_in(url, "ida")).params)
+    attempt = others._attempt(back, cookie)
+    metadata = await others._read_metadata()
+    async with others._client(metadata, attempt.redirect_uri) as client:
+        tokens = await client.fetch_token(
+            metadata.document["token_endpoint"], code=back["code"], code_verifier=attempt.verifier
+        )
+    id_token = tokens["id_token"]
+    assert (await others._id_claims(metadata, id_token, attempt.nonce))["sub"] == "ida"
+    header, payload, signature = id_token.split(".")
+    unsigned = base64.urlsafe_b64encode(b'{"alg":"none"}').rstrip(b"=").decode()
+    touched = base64.urlsafe_b64encode(json.dumps({**claims_of(payload), "sub": "boss"}).encode()).rstrip(b"=").decode()
+    for judge, token, nonce in (
+        (ours, id_token, attempt.nonce),
+        (others, id_token, "another"),
+        (others, f"{header}.{touched}.{signature}", attempt.nonce),
+        (others, f"{unsigned}.{payload}.", attempt.nonce),
+        (others, None, attempt.nonce),
+        (others, "no token", attempt.nonce),
+    ):
+        with pytest.raises(ForbiddenError) as refused:
+            await judge._id_claims(metadata, token, nonce)
+        assert refused.value.error_code == "oidc_refused"
+
+
+def claims_of(payload: str) -> dict[str, Any]:
+    return json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+
+
+async def test_the_provider_must_be_who_the_settings_say(provider: Provider, settings: OidcSettings) -> None:
+    """Another spelling of the issuer, nobody there, no provider there: told as a setting to mend, nobody gets in."""
+    for issuer in (f"{provider.issuer}/", provider.issuer.replace("127.0.0.1", "localhost"), "http://127.0.0.1:1"):
+        with pytest.raises(UnavailableError):
+            await OidcProvider(replace(settings, issuer=issuer)).begin("http://127.0.0.1/x")
+
+
+async def test_without_a_provider_there_is_no_such_way_in(sqlite: Database) -> None:
+    """No link on the page, 404 to begin, 403 to end."""
+    async with door_on(sqlite) as door, door.browser() as browser:
+        assert "/login/oidc" not in (await browser.get("/login")).text
+        assert (await browser.get("/login/oidc")).status_code == 404
+        assert (await browser.get(f"{CALLBACK}?code=x&state=y")).status_code == 403
+
+
+KEY = RSAKey.generate_key(2048, parameters={"kid": "one"})
+PLAIN = OidcSettings(issuer="https://login.example", client_id="turngate", client_secret="s3cret" * 8)
+
+
+def signed(key: Any = KEY, alg: str = "RS256", **changes: Any) -> str:
+    at = int(time.time())
+    claims = {"iss": PLAIN.issuer, "aud": "turngate", "sub": "ida", "nonce": "n", "iat": at, "exp": at + 300, **changes}
+    kept = {name: value for name, value in claims.items() if value is not None}
+    return jwt.encode({"alg": alg, "kid": "one"}, kept, key, algorithms=[alg])
+
+
+@pytest.mark.parametrize(
+    ("changes", "good"),
+    [
+        ({}, True),
+        ({"exp": -50}, True),
+        ({"exp": -70}, False),
+        ({"iat": 50}, True),
+        ({"iat": 70}, False),
+        ({"nbf": 70}, False),
+        ({"exp": None}, False),
+        ({"iat": None}, False),
+        ({"sub": None}, False),
+        ({"nonce": None}, False),
+        ({"nonce": ""}, False),
+        ({"iss": "https://login.example/"}, False),
+        ({"aud": ["turngate"]}, True),
+        ({"aud": ["turngate", "other"]}, False),
+        ({"aud": ["turngate", "other"], "azp": "turngate"}, True),
+        ({"aud": ["turngate", "other"], "azp": "other"}, False),
+        ({"azp": "other"}, False),
+        ({"aud": "other"}, False),
+    ],
+)
+async def test_an_id_token_is_for_this_log_in_and_now(changes: dict[str, Any], *, good: bool) -> None:
+    """Issuer, audience, party, nonce and times, with a minute for clocks that differ (numbers here: seconds from now)."""
+    at = int(time.time())
+    moved = {name: at + value if isinstance(value, int) else value for name, value in changes.items()}
+    metadata = _Metadata(document={}, keys=KeySet([KEY]), read_at=0)
+    provider = OidcProvider(PLAIN)
+    if good:
+        assert (await provider._id_claims(metadata, signed(**moved), "n"))["sub"] == "ida"
+    else:
+        with pytest.raises(ForbiddenError, match="begin again"):
+            await provider._id_claims(metadata, signed(**moved), "n")
+
+
+async def test_an_id_token_is_signed_by_a_key_of_the_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by another key, and not by HMAC with the client's secret; a key that is new at the provider is found."""
+    from joserfc.jwk import OctKey  # noqa: PLC0415 - only here
+
+    stranger = RSAKey.generate_key(2048, parameters={"kid": "one"})
+    known = _Metadata(document={}, keys=KeySet([KEY]), read_at=0)
+    read: list[bool] = []
+
+    async def read_metadata(*, anew: bool = False) -> _Metadata:
+        read.append(anew)
+        return known
+
+    provider = OidcProvider(PLAIN)
+    monkeypatch.setattr(provider, "_read_metadata", read_metadata)
+    for token in (signed(stranger), signed(OctKey.import_key(PLAIN.client_secret), "HS256")):
+        with pytest.raises(ForbiddenError, match="not signed as it must be"):
+            await provider._id_claims(known, token, "n")
+    before = _Metadata(document={}, keys=KeySet([stranger]), read_at=0)
+    read.clear()
+    assert (await provider._id_claims(before, signed(), "n"))["sub"] == "ida"
+    assert read == [True]
+
+
+def test_the_highest_role_that_a_claim_gives_counts() -> None:
+    """A text or a list, at the top or nested; anything else gives none; the default is for those without."""
+    settings = replace(
+        PLAIN,
+        admin_values=frozenset({"root"}),
+        operator_values=frozenset({"ops"}),
+        viewer_values=frozenset({"staff"}),
+    )
+    for groups, role in (("ops", "operator"), (["staff", "root", 7], "admin"), (["x", "staff"], "viewer")):
+        assert role_of({"groups": groups}, settings) == role
+        nested = replace(settings, role_claim="realm.roles")
+        assert role_of({"realm": {"roles": groups}}, nested) == role
+    for claims in ({}, {"groups": None}, {"groups": {"ops": True}}, {"groups": [["ops"]]}, {"groups": 7}):
+        with pytest.raises(ForbiddenError, match="no role here"):
+            role_of(claims, settings)
+        assert role_of(claims, replace(settings, default_role="viewer")) == "viewer"
+    assert claim_at({"a.b": 1, "a": {"b": 2}}, "a.b") == 1
+    assert claim_at({"a": 1}, "a.b.c") is None
+
+
+def test_a_name_is_taken_from_the_first_claim_that_can_be_one() -> None:
+    """Empty and hostile ones are passed over; the subject is the last resort."""
+    assert wanted_name({"preferred_username": "a\u202eb", "email": "ida@example.com", "sub": "1"}) == "ida@example.com"
+    assert wanted_name({"preferred_username": "", "sub": "1"}) == "1"
+    with pytest.raises(ForbiddenError):
+        wanted_name({"sub": "\u200b"})

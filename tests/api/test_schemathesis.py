@@ -1,0 +1,138 @@
+"""The running API against its own document: schemathesis makes hundreds of requests of it and finds nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_server import POLICY, TOOLS, Api, TextScript, api_on, token_for
+from harness import stack
+from temporalio.client import Client
+
+from approvals_api.gateway import Gateway
+from turngate.store.database import Database
+
+HERE = Path(__file__).parent
+DOCUMENT = HERE.parents[1] / "docs" / "openapi.json"
+EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "3"))
+"""Per endpoint and phase: `SCHEMATHESIS_EXAMPLES=100 pytest tests/api/test_schemathesis.py` looks longer."""
+
+CONFIG = """
+base-url = "{url}"
+hooks = "{hooks}"
+max-stream-events = 1
+request-timeout = 10
+continue-on-failure = true
+color = false
+
+[headers]
+Authorization = "{authorization}"
+
+[cache]
+enabled = false
+
+[generation]
+max-examples = {examples}
+deterministic = true
+database = "none"
+
+# A request may have ended, or its run: 410 says so of data that were good a moment ago, as 409 does.
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", "401", "403", "404", "409", "410"]
+
+[checks.negative_data_rejection]
+expected-statuses = ["400", "401", "403", "404", "405", "409", "413", "422", "429"]
+
+# What no schema says: an edit fits the tool's schema; which steps of a run are closed is its state; a scope goes with a run
+# or an agent; no request stands twice among many; TOML, filters and names have rules of their own.
+[[operations]]
+include-operation-id = [
+    "decide_request", "decide_requests", "fork_run", "create_grant", "put_policy", "explain_policy", "save_view",
+    "issue_token"
+]
+[operations.checks.positive_data_acceptance]
+expected-statuses = ["2xx", "401", "403", "404", "409", "410", "422"]
+
+# A stream from now on, when nothing happens: it is left after this many seconds.
+[[operations]]
+include-operation-id = "follow_all_events"
+request-timeout = 1
+
+[dictionaries]
+runs = {{ values = {runs} }}
+requests = {{ values = {requests} }}
+conversations = {{ values = {conversations} }}
+calls = {{ values = {calls} }}
+
+[parameters]
+"body.conversation_id" = {{ dictionary = "conversations" }}
+"path.run_id" = {{ dictionary = "runs" }}
+"path.request_id" = {{ dictionary = "requests" }}
+"path.conversation_id" = {{ dictionary = "conversations" }}
+"path.tool_call_id" = {{ dictionary = "calls" }}
+"""
+
+
+@pytest.fixture
+async def own_api(client: Client, sqlite: Database) -> AsyncIterator[Api]:
+    """An engine and an API that nobody else uses: an admin's requests change its policy, too."""
+    async with (
+        stack(client, sqlite, *TOOLS, model=TextScript(), policy=POLICY) as engine,
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as made,
+    ):
+        yield made
+
+
+async def test_schemathesis_finds_nothing(own_api: Api, tmp_path: Path) -> None:
+    """All its checks, on requests that fit the document and on requests that do not; every endpoint is tried."""
+    api = own_api
+    decided = await api.gated("pay 6")
+    assert (await api.decide(decided)).status_code == 200
+    known = (decided, await api.gated(), await api.gated("ask_person Well?"))
+    file = tmp_path / "schemathesis.toml"
+    file.write_text(
+        CONFIG.format(
+            url=api.url,
+            hooks=HERE / "schemathesis_hooks.py",
+            authorization=(await token_for(api.stack.database, "fuzzer", "admin"))["Authorization"],
+            examples=EXAMPLES,
+            runs=[each["run_id"] for each in known],
+            requests=[each["id"] for each in known],
+            conversations=[each["run"]["conversation_id"] for each in known],
+            calls=[each["tool_call_id"] for each in known],
+        )
+    )
+    page = (await api.operator.get("/api/v1/runs?limit=1")).json()
+    meaningful = {
+        "agent": "agent",
+        "model": "scripted:test",
+        "workspace": str(tmp_path),
+        "cursor": page["next_cursor"],
+        "digests": {each["id"]: each["digest"] for each in known},
+    }
+    said, code = await ran_schemathesis(file, meaningful)
+    assert code == 0, said
+    operations = sum(len(methods) for methods in json.loads(DOCUMENT.read_text())["paths"].values())
+    assert f"Tested: {operations}" in said, said
+
+
+async def ran_schemathesis(config: Path, known: dict[str, Any]) -> tuple[str, int | None]:
+    """Run its command in a process of its own; return what it said and its exit code."""
+    command = "from schemathesis.cli import schemathesis; schemathesis()"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", command, "--config-file", str(config)),
+        *("run", str(DOCUMENT), "--checks", "all", "--warnings", "off"),
+        cwd=config.parent,
+        env={**os.environ, "SCHEMATHESIS_KNOWN": json.dumps(known)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _nothing = await process.communicate()
+    return said.decode(errors="replace"), process.returncode

@@ -1,0 +1,115 @@
+"""What a browser sends for a page: a small reader of forms, by the rules of the HTML standard.
+
+Sections: 4.10.5 (values of controls, and what a browser does to them), 4.10.21 (the entries of a form), 13.2.3.5
+(line ends of a document).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+
+@dataclass
+class Button:
+    """A button that submits. ``name`` and ``value`` are sent when it is pressed; ``name`` may be empty."""
+
+    name: str
+    value: str
+    label: str = ""
+
+
+@dataclass
+class Form:
+    """One form. ``sent``: control name → text with CRLF line ends, in the order of the page, without any button."""
+
+    attributes: dict[str, str | None]
+    sent: dict[str, str] = field(default_factory=dict)
+    buttons: list[Button] = field(default_factory=list)
+
+    def pressing(self, label: str) -> dict[str, str]:
+        """What is sent when the button of this label is pressed."""
+        (button,) = [each for each in self.buttons if each.label == label]
+        return {**self.sent, **({button.name: button.value} if button.name else {})}
+
+
+class PostedPage(HTMLParser):
+    """The forms of a page; controls outside of any form count to a first, nameless one."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.forms = [Form({})]
+        self._area: str | None = None
+        self._select: tuple[str, bool] | None = None
+        self._button: Button | None = None
+        assert "\x00" not in html, "a browser would change U+0000"
+        html.encode()  # half a surrogate pair could not be sent
+        self.feed(html.replace("\r\n", "\n").replace("\r", "\n"))
+        self.close()
+
+    def form(self, action: str) -> Form:
+        """The form whose hidden control ``action`` says this."""
+        (found,) = [each for each in self.forms if each.sent.get("action") == action]
+        return found
+
+    @property
+    def sent(self) -> dict[str, str]:
+        """What the controls outside of any form hold."""
+        return self.forms[0].sent
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        match tag:
+            case "form":
+                self.forms.append(Form(given))
+            case "input":
+                self._input(given)
+            case "textarea":
+                self._area = given["name"] or ""
+                self._put(self._area, "")
+            case "select":
+                self._select = (given["name"] or "", False)
+            case "option" if self._select is not None and not self._select[1]:
+                name = self._select[0]
+                chosen = "selected" in given
+                if chosen or name not in self.forms[-1].sent:
+                    self._put(name, given["value"] or "")
+                self._select = (name, chosen)
+            case "button" if given.get("type", "submit") == "submit":
+                self._button = Button(given.get("name") or "", given.get("value") or "", given.get("aria-label") or "")
+                if "aria-hidden" not in given:
+                    self.forms[-1].buttons.append(self._button)
+
+    def handle_endtag(self, tag: str) -> None:
+        match tag:
+            case "form":
+                # What follows stands in no form.
+                self.forms.append(Form({}))
+            case "textarea" if self._area is not None:
+                # The first line end after the tag is none of the text's.
+                name, self._area = self._area, None
+                self._put(name, self.forms[-1].sent[name].removeprefix("\n"))
+            case "select":
+                self._select = None
+            case "button":
+                self._button = None
+
+    def handle_data(self, data: str) -> None:
+        if self._area is not None:
+            self.forms[-1].sent[self._area] += data
+        elif self._button is not None and not self._button.label:
+            self._button.label = data.strip()
+
+    def _input(self, given: dict[str, str | None]) -> None:
+        name, value = given.get("name"), given.get("value") or ""
+        match given.get("type", "text"):
+            case "radio" | "checkbox" if "checked" not in given:
+                return
+            case "text":
+                value = value.replace("\r", "").replace("\n", "")
+        if name:
+            self._put(name, value)
+
+    def _put(self, name: str, text: str) -> None:
+        lines = text.replace("\r\n", "\n").replace("\r", "\n")
+        self.forms[-1].sent[name] = lines if name == self._area else lines.replace("\n", "\r\n")

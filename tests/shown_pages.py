@@ -1,0 +1,69 @@
+"""The planted pages in a real browser, from memory: whatever else a page asks for is noted, and never gets an answer."""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from planted_pages import ADDRESS
+from playwright.async_api import Browser, Dialog, Page, Route
+
+from approvals_api.pages import STATIC_DIR
+from approvals_api.security_headers import SECURITY_HEADERS
+
+
+@dataclass
+class Shown:
+    """One browser page that walks through the states. ``noted``: what it did besides showing them."""
+
+    page: Page
+    html: Mapping[str, str]
+    noted: list[str] = field(default_factory=list)
+
+    async def go(self, name: str) -> Page:
+        """Show a state, with everything that can be opened open, once the page's own script has run."""
+        await self.page.goto(f"{ADDRESS}/shown/{list(self.html).index(name)}", wait_until="load")
+        await self.page.wait_for_selector("html[data-ready]")
+        await self.page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
+        return self.page
+
+
+@asynccontextmanager
+async def shown(browser: Browser, html: Mapping[str, str], **options: Any) -> AsyncIterator[Shown]:
+    """Serve these pages by name to a browser context of their own."""
+    pages = list(html.values())
+    context = await browser.new_context(base_url=ADDRESS, reduced_motion="reduce", **options)
+    context.set_default_timeout(8_000)
+    made = Shown(await context.new_page(), html)
+
+    async def answer(route: Route) -> None:
+        url = urlsplit(route.request.url)
+        if url.netloc != urlsplit(ADDRESS).netloc:
+            made.noted.append(f"request: {route.request.url}")
+            await route.abort()
+        elif url.path.startswith("/shown/"):
+            headers = {**SECURITY_HEADERS, "Content-Type": "text/html; charset=utf-8"}
+            await route.fulfill(body=pages[int(url.path.rpartition("/")[2])], headers=headers)
+        elif url.path.startswith("/static/"):
+            file = STATIC_DIR / url.path.rpartition("/")[2]
+            await route.fulfill(body=file.read_bytes(), content_type=mimetypes.guess_type(file.name)[0])
+        elif url.path == "/api/v1/events":
+            await route.fulfill(status=204)  # an event source that gets this asks no more
+        else:
+            made.noted.append(f"request: {route.request.url}")
+            await route.abort()
+
+    async def refuse(dialog: Dialog) -> None:
+        made.noted.append(f"dialog: {dialog.message}")
+        await dialog.dismiss()
+
+    await context.route("**/*", answer)
+    made.page.on("dialog", refuse)
+    made.page.on("pageerror", lambda error: made.noted.append(f"error: {error}"))
+    made.page.on("console", lambda said: made.noted.append(f"console: {said.text}") if said.type == "error" else None)
+    yield made
+    await context.close()

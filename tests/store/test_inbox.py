@@ -1,0 +1,109 @@
+"""The inbox under its filters: one value gives the list and its count, and the order of the list."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+import pytest
+from stored_requests import asked
+
+from turngate.domain.errors import InvalidInputError
+from turngate.domain.inbox import InboxFilter
+from turngate.store import inbox, requests, runs
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection, Database
+
+AT = now()
+SOON, BEFORE = as_text(AT + timedelta(hours=1)), as_text(AT - timedelta(hours=1))
+
+
+def later(seconds: int) -> str:
+    return as_text(AT + timedelta(seconds=seconds))
+
+
+async def fill(conn: Connection, run: runs.Run, other: runs.Run) -> None:
+    """Seven that wait, oldest first by letter, and four that have ended, first z."""
+    waiting = [
+        asked(run, "a", created_at=later(1), claimed_by="ann", claimed_until=SOON),
+        asked(run, "b", created_at=later(2), claimed_by="ann", claimed_until=BEFORE),
+        asked(run, "c", created_at=later(3), kind="question", risk="high"),
+        asked(run, "d", created_at=later(4), agent="other", tool_name="refund"),
+        asked(run, "e", created_at=later(5), rule="four-eyes", parked_at=later(9)),
+        asked(other, "f", created_at=later(6), tool_name="PAY"),
+        asked(other, "g", created_at=later(6), claimed_by="bob", claimed_until=SOON),
+    ]
+    statuses = {"w": "cancelled", "x": "rejected", "y": "expired", "z": "approved"}
+    ended = [asked(run, name, created_at=later(at - 9)) for at, name in enumerate(statuses)]
+    await requests.insert_all(conn, [*waiting, *ended])
+    # The last to be opened is the first to be decided.
+    for seconds, name in enumerate(reversed(statuses), start=20):
+        await requests.settle(conn, name, status=statuses[name], at=AT + timedelta(seconds=seconds))  # type: ignore[arg-type]
+
+
+FOUND = {
+    "": "abcdefg",
+    "status=decided": "wxyz",
+    "status=rejected": "x",
+    "status=superseded": "",
+    "status=all": "gfedcbazyxw",
+    "kind=question": "c",
+    "agent=other": "d",
+    "tool=pay": "abceg",
+    "tool=PAY": "f",
+    "risk=high": "c",
+    "rule=four-eyes": "e",
+    "run_id=run_2": "fg",
+    "claimed=me": "a",
+    "claimed=bob": "g",
+    "claimed=nobody": "bcdef",
+    "parked=true": "e",
+    "parked=false": "abcdfg",
+    "tool=pay&risk=low&claimed=nobody&parked=false": "b",
+    "status=decided&tool=nothing": "",
+}
+
+
+async def test_each_filter_lists_and_counts_the_same_in_its_order(database: Database, new_run) -> None:
+    """Pending oldest first, ended by their end and newest first, all newest first; however small the pages are."""
+    run, other = await new_run(), await new_run()
+    async with database.write() as conn:
+        await fill(conn, run, other)
+    async with database.read() as conn:
+        for (query, expected), limit in itertools.product(FOUND.items(), (2, 50)):
+            wanted = InboxFilter.from_query(query).of("ann")
+            seen, after = "", None
+            while page := await requests.page(conn, wanted, limit=limit, after=after):
+                seen += "".join(request.id for request in page)
+                after = inbox.key_of(wanted, page[-1])
+            assert seen == expected, query
+            assert await requests.count(conn, wanted) == len(expected), query
+
+
+def test_a_filter_is_the_same_in_a_url() -> None:
+    """There and back nothing changes; what is the default is left out, and an untouched control is no condition."""
+    wanted = InboxFilter(status="decided", tool="a&b=c", claimed="me", parked=False)
+    assert wanted.query == "status=decided&tool=a%26b%3Dc&claimed=me&parked=false"
+    assert InboxFilter.from_query(wanted.query) == wanted
+    assert InboxFilter.from_query("?status=pending&agent=&tool=") == InboxFilter()
+    assert InboxFilter().query == ""
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "status=open",
+        "colour=red",
+        "risk=huge",
+        "parked=perhaps",
+        "tool=a&tool=b",
+        "tool",
+        "agent=%00",
+        "tool=" + "a" * 300,
+    ],
+)
+def test_a_query_that_is_no_filter_is_refused(query: str) -> None:
+    """Unknown names and values, repeats and text that no database keeps: the answer lists the conditions there are."""
+    with pytest.raises(InvalidInputError, match="status, kind, agent") as refused:
+        InboxFilter.from_query(query)
+    assert refused.value.error_code == "bad_filter"

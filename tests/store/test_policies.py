@@ -1,0 +1,92 @@
+"""Stored rules and what workers publish of theirs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sqlalchemy.exc import IntegrityError
+
+from turngate import Policy, Rule
+from turngate.domain.known_tools import KnownTool
+from turngate.domain.policy import Verdict
+from turngate.store import calls, policies, recorded_calls
+from turngate.store.database import Database
+
+
+async def test_one_of_ten_writers_makes_a_version(database: Database) -> None:
+    """Versions have no gaps and no forks: who is late is refused by the database itself."""
+
+    async def write(number: int) -> None:
+        async with database.write() as conn:
+            await policies.append_version(
+                conn, version=1, source=f"# {number}", digest="d", changed_by="ann", comment=""
+            )
+
+    done = await asyncio.gather(*(write(number) for number in range(10)), return_exceptions=True)
+    assert sum(isinstance(each, IntegrityError) for each in done) == 9
+    async with database.read() as conn:
+        newest = await policies.newest(conn)
+        assert newest is not None
+        assert newest.source == f"# {done.index(None)}"
+        assert await policies.glance(conn) == (1, False)
+        assert [each.version for each in await policies.versions(conn, limit=9)] == [1]
+        assert await policies.versions(conn, limit=9, before=1) == []
+
+
+async def test_a_worker_publishes_its_rules_and_tools_anew(database: Database) -> None:
+    """What the same task queue published before is gone; another one's stays."""
+    first = Policy(rule=[Rule(name="a", verdict="deny", tools=["x"], args=[{"at": "/n", "op": "gt", "value": 0.1}])])
+    tools = [KnownTool(name="x", kind="local", effect="read", own_ask="computed", agents=("support", "intern"))]
+    async with database.write() as conn:
+        await policies.publish(conn, task_queue="one", policy=first, file="/srv/policy.toml", tools=tools)
+        await policies.publish(conn, task_queue="two", policy=Policy(), file="", tools=[])
+        await policies.publish(conn, task_queue="two", policy=first, file="", tools=tools)
+    async with database.read() as conn:
+        one, two = await policies.published(conn)
+    assert (one.policy, one.version, one.known_tools) == (first, first.version, tools)
+    assert (one.file, two.file, two.policy) == ("/srv/policy.toml", "", first)
+
+
+def judged(
+    run_id: str, call_id: str, step: int, position: int, *, tool: str = "pay", verdict: bool = True
+) -> calls.Call:
+    said = Verdict(answer="ask", rule="default", reason="", risk="low").model_dump_json(exclude_defaults=True)
+    return calls.Call(
+        run_id=run_id,
+        tool_call_id=call_id,
+        step=step,
+        position=position,
+        tool_name=tool,
+        input="{}",
+        repeat_key="k",
+        disposition="ask",
+        verdict=said if verdict else "",
+        digest="d",
+        policy_version="p",
+        effect="once",
+    )
+
+
+async def test_recorded_calls_are_read_newest_first_each_once(database: Database, new_run) -> None:
+    """Across runs, steps and pages; calls that never reached policy are left out, as are other tools and older runs."""
+    older, newer = await new_run(), await new_run()
+    rows = [judged(older.id, f"o{number}", 1, number) for number in range(3)]
+    rows += [judged(newer.id, f"n{step}{position}", step, position) for step in (1, 2) for position in range(2)]
+    rows += [judged(newer.id, "closed", 3, 0, verdict=False), judged(newer.id, "other", 3, 1, tool="look")]
+    async with database.write() as conn:
+        await calls.insert_planned(conn, rows)
+    expected = ["other", "n21", "n20", "n11", "n10", "o2", "o1", "o0"]
+    async with database.read() as conn:
+        seen, behind = [], None
+        while page := await recorded_calls.page(conn, limit=3, behind=behind):
+            seen += [each.tool_call_id for each in page]
+            behind = page[-1].place
+    assert seen == expected
+
+    async def newest(**options) -> list[str]:
+        return [each.tool_call_id async for each in recorded_calls.newest(database, **options)]
+
+    assert await newest(limit=2, tool="pay") == ["n21", "n20"]
+    assert await newest(limit=99, since=newer.created_at) == expected[:5]
+    assert await newest(limit=99, page_size=2) == await newest(limit=99) == expected
+    assert await newest(limit=5, page_size=2) == expected[:5]

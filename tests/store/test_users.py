@@ -1,0 +1,179 @@
+"""Stored users: one name one person, changes that work at once, and what the audit is told of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from argon2 import PasswordHasher
+from people import added, told
+
+from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
+from turngate.store import access, names, passwords, sessions, tokens, users
+from turngate.store.database import Database
+
+ISSUER = "https://login.example/realm"
+
+
+async def test_a_name_means_one_person_or_machine(database: Database) -> None:
+    """However it is spelled: no second user, no token like a user, no user like a token; a revoked one frees its name."""
+    await added(database, "Straße  Ann")
+    async with database.write() as conn:
+        await tokens.issue(conn, name="robo", scopes=["runs:write"])
+        for taken in ("straße ann", "STRASSE ANN", "\uff33traße Ann", "ROBO"):
+            with pytest.raises(ConflictError) as refused:
+                await users.add(conn, name=taken, role="viewer", password_hash=None, by="boss")
+            assert refused.value.error_code == "name_taken"
+        for taken in ("strasse ann", "Straße Ann"):
+            with pytest.raises(ConflictError, match="a user's name"):
+                await tokens.issue(conn, name=taken, scopes=[])
+        await tokens.revoke(conn, name="robo", by="boss")
+        await users.add(conn, name="robo", role="viewer", password_hash=None, by="boss")
+        assert [each.name for each in await users.all_users(conn)] == ["Straße Ann", "robo"]
+
+
+async def test_of_many_who_take_a_name_at_once_one_gets_it(database: Database) -> None:
+    """Twenty users and tokens in twenty spellings, at the same moment: one has the name, the rest are told."""
+
+    async def take(number: int) -> str:
+        spelled = "".join(c.upper() if number >> at & 1 else c for at, c in enumerate("taken"))
+        try:
+            async with database.write() as conn:
+                if number % 2:
+                    await tokens.issue(conn, name=spelled, scopes=[])
+                else:
+                    await users.add(conn, name=spelled, role="viewer", password_hash=None, by="boss")
+        except ConflictError as error:
+            return error.error_code
+        return "user" if number % 2 == 0 else "token"
+
+    outcomes = await asyncio.gather(*(take(number) for number in range(20)))
+    assert set(outcomes) <= {"user", "token", "name_taken"}
+    # Tokens of one name may be several; a user and a token may not.
+    assert outcomes.count("user") <= 1
+    assert ("user" in outcomes) != ("token" in outcomes)
+
+
+async def test_a_changed_role_or_standing_counts_at_once(database: Database) -> None:
+    """A session's role is the user's of now; a disabled user's sessions and links end, and stay ended when enabled."""
+    await added(database, "ann")
+    async with database.write() as conn:
+        secret = await sessions.begin(conn, "ann", role="admin", via="password")
+        link = await access.issue_link(conn, "ann")
+    for role in ("operator", "viewer", "admin"):
+        async with database.write() as conn:
+            await users.set_role(conn, "ANN", role, by="boss")
+            found = await sessions.find(conn, secret)
+            assert found is not None
+            assert found.role == role
+    async with database.write() as conn:
+        await users.set_disabled(conn, "ann", disabled=True, by="boss")
+        assert await sessions.find(conn, secret) is None
+    async with database.write() as conn:
+        await users.set_disabled(conn, "ann", disabled=False, by="boss")
+        await users.set_disabled(conn, "ann", disabled=False, by="boss")
+        assert await sessions.find(conn, secret) is None
+        assert await access.use_link(conn, link) is None
+        with pytest.raises(NotFoundError, match="user list"):
+            await users.set_role(conn, "zoe", "admin", by="boss")
+    assert [(kind, payload.get("role"), payload.get("by")) for kind, payload in await told(database)] == [
+        ("user.added", "operator", "boss"),
+        ("session.opened", None, "ann"),
+        ("user.changed", "viewer", "boss"),
+        ("user.changed", "admin", "boss"),
+        ("user.disabled", None, "boss"),
+        ("session.ended", None, "boss"),
+        ("user.enabled", None, "boss"),
+    ]
+
+
+async def test_a_changed_password_ends_the_sessions(database: Database) -> None:
+    """Whoever was logged in, by password or link, has to come in again; the audit does not hold the hash."""
+    await added(database, "ann", password_hash="old-hash")
+    async with database.write() as conn:
+        secrets = [await sessions.begin(conn, "ann", via=via) for via in ("password", "link")]
+        link = await access.issue_link(conn, "ann")
+        await users.set_password(conn, "ann", "new-hash", by="ann")
+        assert [await sessions.find(conn, each) for each in secrets] == [None, None]
+        assert await access.use_link(conn, link) is None
+        await users.renew_hash(conn, "ann", old="old-hash", new="lost race")
+        assert (await names.existing(conn, "ann")).password_hash == "new-hash"
+    assert "hash" not in str(await told(database))
+
+
+async def test_a_new_user_is_not_who_had_the_name_before(database: Database) -> None:
+    """Sessions and links that somebody was given under the name end when it becomes a user's."""
+    async with database.write() as conn:
+        secret = await sessions.begin(conn, "ann", role="viewer")
+        link = await access.issue_link(conn, "Ann", role="viewer")
+    await added(database, "ANN", "admin")
+    async with database.write() as conn:
+        assert await sessions.find(conn, secret) is None
+        assert await access.use_link(conn, link) is None
+
+
+async def test_only_links_let_in_who_is_no_user(database: Database) -> None:
+    """A session by password whose user is not there is nobody's: it cannot fall back to the role it was opened with."""
+    async with database.write() as conn:
+        secret = await sessions.begin(conn, "ghost", role="admin", via="password")
+        assert await sessions.find(conn, secret) is None
+        assert await sessions.listed(conn) == []
+
+
+async def from_oidc(database: Database, subject: str, name: str, **more: str) -> users.User:
+    values = {"issuer": ISSUER, "email": "", "role": "operator", **more}
+    async with database.write() as conn:
+        return await users.from_oidc(conn, subject=subject, wanted_name=name, **values)
+
+
+async def test_a_provider_knows_people_by_subject_alone(database: Database) -> None:
+    """The same subject is the same user, whatever name and e-mail it has now; another subject never is."""
+    await added(database, "ann")
+    first = await from_oidc(database, "s1", "Ida", email="ida@example.com")
+    again = await from_oidc(database, "s1", "Ida Lovelace", email="new@example.com", role="admin")
+    assert (again.name, again.role, again.email, again.created_at) == (
+        "Ida",
+        "admin",
+        "new@example.com",
+        first.created_at,
+    )
+    other = await from_oidc(database, "s2", "Ida", email="ida@example.com")
+    assert other.name == "Ida@login.example"
+    local = await from_oidc(database, "s3", "ANN", email="")
+    assert local.name == "ANN@login.example"
+    with pytest.raises(ConflictError, match="names of others"):
+        await from_oidc(database, "s4", "ida")
+    elsewhere = await from_oidc(database, "s1", "Mia", issuer="https://other.example")
+    assert elsewhere.name == "Mia"
+    async with database.write() as conn:
+        assert len(await users.all_users(conn)) == 5
+        for change in (users.set_role(conn, "ida", "viewer", by="x"), users.set_password(conn, "ida", "h", by="x")):
+            with pytest.raises(ConflictError, match="comes in by"):
+                await change
+        await users.set_disabled(conn, "ida", disabled=True, by="boss")
+    with pytest.raises(ForbiddenError, match="disabled"):
+        await from_oidc(database, "s1", "Ida")
+
+
+async def test_a_password_is_kept_as_argon2id_and_checked(database: Database) -> None:
+    """Right ones pass, wrong, damaged and missing ones do not; a hash of other parameters is made anew."""
+    made = await passwords.hash_password("correct horse battery")
+    assert made.startswith("$argon2id$")
+    assert await passwords.verify_password(made, "correct horse battery") == passwords.Verified(right=True)
+    weak = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash("correct horse battery")
+    verified = await passwords.verify_password(weak, "correct horse battery")
+    assert verified.right
+    assert verified.new_hash is not None
+    assert verified.new_hash.split("$")[3] == made.split("$")[3]
+    for stored, typed in ((made, "wrong"), (made, None), (None, "x"), (None, None), ("damaged", "x"), (weak, "wrong")):
+        assert await passwords.verify_password(stored, typed) == passwords.Verified(right=False)
+
+
+async def test_names_that_would_fool_somebody_are_refused(database: Database) -> None:
+    """No control, direction-changing or invisible characters, nothing empty, nothing endless."""
+    async with database.write() as conn:
+        for name in ("", " ", "\u3164", "a\u202eb", "a\nb", "a\x00", "a\u200bb", "a\ufe0f", "x" * 101, "\ud800"):
+            with pytest.raises(InvalidInputError):
+                await users.add(conn, name=name, role="viewer", password_hash=None, by="boss")
+            with pytest.raises(InvalidInputError):
+                await tokens.issue(conn, name=name, scopes=[])

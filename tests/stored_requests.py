@@ -1,0 +1,69 @@
+"""Runs and requests for tests that need them in the store, and no engine to make them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turngate.domain.messages import user_message
+from turngate.domain.requests import RequestKind
+from turngate.store import messages, requests, runs
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+
+AT = now()
+
+
+def asked(run: runs.Run, request_id: str, *, kind: RequestKind = "approval", **changes: Any) -> requests.Request:
+    made: dict[str, Any] = {
+        "id": request_id,
+        "run_id": run.id,
+        "tool_call_id": f"call of {request_id}",
+        "kind": kind,
+        "status": "pending",
+        "agent": "agent",
+        "tool_name": "pay",
+        "manifest": "{}",
+        "input": '{ "cents" : 1.0 }',
+        "digest": "d",
+        "rule": "default",
+        "reason": "why",
+        "risk": "low",
+        "agent_words": "I will pay.",
+        "preview_kind": None,
+        "preview": None,
+        "not_by": None,
+        "expires_at": None,
+        "created_at": as_text(AT),
+    }
+    return requests.Request(**{**made, **changes})
+
+
+async def live_run(conn: Connection, run_id: str) -> runs.Run:
+    """Insert a live run in a conversation of its own."""
+    await messages.create_conversation(conn, f"conv_{run_id}")
+    await messages.append(
+        conn,
+        message_id=f"msg_{run_id}",
+        parent_id=None,
+        conversation_id=f"conv_{run_id}",
+        run_id=run_id,
+        step=None,
+        message=user_message("go"),
+    )
+    await runs.create(
+        conn,
+        run_id=run_id,
+        conversation_id=f"conv_{run_id}",
+        agent="agent",
+        agent_version="v1",
+        model="scripted:test",
+        workspace=None,
+        task="go",
+        input_message_id=f"msg_{run_id}",
+        started_by="starter",
+        idempotency_key=None,
+        request_fingerprint="",
+    )
+    run = await runs.get(conn, run_id)
+    assert run is not None
+    return run

@@ -1,0 +1,149 @@
+"""The client's calls against the API's document, and its two forms against each other."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turngate.client import (
+    SyncTurngateClient,
+    TurngateClient,
+    agents,
+    audit,
+    bulk,
+    conversations,
+    grants,
+    inbox,
+    notifications,
+    people,
+    policy,
+    requests,
+    runs,
+)
+from turngate.client.calls import Call, with_member
+from turngate.domain.errors import InvalidInputError
+from turngate.domain.grants import GrantPattern, WantedGrant
+
+PATHS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text())[
+    "paths"
+]
+GRANT = WantedGrant(pattern=GrantPattern(tool="pay", fixed={"cents": 5}, open=["note"]))
+THEN = datetime(2026, 4, 1, tzinfo=UTC)
+STREAMS = {"follow_all_events", "follow_run_events"}
+CALLS: dict[str, Call[Any]] = {
+    "start_run": runs.start_run(agent="a", text="t", workspace="/w", model="m:n", conversation_id="c"),
+    "list_runs": runs.list_runs(status="failed", cursor="c"),
+    "get_run": runs.get_run("r"),
+    "send_message": runs.send_message("r", "t"),
+    "fork_run": runs.fork_run("r", "t", step=1, agent="a", model="m:n", workspace="/w"),
+    "interrupt_run": runs.interrupt("r", reason="x"),
+    "get_result": runs.get_result("r", "c/d"),
+    "list_requests": requests.list_requests(
+        cursor="c", status="all", kind="approval", agent="a", tool="t", risk="low", rule="r", claimed="me", parked=True
+    ),
+    "count_requests": requests.count_requests(run_id="r"),
+    "get_request": requests.get_request("q"),
+    "decide_request": requests.decide(
+        "q", verb="edit", digest="d", args="{}", message="m", outcome="happened", grant=GRANT
+    ),
+    "decide_requests": bulk.decide_requests({"q": "d"}, verb="approve", message="m"),
+    "claim_request": inbox.claim_request("q", seconds=60, take_over=True),
+    "release_request": inbox.release_request("q"),
+    "list_comments": inbox.list_comments("q", cursor="c"),
+    "add_comment": inbox.add_comment("q", "t"),
+    "get_presence": inbox.get_presence("q"),
+    "keep_presence": inbox.keep_presence("q"),
+    "list_views": inbox.list_views(),
+    "get_view": inbox.get_view("v"),
+    "save_view": inbox.save_view("v", "status=all"),
+    "remove_view": inbox.remove_view("v"),
+    "list_grants": grants.list_grants(status="all", cursor="c"),
+    "get_grant": grants.get_grant("g"),
+    "preview_grant": grants.preview_grant("q", open_arguments=["note"]),
+    "create_grant": grants.create_grant(GRANT, run_id="r", agent="a"),
+    "revoke_grant": grants.revoke_grant("g"),
+    "get_policy": policy.get_policy(),
+    "put_policy": policy.put_policy("", if_version=0, comment="c"),
+    "list_policy_versions": policy.list_policy_versions(cursor="c"),
+    "get_policy_version": policy.get_policy_version(1),
+    "revert_policy": policy.revert_policy(1, if_version=2, comment="c"),
+    "explain_policy": policy.explain_policy("t", agent="a", workspace="/w", unattended="deny", policy=""),
+    "get_shadow_report": policy.get_shadow_report(rule="r", since=THEN),
+    "list_audit": audit.list_audit(run_id="r", event_type="run.*", actor="a", since=THEN, until=THEN, cursor="1"),
+    "get_chain": audit.get_chain("r"),
+    "get_me": people.get_me(),
+    "list_sessions": people.list_sessions(cursor="c"),
+    "end_session": people.end_session("s"),
+    "list_tokens": people.list_tokens(cursor="c"),
+    "issue_token": people.issue_token("t", ["requests:read"], user="u", expires_in_seconds=60),
+    "revoke_token": people.revoke_token("t"),
+    "list_deliveries": notifications.list_deliveries(channel="c", status="failed", cursor="c"),
+    "retry_delivery": notifications.retry_delivery("d"),
+    "list_messages": conversations.list_messages("c"),
+    "list_agents": agents.list_agents(),
+}
+OPERATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    operation["operationId"]: (method.upper(), path, operation)
+    for path, methods in PATHS.items()
+    if path.startswith("/api/v1/")
+    for method, operation in methods.items()
+}
+
+
+def test_every_endpoint_has_a_call() -> None:
+    """Whatever the document names can be called from Python."""
+    missing = sorted(OPERATIONS.keys() - CALLS.keys() - STREAMS)
+    assert not missing, f"describe these calls in turngate/client and name them here: {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_is_what_the_document_says(name: str) -> None:
+    """Method, path, parameters, members of the body, and a key where the endpoint takes one."""
+    schemas = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text())["components"]["schemas"]
+    call = CALLS[name]
+    method, path, operation = OPERATIONS[name]
+    assert call.method == method
+    assert re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", path), f"/api/v1{call.path}")
+    taken = {(each["in"], each["name"]) for each in operation.get("parameters", ())}
+    assert call.params.keys() <= {each for place, each in taken if place == "query"}
+    assert (call.key is not None) == (("header", "Idempotency-Key") in taken)
+    assert (call.content is not None) == ("requestBody" in operation)
+    if call.content is not None:
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        named = schema if "$ref" in schema else schema["anyOf"][0]
+        body = schemas[named["$ref"].rpartition("/")[2]]
+        sent = json.loads(call.content)
+        assert sent.keys() <= body["properties"].keys()
+        assert set(body.get("required", ())) <= sent.keys()
+
+
+def test_json_text_is_sent_as_it_is() -> None:
+    """Byte for byte, also as the only member; what is not JSON is refused before it is sent."""
+    assert with_member("{}", "args", '{"a":  1.10}') == '{"args": {"a":  1.10}}'
+    assert with_member('{"x": 1}', "args", "2e0") == '{"x": 1, "args": 2e0}'
+    for wrong in ("{", '1}, "digest": "x"', "[" * 100_000):
+        with pytest.raises(InvalidInputError):
+            with_member("{}", "args", wrong)
+
+
+def test_both_clients_have_the_same_methods_and_say_their_parameters() -> None:
+    """``help()`` shows each method's own parameters and words, also the first one."""
+
+    def methods(kind: type) -> dict[str, Callable[..., object]]:
+        found = inspect.getmembers(kind, inspect.isfunction)
+        return {name: made for name, made in found if not name.startswith("_") and name not in {"close", "aclose"}}
+
+    both = methods(TurngateClient), methods(SyncTurngateClient)
+    assert set(both[0]) == set(both[1])
+    for name, made in both[0].items():
+        assert inspect.signature(made).parameters.keys() == inspect.signature(both[1][name]).parameters.keys()
+        assert made.__doc__
+    bound = SyncTurngateClient("http://turngate.test").get_run
+    assert list(inspect.signature(bound).parameters) == ["run_id"]

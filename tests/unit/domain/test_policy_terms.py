@@ -1,0 +1,348 @@
+"""Policy since it has terms, matchers, grants and shadow rules: the whole order, and what each step hands on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from turngate import Policy, Rule, interaction_tool, tool
+from turngate.domain.ask_terms import PLAIN_TERMS, AskTerms
+from turngate.domain.call_facts import CallFacts, ResolvedPath
+from turngate.domain.commands import Unparsable
+from turngate.domain.grants import Grant, GrantPattern
+from turngate.domain.json_pointers import decode_arguments
+from turngate.domain.policy import FactsOf, ShadowVerdict, Verdict, evaluate, parse_policy, unattended
+from turngate.domain.tools import Tool
+
+
+class Amount(BaseModel):
+    cents: int
+
+
+def paying(ask: Any = None) -> Tool:
+    @tool(ask=ask, effect="once", name="pay")
+    async def pay(params: Amount) -> None:
+        """Pay."""
+
+    return pay
+
+
+QUESTION = interaction_tool(name="pay", description="Ask.", params=Amount, answer=Amount)
+ASKING, OPEN, SILENT = paying(ask=True), paying(ask=False), paying()
+
+OVER = [{"at": "/cents", "op": "gt", "value": 500}]
+"""Speaks of 600, not of 5, and cannot tell of "much"."""
+ARGUMENTS = {"yes": '{"cents": 600}', "no": '{"cents": 5}', "unclear": '{"cents": "much"}'}
+
+
+def facts_of(raw: str) -> FactsOf:
+    def made() -> CallFacts:
+        return CallFacts(
+            arguments=decode_arguments(raw),
+            workspace=None,
+            read_command=lambda _line: Unparsable(reason="no shell here"),
+            resolve_path=lambda _path, _workspace: ResolvedPath(lexical=None, real=None),
+        )
+
+    return made
+
+
+def rule(verdict: Any, name: str = "", **options: Any) -> Rule:
+    return Rule.model_validate({"name": name or verdict, "verdict": verdict, "tools": ["*"], **options})
+
+
+def grant(**options: Any) -> Grant:
+    return Grant(
+        **{
+            "id": "g1",
+            "pattern": GrantPattern(tool="pay", open=["cents"]),
+            "scope": "everyone",
+            "run_id": None,
+            "agent": None,
+            "expires_at": datetime(2100, 1, 1, tzinfo=UTC),
+            "max_uses": 1,
+            "uses": 0,
+            "created_by": "ann",
+            **options,
+        }
+    )
+
+
+def verdict_of(*rules: Rule, of: Tool = OPEN, raw: str = ARGUMENTS["no"], **options: Any) -> Verdict:
+    options.setdefault("facts", facts_of(raw))
+    return evaluate(Policy(rule=named(rules)), of, Amount(cents=5), agent="support", **options)
+
+
+def named(rules: Sequence[Rule]) -> list[Rule]:
+    """The rules under names of their own, as a policy wants them: a second ``ask`` is ``ask2``."""
+    kept: dict[str, Rule] = {}
+    for each in rules:
+        name = f"{each.name}2" if each.name in kept else each.name
+        kept[name] = each.model_copy(update={"name": name})
+    return list(kept.values())
+
+
+DENY, ASK, GRANTABLE, ALLOW = rule("deny"), rule("ask"), rule("ask", grantable=True), rule("allow")
+
+
+@pytest.mark.parametrize(
+    ("rules", "grants", "of", "answer", "rule_of"),
+    [
+        pytest.param([DENY, ASK, ALLOW], [grant()], OPEN, "deny", "deny", id="a deny rule before everything"),
+        pytest.param([DENY], [grant()], ASKING, "deny", "deny", id="no grant beats a deny rule"),
+        pytest.param([ASK, ALLOW], [grant()], OPEN, "ask", "ask", id="an ask rule before grants and allow rules"),
+        pytest.param([GRANTABLE], [grant()], OPEN, "allow", "grant:g1", id="a grant before an ask rule that lets it"),
+        pytest.param([GRANTABLE], [], OPEN, "ask", "ask", id="a rule that lets grants answer asks without one"),
+        pytest.param([GRANTABLE, ASK], [grant()], OPEN, "ask", "ask", id="of two ask rules both have to let it"),
+        pytest.param([ASK, GRANTABLE], [grant()], OPEN, "ask", "ask", id="in either order"),
+        pytest.param([ALLOW], [grant()], ASKING, "allow", "grant:g1", id="a grant before an allow rule"),
+        pytest.param([], [grant()], ASKING, "allow", "grant:g1", id="a grant before the tool's own ask"),
+        pytest.param([], [grant()], SILENT, "allow", "grant:g1", id="a grant before the default"),
+        pytest.param([ALLOW], [], ASKING, "allow", "allow", id="an allow rule before the tool's own ask"),
+        pytest.param([], [], ASKING, "ask", "tool:ask", id="the tool's own ask before the default"),
+        pytest.param([], [], OPEN, "allow", "tool:ask", id="the tool's own no before the default"),
+        pytest.param([], [], SILENT, "ask", "default", id="the default"),
+        pytest.param([ALLOW], [grant()], QUESTION, "ask", "tool:interaction", id="nothing allows a question"),
+    ],
+)
+def test_the_order_of_evaluation(rules: list[Rule], grants: list[Grant], of: Tool, answer: str, rule_of: str) -> None:
+    """Deny rules → ask rules → grants → allow rules → the tool's own ask → the default, which is to ask."""
+    verdict = verdict_of(*rules, of=of, grants=grants)
+    assert (verdict.answer, verdict.rule) == (answer, rule_of)
+    assert verdict.grant_id == ("g1" if rule_of == "grant:g1" else None)
+
+
+@pytest.mark.parametrize(
+    ("covered", "granted"),
+    [
+        pytest.param({}, True, id="everyone"),
+        pytest.param({"scope": "agent", "agent": "support"}, True, id="this agent"),
+        pytest.param({"scope": "agent", "agent": "sales"}, False, id="another agent"),
+        pytest.param({"scope": "run", "run_id": "r1"}, True, id="this run"),
+        pytest.param({"scope": "run", "run_id": "r2"}, False, id="another run"),
+        pytest.param({"scope": "run", "run_id": ""}, False, id="no run at all"),
+        pytest.param({"pattern": GrantPattern(tool="pay_all", open=["cents"])}, False, id="another tool"),
+        pytest.param({"pattern": GrantPattern(tool="pay")}, False, id="an argument that it does not name"),
+        pytest.param({"pattern": GrantPattern(tool="pay", fixed={"cents": 5})}, True, id="the fixed value"),
+        pytest.param({"pattern": GrantPattern(tool="pay", fixed={"cents": "5"})}, False, id="a value of another kind"),
+    ],
+)
+def test_a_grant_covers_what_it_says(covered: dict[str, Any], granted: bool) -> None:
+    """Scope, tool and exact pattern all have to fit."""
+    verdict = verdict_of(of=ASKING, grants=[grant(**covered)], run_id="r1")
+    assert (verdict.answer == "allow") is granted
+
+
+def test_a_grant_needs_to_see_the_arguments() -> None:
+    """Nothing is known of the arguments (a tool that the provider runs): no pattern fits."""
+    assert verdict_of(of=ASKING, grants=[grant()], facts=None).answer == "ask"
+
+
+@pytest.mark.parametrize(
+    ("rules", "match", "answer", "rule_of"),
+    [
+        pytest.param([rule("deny", args=OVER)], "yes", "deny", "deny", id="deny, of this call"),
+        pytest.param([rule("deny", args=OVER)], "no", "allow", "tool:ask", id="deny, of other calls"),
+        pytest.param([rule("deny", args=OVER)], "unclear", "ask", "deny", id="deny, which cannot tell"),
+        pytest.param([rule("ask", args=OVER)], "unclear", "ask", "ask", id="ask, which cannot tell"),
+        pytest.param([rule("allow", args=OVER)], "unclear", "ask", "tool:ask", id="allow, which cannot tell"),
+        pytest.param([rule("deny", args=OVER), ALLOW], "unclear", "ask", "deny", id="no allow rule comes between"),
+        pytest.param([rule("deny", args=OVER), GRANTABLE], "unclear", "ask", "ask", id="a clear ask rule counts"),
+        pytest.param(
+            [rule("ask", args=OVER, grantable=True)], "unclear", "ask", "ask", id="no grant where it is unclear"
+        ),
+        pytest.param([rule("deny", args=OVER), DENY], "unclear", "deny", "deny", id="a clear deny rule counts"),
+    ],
+)
+def test_a_matcher_that_cannot_tell_asks(rules: list[Rule], match: str, answer: str, rule_of: str) -> None:
+    """Unclear on a deny or ask rule is ask, with neither grant nor allow rule between; on an allow rule it is no match."""
+    grants = [] if match == "no" or rule_of == "tool:ask" else [grant()]
+    of = ASKING if rules[0].verdict == "allow" else OPEN
+    verdict = verdict_of(*rules, of=of, raw=ARGUMENTS[match], grants=grants)
+    assert (verdict.answer, verdict.rule.removesuffix("2")) == (answer, rule_of)
+    assert ("cannot tell" in verdict.reason) is (answer == "ask" and rule_of == rules[0].name)
+
+
+@pytest.mark.parametrize("verdict", ["deny", "ask"])
+def test_a_rule_about_arguments_that_nobody_knows_is_unclear(verdict: Any) -> None:
+    """Without facts, a rule that looks at them asks; one that does not, speaks all the same."""
+    assert verdict_of(rule(verdict, args=OVER), facts=None).answer == "ask"
+    assert verdict_of(rule(verdict), facts=None).answer == verdict
+
+
+def test_an_unclear_rule_asks_on_its_own_terms() -> None:
+    """An ask rule that cannot tell asks as it says; a deny rule has no terms, so the plain ones hold."""
+    unclear = {"raw": ARGUMENTS["unclear"]}
+    assert verdict_of(rule("ask", args=OVER, quorum=2, risk="high"), **unclear).terms == AskTerms(quorum=2)
+    assert verdict_of(rule("deny", args=OVER), **unclear).terms == PLAIN_TERMS
+
+
+# Shadow rules
+
+
+@pytest.mark.parametrize(
+    ("rules", "answer", "shadow"),
+    [
+        pytest.param([rule("deny", shadow=True)], "allow", ("deny", "deny"), id="would be denied"),
+        pytest.param([rule("ask", shadow=True, quorum=2)], "allow", ("ask", "ask"), id="would be asked"),
+        pytest.param([ASK, rule("allow", shadow=True)], "ask", None, id="would be asked all the same"),
+        pytest.param([DENY, rule("ask", shadow=True)], "deny", None, id="is denied all the same"),
+        pytest.param([rule("deny", shadow=True, args=OVER)], "allow", None, id="speaks of other calls"),
+        pytest.param([rule("ask", "new", shadow=True), ASK], "ask", ("ask", "new"), id="asks by another rule"),
+        pytest.param([DENY], "deny", None, id="no shadow rule at all"),
+    ],
+)
+def test_nothing_follows_from_a_shadow_rule(rules: list[Rule], answer: str, shadow: tuple[str, str] | None) -> None:
+    """A shadow rule is written down beside the verdict where it would change it, and changes nothing."""
+    verdict = verdict_of(*rules)
+    assert verdict.answer == answer
+    assert verdict.terms == PLAIN_TERMS
+    wanted = None if shadow is None else ShadowVerdict(answer=shadow[0], rule=shadow[1])  # type: ignore[arg-type]
+    assert verdict.shadow == wanted
+
+
+# Terms and names in a policy
+
+TERMS: dict[str, Any] = {
+    "expires_after_seconds": 60,
+    "on_expiry": "park",
+    "starter_may_decide": False,
+    "decisions": ["approve"],
+    "quorum": 2,
+    "roles": ["admin"],
+    "people": ["ann"],
+    "ladder": [{"after_seconds": 5, "do": "remind"}],
+    "grantable": True,
+}
+
+
+@pytest.mark.parametrize("verdict", ["allow", "deny"])
+@pytest.mark.parametrize("term", TERMS)
+def test_terms_belong_to_a_rule_that_asks(verdict: Any, term: str) -> None:
+    """Who writes a quorum on a rule that allows expects somebody to be asked: it is refused, naming the term."""
+    with pytest.raises(ValidationError, match=f"{term} belongs to a rule with verdict = 'ask'"):
+        rule(verdict, **{term: TERMS[term]})
+    assert getattr(rule("ask", **{term: TERMS[term]}).terms, term) is not None
+
+
+def test_every_term_is_tried() -> None:
+    """A term that is added later has to be looked at here."""
+    assert set(TERMS) == set(AskTerms.model_fields)
+
+
+def test_terms_are_read_from_toml() -> None:
+    """A ladder is a list of tables, as people write it."""
+    text = """
+    [[rule]]
+    name = "four-eyes"
+    verdict = "ask"
+    tools = ["pay"]
+    quorum = 2
+    roles = ["admin"]
+    expires_after_seconds = 3600
+    on_expiry = "park"
+
+    [[rule.ladder]]
+    after_seconds = 600
+    do = "remind"
+
+    [[rule.ladder]]
+    after_seconds = 1200
+    do = "escalate"
+    people = ["ann", "bob"]
+    """
+    terms = parse_policy(text, source="p.toml").rule[0].terms
+    assert [rung.do for rung in terms.ladder] == ["remind", "escalate"]
+    assert (terms.quorum, terms.on_expiry, terms.ladder[1].people) == (2, "park", ["ann", "bob"])
+
+
+def test_two_rules_of_one_name_are_refused_in_one_source_and_kept_from_two() -> None:
+    """A verdict names its rule; two sources are not meant to know each other's names."""
+    with pytest.raises(ValidationError, match="two rules are called 'ask'"):
+        Policy(rule=[ASK, ASK])
+    stored, file = Policy(rule=[rule("ask", quorum=2)]), Policy(rule=[ASK, ALLOW])
+    joined = stored.joined_with(file)
+    assert [each.verdict for each in joined.rule] == ["ask", "ask", "allow"]
+    assert evaluate(joined, OPEN, Amount(cents=5), agent="a").terms.quorum == 2
+    assert stored.joined_with(Policy()) is stored
+    assert Policy().joined_with(file) is file
+    assert len({joined.version, file.joined_with(stored).version, stored.version, file.version}) == 4
+
+
+# Verdicts as they are stored
+
+EARLIER = '{"answer": "ask", "rule": "r", "reason": "", "risk": "low"'
+
+
+@pytest.mark.parametrize(
+    ("stored", "terms"),
+    [
+        pytest.param(EARLIER + "}", PLAIN_TERMS, id="without terms"),
+        pytest.param(
+            EARLIER + ', "expires_after_seconds": 60, "starter_may_decide": false}',
+            AskTerms(expires_after_seconds=60, starter_may_decide=False),
+            id="of the release before terms were kept",
+        ),
+        pytest.param(
+            EARLIER + ', "expires_after_seconds": null}', PLAIN_TERMS, id="of that release, without an expiry"
+        ),
+        pytest.param(EARLIER + ', "terms": {"quorum": 2}}', AskTerms(quorum=2), id="of this release"),
+    ],
+)
+def test_verdicts_of_earlier_releases_are_read(stored: str, terms: AskTerms) -> None:
+    """A call that was planned before an upgrade is settled after it, on the terms it was asked for."""
+    read = Verdict.model_validate_json(stored)
+    assert read.terms == terms
+    assert Verdict.model_validate_json(read.model_dump_json(exclude_defaults=True)) == read
+
+
+def test_plain_terms_cost_nothing_to_store() -> None:
+    """What a rule does not say is not written with each call."""
+    assert set(verdict_of(ASK).model_dump(exclude_defaults=True)) == {"answer", "rule", "reason", "risk"}
+
+
+# Runs that nobody attends
+
+SAYS_RULE = ["Nobody attends", "rule 'ask' asks", "Change rule 'ask' to allow it"]
+SAYS_FIX = ["Nobody attends", 'verdict = "allow", tools = ["pay"]']
+
+
+@pytest.mark.parametrize(
+    ("rules", "of", "mode", "answer", "says"),
+    [
+        pytest.param([], OPEN, "deny", "allow", [], id="deny: what runs, runs"),
+        pytest.param([DENY], OPEN, "park", "deny", [], id="park: what is denied, is denied"),
+        pytest.param([], ASKING, "deny", "deny", SAYS_FIX, id="deny: the tool's ask"),
+        pytest.param([], SILENT, "deny", "deny", SAYS_FIX, id="deny: the default"),
+        pytest.param([ASK], OPEN, "deny", "deny", SAYS_RULE, id="deny: a rule's ask"),
+        pytest.param([], QUESTION, "deny", "deny", ["Nothing but a person may answer"], id="deny: a question"),
+        pytest.param([ASK], OPEN, "park", "ask", [], id="park: a rule's ask"),
+        pytest.param([], SILENT, "park", "ask", [], id="park: the default"),
+        pytest.param([], QUESTION, "park", "ask", [], id="park: a question"),
+        pytest.param([ASK], OPEN, "rules", "ask", [], id="rules: a rule's ask"),
+        pytest.param([], ASKING, "rules", "deny", SAYS_FIX, id="rules: the tool's ask"),
+        pytest.param([], SILENT, "rules", "deny", SAYS_FIX, id="rules: the default"),
+        pytest.param([], QUESTION, "rules", "ask", [], id="rules: a question, which only a person answers"),
+    ],
+)
+def test_what_nobody_attends_is_parked_kept_or_refused(
+    rules: list[Rule], of: Tool, mode: Any, answer: str, says: list[str]
+) -> None:
+    """``deny`` refuses, ``park`` lets it wait, ``rules`` asks where a rule says so; a refusal names what would allow it."""
+    before = verdict_of(*rules, of=of)
+    verdict = unattended(before, of, mode)
+    assert verdict.answer == answer
+    assert all(words in verdict.reason for words in says), verdict.reason
+    refused = answer == "deny" and before.answer == "ask"
+    assert verdict.rule == ("unattended" if refused else before.rule)
+
+
+def test_what_is_parked_has_no_ladder() -> None:
+    """Nobody is there to be reminded; who may decide it, and how many, stays."""
+    ladder = [{"after_seconds": 5, "do": "remind"}]
+    parked = unattended(verdict_of(rule("ask", quorum=2, roles=["admin"], ladder=ladder)), OPEN, "park")
+    assert parked.terms == AskTerms(quorum=2, roles=["admin"])

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from receivers import Receiver, receiving
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    """A real HTTP server on loopback that answers as it is told."""
+    async with receiving() as made:
+        yield made

@@ -1,0 +1,169 @@
+"""Whatever an agent or a tool writes, on every page, in every field: no element, no attribute, no link, nothing hidden."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hostile import EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON, MARK, TEXTS, tamed
+from planted_pages import STATES, Filling, pages_of
+from posted_form import PostedPage
+
+from approvals_api import run_views
+from approvals_api.pages.visible import has_hidden, is_hidden, marked_text, visible, visible_line
+from approvals_api.problems import problem_response
+from turngate.cli import terminal
+from turngate.cli.request_view import show_request
+from turngate.cli.terminal import out
+from turngate.domain.hidden_text import pieces
+
+HOSTILE = (EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON)
+TEXT_ONLY = {"title", "option", "textarea"}
+"""Elements that hold text and no elements, so that nothing in them can be isolated by one."""
+READ_ALOUD = {"aria-label", "title", "alt", "placeholder"}
+"""Attributes that are shown to people."""
+VOID = {"meta", "link", "input", "br", "hr", "img"}
+MARKER = re.compile(r'<span class="hidden-char" title="[A-Za-z0-9 ()-]*">(?:⟨U\+[0-9A-F]{4,6}⟩|⏎|⇥)</span>')
+"""What stands for a hidden character; there are so many that reading each as an element would take seconds."""
+
+
+class Page(HTMLParser):
+    """A page as a browser reads it: its elements with their attributes, and its texts with the elements around them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, tuple[str, ...]]] = []
+        self._open: list[str] = []
+        self.feed(MARKER.sub("", html).replace("\r\n", "\n").replace("\r", "\n"))
+        self.close()
+        assert self._open == [], "every element is closed"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        assert len(dict(attrs)) == len(attrs), f"an attribute is given twice: {attrs}"
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if data.strip():
+            self.texts.append((data, tuple(self._open)))
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(f"a comment: {data}")
+
+    @property
+    def shape(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The elements with the names of their attributes."""
+        return [(tag, tuple(sorted(attributes))) for tag, attributes in self.elements]
+
+
+@pytest.fixture(scope="module")
+async def drawn(sqlite_template, tmp_path_factory):
+    """Every page twice: with all hostile texts in each field, and with the same texts tamed."""
+    folder = tmp_path_factory.mktemp("hostile")
+    pages = []
+    for number, given in enumerate((HOSTILE, tuple(map(tamed, HOSTILE)))):
+        async with pages_of(Filling(*given), sqlite_template, folder / str(number)) as served:
+            pages.append({name: Page(await served.html(state)) for name, state in STATES.items()})
+    return pages
+
+
+@pytest.mark.parametrize("name", STATES)
+async def test_hostile_text_is_only_text(drawn, name):
+    """On every page in every state: the same elements and attributes as for harmless text, and no address but our own."""
+    hostile, harmless = drawn[0][name], drawn[1][name]
+    assert hostile.shape == harmless.shape
+    for tag, attributes in hostile.elements:
+        assert tag not in {"iframe", "object", "embed", "base", "img", "style", "svg"}
+        assert not [each for each in attributes if each.startswith("on") or each == "style"]
+        for address in ("href", "src", "action", "formaction"):
+            assert (attributes.get(address) or "/")[:1] in {"/", "#", "?"}, attributes
+            assert not (attributes.get(address) or "").startswith("//")
+
+
+@pytest.mark.parametrize("name", STATES)
+async def test_hostile_text_hides_nothing_and_is_isolated(drawn, name):
+    """Every hidden character is spelled out, wherever people read; and each text stands in an element that isolates it."""
+    page = drawn[0][name]
+    for text, around in page.texts:
+        if has_hidden(text):
+            assert [hex(ord(each)) for each in set(text) if is_hidden(each)] == [], (around, text[:200])
+        if MARK in text and not TEXT_ONLY & set(around):
+            assert "bdi" in around, (around, text[:200])
+    for tag, attributes in page.elements:
+        shown = {each for each in attributes if each in READ_ALOUD or (each == "value" and _is_seen(tag, attributes))}
+        for each in shown:
+            hidden = [hex(ord(char)) for char in attributes[each] or "" if is_hidden(char)]
+            assert hidden == [], (tag, each, (attributes[each] or "")[:200])
+
+
+def _is_seen(tag, attributes):
+    return tag == "input" and attributes.get("type") != "hidden"
+
+
+async def test_the_hostile_texts_are_on_the_pages(drawn):
+    """The two tests above look at pages that are full of such text: most states show it, and in many places."""
+    places = {name: sum(MARK in text for text, _around in page.texts) for name, page in drawn[0].items()}
+    bare = {name for name, count in places.items() if count == 0}
+    assert bare <= {name for name, state in STATES.items() if state.empty or not state.logged_in} | {"invalid"}
+    assert places["approval"] > 40
+    assert places["run completed"] > 40
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=list(TEXTS))
+def test_each_text_can_still_be_read(text):
+    """What is not hidden stands there as it was written, in order; nothing is swallowed or merged."""
+    for show in (visible, visible_line):
+        page = Page(str(show(text)))
+        seen = "".join(each for each, _around in page.texts)
+        kept = "".join(piece for piece, hidden in pieces(text) if not hidden)
+        kept = kept.translate(dict.fromkeys(map(ord, " \n\t")))
+        shown = iter(seen)
+        assert all(each in shown for each in kept)
+    assert not [each for each in marked_text(text) if is_hidden(each)]
+
+
+async def test_the_form_survives_hostile_texts(sqlite_template, tmp_path):
+    """Sent back untouched, the edit form of hostile arguments under a hostile schema changes nothing at all."""
+    filling = Filling(*HOSTILE)
+    async with pages_of(filling, sqlite_template, tmp_path / "form") as served:
+        state = STATES["approval"]
+        form = PostedPage(await served.html(state)).form("edit")
+        answer = await served.client.post("/requests/rq_approval", data=form.sent)
+    assert "Nothing was changed" in answer.text
+
+
+def test_a_problem_document_hides_nothing():
+    """A problem that quotes hostile text is JSON of its own type, and whoever reads it raw sees every character."""
+    answer = problem_response(
+        409, "x", EVERYTHING_IN_RAW_JSON, {"errors": [{"message": EVERYTHING_IN_RAW_JSON}], "n": 1}
+    )
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert not [each for each in answer.body.decode() if is_hidden(each)]
+    document = json.loads(answer.body)
+    assert document["detail"] == document["errors"][0]["message"] == EVERYTHING_IN_RAW_JSON
+
+
+async def test_a_terminal_shows_a_request_and_hides_nothing(sqlite_template, tmp_path, capsys):
+    """Printed with the command line's own words, no request can send the terminal anything but visible characters."""
+    async with (
+        pages_of(Filling(*HOSTILE), sqlite_template, tmp_path / "terminal") as served,
+        served.database.read() as conn,
+    ):
+        names = [state.path.rpartition("/")[2].partition("?")[0] for state in STATES.values() if "/rq_" in state.path]
+        details = [await run_views.request_detail(conn, name) for name in dict.fromkeys(names)]
+    out.cache_clear()
+    for detail in details:
+        show_request(detail)
+        terminal.line((detail.tool_name, "bold"), detail.agent_words)
+        terminal.table(["a", "b"], [[detail.tool_name, (detail.input, "red")]])
+    said = capsys.readouterr().out
+    out.cache_clear()
+    assert said.count(MARK) > 100
+    assert [hex(ord(each)) for each in set(said) if is_hidden(each)] == []

@@ -1,0 +1,107 @@
+"""Backtests: what rules would have answered to calls of the past."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from turngate import Policy, Rule, tool
+from turngate.domain.grants import Grant, GrantPattern
+from turngate.domain.known_tools import KnownTool
+from turngate.domain.policy import Verdict
+from turngate.domain.recorded_calls import RecordedCall
+from turngate.policies.backtesting import Report, Unjudged, judge
+
+
+class Amount(BaseModel):
+    cents: int
+
+
+@tool(effect="once", ask=lambda params: params.cents > 5)
+async def pay(params: Amount) -> None:
+    """Pay."""
+
+
+def call(answer: str, rule: str, *, cents: Any = 3, call_id: str = "c1", grant_id: str | None = None, **options: Any):
+    verdict = Verdict(answer=answer, rule=rule, reason="", risk="low", grant_id=grant_id)
+    made = {"run_id": "run_1", "tool": "pay", "agent": "support", "effect": "once", "workspace": None, "starter": "ann"}
+    rest = {"unattended": None, "place": (), "tool_call_id": call_id, "input": f'{{"cents": {cents}}}'}
+    return RecordedCall(verdict_json=verdict.model_dump_json(exclude_defaults=True), **{**made, **rest, **options})
+
+
+def rules(*made: tuple[str, str]) -> Policy:
+    return Policy(rule=[Rule(name=name, verdict=verdict, tools=["pay"]) for name, verdict in made])
+
+
+GRANT = Grant(
+    id="grant_1", pattern=GrantPattern(tool="pay", open=["cents"]), scope="everyone", run_id=None, agent=None,
+    expires_at=datetime(2000, 1, 1, tzinfo=UTC), max_uses=1, uses=1, created_by="ann",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("recorded", "policy", "known", "expected"),
+    [
+        (call("ask", "default"), rules(("no", "deny")), None, ("deny", "no")),
+        # What the tool answered then is on record, also where its app is not.
+        (call("ask", "default"), rules(), None, ("ask", "default")),
+        (call("ask", "tool:ask"), rules(), None, ("ask", "tool:ask")),
+        (call("allow", "tool:ask"), rules(), None, ("allow", "tool:ask")),
+        (call("ask", "tool:interaction"), rules(("yes", "allow")), None, ("ask", "tool:interaction")),
+        # A rule decided then, so the tool was never asked.
+        (call("allow", "old"), rules(), None, None),
+        (call("allow", "old"), rules(), KnownTool(name="pay", own_ask="computed"), None),
+        (call("allow", "old"), rules(), KnownTool(name="pay", own_ask="always"), ("ask", "tool:ask")),
+        (call("allow", "old"), rules(), pay, ("allow", "tool:ask")),
+        (call("allow", "old", cents=9), rules(), pay, ("ask", "tool:ask")),
+        (call("allow", "old", cents='"x"'), rules(), pay, None),
+        # How the run was attended counts again.
+        (call("deny", "unattended", unattended="deny"), rules(("each", "ask")), None, ("deny", "unattended")),
+        (call("allow", "old", tool="not a name"), rules(), None, None),
+    ],
+)
+def test_a_call_is_judged_by_what_is_on_record_and_else_by_what_is_known(
+    recorded: RecordedCall, policy: Policy, known: Any, expected: tuple[str, str] | None
+) -> None:
+    """A rule decides alone; the tool's own ask comes from its app, from the record, or from what was published."""
+    now = judge(policy, recorded, known, None)
+    assert (None if isinstance(now, Unjudged) else (now.answer, now.rule)) == expected
+
+
+def test_a_grant_lets_through_again_what_it_let_through() -> None:
+    """What a grant allowed is no change of the rules, until a rule comes before it."""
+    recorded = call("allow", "grant:grant_1", grant_id="grant_1")
+    report = Report()
+    report.add(recorded, judge(rules(), recorded, None, GRANT))
+    report.add(recorded, judge(rules(("each", "ask")), recorded, None, GRANT))
+    assert [(change.was_rule, change.now, change.now_rule) for change in report.changes] == [("a grant", "ask", "each")]
+    assert report.by_rule == {("allow", "a grant"): 1, ("ask", "each"): 1}
+
+
+def test_a_report_counts_everything_and_keeps_some_calls() -> None:
+    """Ten thousand calls: counts by tool and rule, the first few calls of each change, and why some were not judged."""
+    report = Report(examples_kept=3)
+    policy = rules(("no", "deny"))
+    for number in range(10_000):
+        recorded = call("ask", "default", call_id=f"c{number}")
+        report.add(recorded, judge(policy, recorded, None, None))
+    same = call("deny", "older")
+    report.add(same, judge(policy, same, None, None))
+    unknown = call("allow", "old")
+    report.add(unknown, judge(rules(), unknown, None, None))
+    (change,) = report.changes
+    assert (change.tool, change.was, change.was_rule, change.now, change.now_rule) == (
+        "pay",
+        "ask",
+        "default",
+        "deny",
+        "no",
+    )
+    assert (report.looked_at, report.changes[change], report.same_answer) == (10_002, 10_000, 1)
+    assert report.examples[change] == [("run_1", "c0"), ("run_1", "c1"), ("run_1", "c2")]
+    assert report.answers == {"deny": 10_001}
+    assert list(report.unjudged.values()) == [1]
+    assert "--app" in next(iter(report.unjudged))

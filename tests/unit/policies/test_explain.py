@@ -1,0 +1,183 @@
+"""Explanations: the engine's own answer, with a reason for every rule and grant."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turngate import Policy, Rule
+from turngate.domain.grants import Grant, GrantPattern
+from turngate.domain.known_tools import KnownTool
+from turngate.domain.policy import evaluate
+from turngate.policies.explaining import AskedCall, examine, explain, in_order, in_words, rule_views, why_not
+from turngate.policies.facts import call_facts
+
+RUN = KnownTool(name="run_command", effect="once", own_ask="always")
+
+
+def rule(name: str, verdict: Any, **options: Any) -> Rule:
+    return Rule(**{"name": name, "verdict": verdict, "tools": ["*"], **options})
+
+
+def told(
+    *rules: Rule, args: str = '{"command": "git status"}', tool: KnownTool = RUN, grants: Any = (), **options: Any
+):
+    call = AskedCall(tool=tool.stand_in(), raw_input=args, agent=options.pop("agent", "ops"), **options)
+    return explain(in_order(("file", Policy(rule=list(rules)))), call, grants=grants)
+
+
+def grant(**options: Any) -> Grant:
+    pattern = GrantPattern(tool="run_command", fixed={"command": "git status"})
+    made = {"id": "grant_1", "pattern": pattern, "scope": "everyone", "run_id": None, "agent": None, "max_uses": 1}
+    rest = {"uses": 0, "created_by": "ann", "expires_at": datetime(2999, 1, 1, tzinfo=UTC)}
+    return Grant(**{**made, **rest, **options})
+
+
+def test_rules_are_told_in_the_order_they_count_with_a_reason_each() -> None:
+    """Deny, ask, allow, stored before the file's; the one that gave the answer is marked, every other says why not."""
+    stored = Policy(rule=[rule("look", "allow", command=["git log *"])])
+    file = Policy(
+        rule=[
+            rule("reads", "allow", command=["git status"]),
+            rule("money", "ask", tools=["refund"]),
+            rule("no-rm", "deny", command=["rm"]),
+            rule("interns", "ask", agents=["intern*"]),
+        ]
+    )
+    placed = in_order(("stored", stored), ("file", file))
+    assert [(each.place, each.name, each.source) for each in rule_views(placed)] == [
+        (1, "no-rm", "file"),
+        (2, "money", "file"),
+        (3, "interns", "file"),
+        (4, "look", "stored"),
+        (5, "reads", "file"),
+    ]
+    asked = AskedCall(tool=RUN.stand_in(), raw_input='{"command": "git status"}', agent="ops")
+    answer = explain(placed, asked)
+    assert (answer.answer, answer.rule) == ("allow", "reads")
+    assert [each.name for each in answer.rules if each.decides] == ["reads"]
+    assert {each.name: (each.match, each.why) for each in answer.rules} == {
+        "no-rm": ("no", "no command of the line fits a pattern"),
+        "money": ("no", "it is about the tools refund"),
+        "interns": ("no", "it is about the agents intern*"),
+        "look": ("no", "'git status' fits no pattern"),
+        "reads": ("yes", "every command of the line fits a pattern"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("own_ask", "answer", "rule_name"),
+    [
+        ("always", "ask", "tool:ask"),
+        ("never", "allow", "tool:ask"),
+        ("unset", "ask", "default"),
+        ("computed", "depends", "tool:ask"),
+        ("unknown", "depends", "tool:ask"),
+    ],
+)
+def test_where_no_rule_decides_the_tools_own_ask_does_and_an_unknown_one_is_said(
+    own_ask: Any, answer: str, rule_name: str
+) -> None:
+    """What only the app knows is told as unknown, not guessed; a rule that decides needs no such knowledge."""
+    tool = KnownTool(name="run_command", own_ask=own_ask)
+    found = told(rule("no-rm", "deny", command=["rm"]), tool=tool)
+    assert (found.answer, found.rule) == (answer, rule_name)
+    assert (found.terms is not None) == (answer == "ask")
+    assert told(rule("all", "allow"), tool=tool).answer == "allow"
+
+
+def test_an_unclear_rule_is_what_asks() -> None:
+    """A deny rule that cannot tell is marked as the one that decided, and its reason says why."""
+    found = told(rule("no-rm", "deny", command=["rm"]), rule("all", "allow"), args='{"command": "$X y"}')
+    assert (found.answer, found.rule) == ("ask", "no-rm")
+    assert [(each.name, each.match) for each in found.rules if each.decides] == [("no-rm", "unclear")]
+
+
+def test_shadow_rules_are_told_apart() -> None:
+    """A shadow rule decides nothing; what it would have changed stands beside the answer."""
+    found = told(rule("soon", "deny", shadow=True), rule("all", "allow"))
+    assert (found.answer, [each.name for each in found.rules if each.decides]) == ("allow", ["all"])
+    assert found.shadow is not None
+    assert (found.shadow.answer, found.shadow.rule) == ("deny", "soon")
+
+
+def test_what_nobody_attends_is_told_as_the_run_would_answer_it() -> None:
+    """Asking becomes a refusal that names what would allow it."""
+    found = told(rule("careful", "ask"), unattended="deny")
+    assert (found.answer, found.rule) == ("deny", "unattended")
+    assert "careful" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("rules", "options", "covers", "why"),
+    [
+        ([], {}, True, "the call fits its pattern"),
+        ([rule("no", "deny")], {}, False, "the rule 'no' denies the call"),
+        ([rule("each", "ask")], {}, False, "it does not beat the rule 'each', which asks"),
+        ([rule("each", "ask", grantable=True)], {}, True, "the call fits its pattern"),
+        ([rule("later", "ask", shadow=True)], {}, True, "the call fits its pattern"),
+        (
+            [rule("rm", "deny", args=[{"at": "/force", "op": "ne", "value": True}])],
+            {},
+            False,
+            "the rule 'rm' cannot tell whether it speaks of the call, so a person is asked",
+        ),
+        ([], {"scope": "run", "run_id": "run_9"}, False, "it is for the run run_9"),
+        ([], {"scope": "agent", "agent": "dev"}, False, "it is for the agent dev"),
+        ([], {"scope": "agent", "agent": "ops"}, True, "the call fits its pattern"),
+        (
+            [],
+            {"pattern": GrantPattern(tool="run_command", fixed={"command": "ls"})},
+            False,
+            'it wants command to be exactly "ls"',
+        ),
+    ],
+)
+def test_grants_are_told_with_what_stands_before_them(rules: list[Rule], options: Any, covers: bool, why: str) -> None:
+    """A grant says whether it lets the call through, and it does exactly when the answer is its own."""
+    found = told(*rules, grants=[grant(**options)])
+    assert [(each.covers, each.why) for each in found.grants] == [(covers, why)]
+    assert (found.grant_id == "grant_1") == covers
+
+
+FIXED = st.dictionaries(st.sampled_from("abc"), st.sampled_from([1, True, 1.0, "1", None, [1], {"x": 1}]), max_size=3)
+
+
+@given(fixed=FIXED, arguments=FIXED, free=st.sets(st.sampled_from("abc")))
+def test_a_pattern_says_why_exactly_when_a_call_does_not_fit(fixed: Any, arguments: Any, free: set[str]) -> None:
+    """The reason and the matcher never disagree; the words name every argument."""
+    pattern = GrantPattern(tool="pay", fixed=fixed, open=sorted(free - set(fixed)))
+    assert (why_not(pattern, "pay", arguments) is None) == pattern.fits("pay", arguments)
+    words = in_words(pattern)
+    assert all(f"{name} exactly" in words for name in pattern.fixed)
+    assert all(f"any {name}" in words for name in pattern.open)
+
+
+def test_reasons_never_disagree_with_the_engine() -> None:
+    """For rules of every kind and calls of every kind, the finding is what the rule itself answers."""
+    rules = [
+        rule("tool", "deny", tools=["pay"]),
+        rule("agent", "ask", agents=["dev"]),
+        rule("arg", "allow", args=[{"at": "/n", "op": "gt", "value": 5}]),
+        rule("cmd", "deny", command=["rm *"]),
+        rule("path", "ask", paths=["**/.env"]),
+        rule("where", "allow", workspaces=["/srv/**"]),
+    ]
+    calls = ['{"n": 7}', '{"n": "7"}', '{"command": "rm -rf x"}', '{"command": "$(x"}', '{"path": ".env"}', "{}", "NaN"]
+    for each, raw, agent, tool in itertools.product(rules, calls, ["dev", "ops"], ["pay", "run_command"]):
+        facts = call_facts(raw, "/srv/work")
+        said = examine(each, tool=tool, agent=agent, facts=facts)
+        assert said.match == each.matches(tool=tool, agent=agent, facts=lambda facts=facts: facts)
+        assert said.reason
+        answer = explain(
+            in_order(("file", Policy(rule=rules))), AskedCall(tool=RUN.stand_in(), raw_input=raw, agent=agent)
+        )
+        engine = evaluate(
+            Policy(rule=rules), RUN.stand_in(), None, agent=agent, facts=lambda raw=raw: call_facts(raw, None)
+        )
+        assert (answer.answer, answer.rule) == (engine.answer, engine.rule)

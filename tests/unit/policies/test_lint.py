@@ -1,0 +1,137 @@
+"""Warnings about rules that do not do what they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from turngate import Policy, Rule, interaction_tool, tool
+from turngate.domain.argument_rules import ArgumentMatcher
+from turngate.policies.covering import implies
+from turngate.policies.linting import doubts
+
+
+class Payment(BaseModel):
+    amount: int
+    note: str = ""
+
+
+@tool(effect="once")
+async def pay(params: Payment) -> None:
+    """Pay."""
+
+
+ask_person = interaction_tool(name="ask_person", description="Ask.", params=Payment, answer=Payment)
+TOOLS = {"support": [pay, ask_person], "intern": [ask_person]}
+
+
+def rule(name: str, verdict: Any = "allow", **options: Any) -> Rule:
+    return Rule(**{"name": name, "verdict": verdict, "tools": ["pay"], **options})
+
+
+def at(op: str, value: Any = None, pointer: str = "/amount") -> dict[str, Any]:
+    return {"at": pointer, "op": op} if value is None else {"at": pointer, "op": op, "value": value}
+
+
+def said(*rules: Rule, tools: Any = None) -> list[tuple[str, str]]:
+    return [(doubt.rule, doubt.message) for doubt in doubts(Policy(rule=list(rules)), tools)]
+
+
+NEVER = "it can never apply"
+
+
+@pytest.mark.parametrize(
+    ("rules", "covered"),
+    [
+        ([rule("a"), rule("b")], ["b"]),
+        ([rule("a"), rule("b", "ask")], ["a"]),  # ask rules come first wherever they stand
+        ([rule("a", "ask"), rule("b", "deny")], ["a"]),
+        ([rule("a", tools=["*"]), rule("b")], ["b"]),
+        ([rule("a", tools=["p*"]), rule("b", tools=["pa*"])], ["b"]),
+        ([rule("a", tools=["pa*"]), rule("b", tools=["p*"])], []),
+        ([rule("a", tools=["p?y"]), rule("b", tools=["p*"])], []),
+        ([rule("a", agents=["support"]), rule("b")], []),
+        ([rule("a"), rule("b", agents=["support"])], ["b"]),
+        ([rule("a", args=[at("gt", 5)]), rule("b", args=[at("gt", 9)])], ["b"]),
+        ([rule("a", args=[at("gt", 9)]), rule("b", args=[at("gt", 5)])], []),
+        ([rule("a", args=[at("gt", 5)]), rule("b")], []),
+        ([rule("a"), rule("b", args=[at("gt", 5)])], ["b"]),
+        ([rule("a", args=[at("gt", 5)]), rule("b", args=[at("eq", 7), at("eq", "x", "/note")])], ["b"]),
+        ([rule("a", command=["git *", "ls"]), rule("b", command=["ls"])], ["b"]),
+        ([rule("a", command=["ls"]), rule("b", command=["git *", "ls"])], []),
+        ([rule("a", command=["ls"], command_at="/x"), rule("b", command=["ls"])], []),
+        ([rule("a", paths=["src/**"]), rule("b", paths=["src/**"])], ["b"]),
+        ([rule("a", paths=["src/**"], paths_at=["/from"]), rule("b", paths=["src/**"])], []),
+        ([rule("a", workspaces=["/srv/**"]), rule("b")], []),
+        ([rule("a"), rule("b", workspaces=["/srv/**"])], ["b"]),
+        ([rule("a", shadow=True), rule("b")], []),
+        ([rule("a"), rule("b", shadow=True)], ["b"]),
+    ],
+)
+def test_a_rule_behind_one_that_matches_all_it_matches_can_never_apply(rules: list[Rule], covered: list[str]) -> None:
+    """Certain cases are told, with the rule that is in the way; where anything is left over, nothing is."""
+    found = said(*rules)
+    assert [name for name, message in found if message.startswith(NEVER)] == covered
+    other = {"a": "'b'", "b": "'a'"}
+    assert all(other[name] in message for name, message in found)
+
+
+@pytest.mark.parametrize(
+    ("had", "wanted", "certain"),
+    [
+        (at("le", 5), at("lt", 6), True),
+        (at("le", 5), at("lt", 5), False),
+        (at("lt", 5), at("le", 5), True),
+        (at("lt", 5), at("gt", 1), False),
+        (at("eq", 5), at("ge", 5), True),
+        (at("in", [5, 9]), at("ge", 6), False),
+        (at("in", [6, 9]), at("ge", 6), True),
+        (at("gt", 5), at("exists"), True),
+        (at("ne", 5), at("exists"), False),
+        (at("gt", 5), at("gt", 5, "/other"), False),
+        (at("eq", "x"), at("starts_with", "x"), True),
+        (at("gt", 0.1), at("gt", 0.1), True),
+    ],
+)
+def test_what_one_condition_says_of_another(had: Any, wanted: Any, certain: bool) -> None:
+    """Bounds, values and presence at the same pointer; never across pointers."""
+    assert implies(ArgumentMatcher(**had), ArgumentMatcher(**wanted)) is certain
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"decisions": ["reject"]}, "nobody can let the call run"),
+        ({"decisions": ["edit"]}, None),
+        ({"starter_may_decide": False, "people": ["ann"]}, "nobody may decide where ann started the run"),
+        ({"starter_may_decide": False, "people": ["ann"], "roles": ["admin"]}, None),
+        ({"grantable": True, "risk": "high"}, "grantable = true has no effect"),
+        ({"on_expiry": "park", "ladder": [{"after_seconds": 9, "do": "remind"}]}, "on_expiry = 'park' counts only"),
+        ({"grantable": True}, None),
+    ],
+)
+def test_terms_that_nobody_can_meet_are_told(options: dict[str, Any], words: str | None) -> None:
+    """A request under them would stand for ever, or a term would do nothing."""
+    found = said(rule("terms", "ask", **options))
+    assert [message.startswith(words or "?") for _name, message in found] == ([] if words is None else [True])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, None),
+        ({"tools": ["pay", "refund"]}, "no agent of the app has a tool that fits 'refund'"),
+        ({"agents": ["intern"]}, "no agent called intern has a tool that fits 'pay'"),
+        ({"agents": ["boss"]}, "no agent of the app is called boss"),
+        ({"tools": ["ask_person"]}, "it can never apply: its tools ask people"),
+        ({"args": [at("gt", 5, "/amuont")]}, "none of its tools (pay) has an argument 'amuont'"),
+        ({"args": [at("gt", 5)]}, None),
+        ({"command": ["ls"]}, "none of its tools (pay) has an argument 'command'"),
+    ],
+)
+def test_rules_that_do_not_fit_the_app_are_told(options: dict[str, Any], words: str | None) -> None:
+    """No such tool, no such agent, no such argument: such a rule says nothing of any call."""
+    found = said(rule("one", **options), tools=TOOLS)
+    assert [message.startswith(words or "?") for _name, message in found] == ([] if words is None else [True]), found

@@ -1,0 +1,159 @@
+"""What operators do besides deciding one call: filter, keep views, claim, talk, grant, decide several at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from harness import OPERATOR
+from playwright.async_api import expect
+from sqlalchemy import select
+
+from turngate.domain.results import Ok
+from turngate.store import grants
+from turngate.store.tables import messages
+
+NO_SCRIPT = {"java_script_enabled": False}
+
+
+def refund(order: str, cents: int = 7) -> str:
+    return json.dumps({"order": order, "cents": cents})
+
+
+async def test_the_filter_stands_in_the_url_and_counts_what_it_lists(site, open_page):
+    """A filtered page lists, counts and links what the filter means, and the badge stays that of everything pending."""
+    request = await site.gated("shell", '{"argv": ["ls", "-la"]}')
+    page = await open_page("/?tool=shell&risk=medium", **NO_SCRIPT)
+    rows = page.locator("[data-rows] .row")
+    assert await page.locator("[data-count]").get_attribute("data-count") == str(await rows.count())
+    await expect(rows.filter(has=page.locator(f'a[href="/requests/{request.id}"]'))).to_have_count(1)
+    assert set(await page.locator("[data-open]").all_inner_texts()) == {"shell"}
+    await page.goto("/")
+    badge = int(re.sub(r"\D", "", await page.locator("[data-badge]").inner_text()))
+    assert str(badge) == await page.locator("[data-count]").get_attribute("data-count")
+    await page.goto("/?risk=high&tool=shell")
+    await expect(page.locator(".empty")).to_be_visible()
+    answer = await page.goto("/?colour=red")
+    assert answer.status == 422
+    await expect(page.locator("main")).to_contain_text("no filter of the inbox")
+
+
+async def test_a_view_is_saved_and_removed(site, open_page):
+    """A filter is kept under a name and found again with one click; it can be removed; it is one's own."""
+    page = await open_page("/?tool=edit_file&claimed=nobody", **NO_SCRIPT)
+    await page.locator("#saved summary").click()
+    await page.get_by_label("Save this view as").fill("free edits")
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await page.goto("/")
+    await page.get_by_role("link", name="free edits").click()
+    await expect(page).to_have_url(re.compile(r"tool=edit_file&claimed=nobody"))
+    other = await open_page("/", operator="bob", **NO_SCRIPT)
+    await expect(other.get_by_role("link", name="free edits")).to_have_count(0)
+    await page.get_by_role("button", name="Remove the view free edits").click()
+    await expect(page.get_by_role("link", name="free edits")).to_have_count(0)
+
+
+async def test_a_claim_holds_others_off_until_they_take_it_over(site, open_page):
+    """While ada has claimed a request bob is told so, and his decision is refused, until he takes the claim over."""
+    request = await site.gated("refund", refund("claimed"))
+    page = await open_page(f"/requests/{request.id}")
+    await page.get_by_role("button", name="Claim it").click()
+    await expect(page.locator(".claim")).to_contain_text("You have claimed this")
+    other = await open_page(f"/requests/{request.id}", operator="bob")
+    await expect(other.locator(".claim")).to_contain_text("ada has claimed this")
+    await expect(other.locator("[data-presence]")).to_contain_text("ada")
+    await other.get_by_role("button", name="Approve", exact=True).click()
+    await expect(other.locator("#attempt")).to_contain_text("ada has claimed this request")
+    assert (await site.now(request)).status == "pending"
+    await other.get_by_role("button", name="Take it over").click()
+    await other.get_by_role("button", name="Approve", exact=True).click()
+    await expect(other.locator("#decision")).to_contain_text("Approved by bob")
+    await site.ended(request)
+
+
+async def test_comments_are_for_people(site, open_page):
+    """What one says the other reads, with nothing hidden in it; the agent never does."""
+    request = await site.gated("refund", refund("talk"))
+    page = await open_page(f"/requests/{request.id}", **NO_SCRIPT)
+    await page.get_by_label("Say something to the others").fill("Ask <b>sales</b> \u202efirst")
+    await page.get_by_role("button", name="Comment").click()
+    other = await open_page(f"/requests/{request.id}", operator="bob", **NO_SCRIPT)
+    await expect(other.locator(".comment")).to_contain_text("Ask <b>sales</b> ⟨U+202E⟩first")
+    await other.get_by_role("button", name="Approve", exact=True).click()
+    call = await site.ended(request)
+    assert isinstance(call.settled_result, Ok)
+    async with site.stack.database.read() as conn:
+        told = (await conn.execute(select(messages.c.parts))).scalars().all()
+    assert any("talk" in parts for parts in told)
+    assert not any("sales" in parts for parts in told)
+
+
+async def test_a_grant_shows_its_pattern_before_it_is_saved(site, open_page):
+    """The first press shows the exact pattern and decides nothing; one that is changed after is shown again; then it is kept."""
+    request = await site.gated("refund", refund("granted", 5))
+    page = await open_page(f"/requests/{request.id}", **NO_SCRIPT)
+    await page.locator("#grant summary").click()
+    await page.locator("#grant").get_by_label("cents").check()
+    await page.locator("#grant-scope").select_option("agent")
+    await page.locator("#grant-uses").fill("2")
+    await page.get_by_role("button", name="Show exactly what this would allow").click()
+    pattern = page.locator("#pattern")
+    await expect(pattern).to_contain_text('order exactly "granted"')
+    await expect(pattern).to_contain_text("cents anything")
+    assert (await site.now(request)).status == "pending"
+    await page.locator("#grant-uses").fill("3")
+    await page.get_by_role("button", name="Approve, and allow exactly this").click()
+    await expect(page.locator("#pattern")).to_contain_text("at most 3 times")
+    assert (await site.now(request)).status == "pending"
+    await page.get_by_role("button", name="Approve, and allow exactly this").click()
+    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    await site.ended(request)
+    await expect(page.locator(".standing")).to_contain_text("1 grant stands")
+    run = await site.start("refund", refund("granted", 900))
+    await site.stack.ended(run)
+    assert {"order": "granted", "cents": 900} in [
+        {name: ran[name] for name in ("order", "cents")} for ran in site.ran.of("refund")
+    ]
+    async with site.stack.database.write() as conn:
+        for each in await grants.standing(conn):
+            assert each.uses == 1
+            await grants.revoke(conn, each.id, by="ada")
+
+
+@pytest.mark.parametrize("options", [{}, NO_SCRIPT], ids=["script", "no-script"])
+async def test_several_are_decided_at_once_after_a_look_at_each(site, open_page, options):
+    """Picked requests are shown whole, then approved together; one that somebody else decided meanwhile tells so."""
+    mark = f"bulk-{len(options)}"
+    waiting = [await site.gated("refund", refund(f"{mark}-{number}")) for number in range(3)]
+    page = await open_page("/?tool=refund", **options)
+    for each in waiting:
+        await page.locator(f'input[name="pick-{each.id}"]').check()
+    await page.get_by_role("button", name="Look at the selected ones").click()
+    for number in range(3):
+        await expect(page.locator(".several")).to_contain_text(f"{mark}-{number}")
+    await site.stack.decide(waiting[0], "reject", by=replace(OPERATOR, name="bob"))
+    await page.get_by_role("button", name="Approve 3").click()
+    await expect(page.locator("h1")).to_have_text("2 of 3 decided")
+    await expect(page.locator("[data-rows]")).to_contain_text("bob was first")
+    for each in waiting:
+        await site.ended(each)
+    ran = [call["order"] for call in site.ran.of("refund") if call["order"].startswith(mark)]
+    assert sorted(ran) == [f"{mark}-1", f"{mark}-2"]
+
+
+async def test_x_selects_the_marked_request(site, open_page):
+    """`x` ticks the marked row, and ticks it off again."""
+    request = await site.gated("refund", refund("pick by key"))
+    page = await open_page("/?tool=refund")
+    boxes = page.locator(f'input[name="pick-{request.id}"]')
+    for _row in range(await page.locator("[data-open]").count()):
+        await page.keyboard.press("j")
+        if await page.locator(f'.marked a[href="/requests/{request.id}"]').count():
+            break
+    await page.keyboard.press("x")
+    await expect(boxes).to_be_checked()
+    await page.keyboard.press("x")
+    await expect(boxes).not_to_be_checked()
+    await site.stack.decide(request, "reject")

@@ -1,0 +1,14 @@
+"""What the workflow tests share besides the parts of every test: a server on which days pass in a moment."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from harness import Clock, standing_clock
+
+
+@pytest.fixture(scope="session")
+async def clock() -> AsyncIterator[Clock]:
+    async with standing_clock() as made:
+        yield made

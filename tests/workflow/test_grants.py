@@ -1,0 +1,202 @@
+"""Grants at work: metered at the door, revocable until then, audited once."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from harness import OPERATOR, Cast, ListModel, Script, Stack, call, says, stack, until
+from sqlalchemy import update
+from temporalio.client import Client
+from tools_under_test import Bench
+
+from approvals_api import policy_rules, standing_grants
+from approvals_api.principals import Principal
+from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent
+from turngate.domain.grants import GrantPattern, WantedGrant
+from turngate.domain.identity import ALL_SCOPES
+from turngate.domain.messages import ModelResponse
+from turngate.domain.results import Failure, Ok
+from turngate.store import events, grants, requests, runs, tables
+from turngate.store.clock import as_text, now
+from turngate.store.database import Database
+
+ADMIN = Principal(name="root", via="session", scopes=ALL_SCOPES, role="admin")
+ANY_AMOUNT = GrantPattern(tool="pay", open=["cents"])
+
+
+def pays(*cents: int) -> ModelResponse:
+    return says(*(call("pay", json.dumps({"cents": each}), f"p{each}") for each in cents))
+
+
+def wanted(**options: Any) -> WantedGrant:
+    return WantedGrant(**{"pattern": ANY_AMOUNT, "scope": "everyone", **options})
+
+
+async def granted(engine: Stack, **options: Any) -> str:
+    target = {name: options.pop(name) for name in ("run_id", "agent") if name in options}
+    made = await standing_grants.create(engine.services, ADMIN, wanted(**options), **target)
+    return made.id
+
+
+async def asked(engine: Stack, run: runs.Run, count: int) -> list[requests.Request]:
+    """The run's pending requests, once there are so many."""
+
+    async def look() -> list[requests.Request] | None:
+        async with engine.database.read() as conn:
+            found = [each for each in await requests.of_run(conn, run.id) if each.status == "pending"]
+        return found if len(found) >= count else None
+
+    return await until(look, f"{count} pending requests")
+
+
+async def types(engine: Stack, run_id: str) -> list[str]:
+    async with engine.database.read() as conn:
+        assert await events.chain_break(conn, run_id) is None
+        return [each.type for each in await events.after(conn, 0, run_id=run_id)]
+
+
+async def test_a_grant_given_with_a_decision_lets_the_next_calls_through_until_it_is_used_up(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """Approve with a grant of two: the next two run without asking, the one after them asks; each is audited once."""
+    model = ListModel(pays(1), pays(2), pays(3), pays(4), says("Done."))
+    async with stack(client, database, bench.pay, model=model) as engine:
+        run = await engine.start()
+        first = await engine.request(run)
+        await engine.decide(first, "approve", grant=wanted(scope="run", max_uses=2))
+        fourth = (await asked(engine, run, 1))[0]
+        assert bench.paid == [1, 2, 3]
+        assert json.loads(fourth.input) == {"cents": 4}
+        await engine.decide(fourth, "reject")
+        await engine.ended(run)
+        async with database.read() as conn:
+            (made,) = await grants.page(conn, limit=9)
+            used = await grants.uses_of(conn, made.id)
+        assert (made.request_id, made.run_id, made.created_by, made.uses) == (first.id, run.id, OPERATOR.name, 2)
+        assert sorted(each.tool_call_id for each in used) == ["p2", "p3"]
+        told = await types(engine, run.id)
+        assert (told.count("grant.created"), told.count("grant.used"), told.count("request.opened")) == (1, 2, 2)
+        assert await types(engine, events.SYSTEM) == []
+
+
+async def test_i2_of_four_calls_at_once_exactly_as_many_pass_as_a_grant_says(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I2: four parallel calls of one step, a grant of two: two run, two are asked after all, and none runs twice."""
+    model = ListModel(pays(1, 2, 3, 4), says("Done."))
+    async with stack(client, database, bench.pay, model=model, limits=Limits(concurrency=4)) as engine:
+        grant_id = await granted(engine, max_uses=2)
+        run = await engine.start()
+        left = await asked(engine, run, 2)
+        assert len(left) == 2
+        await until(lambda: _length(bench.paid, 2), "two payments")
+        for each in left:
+            assert f"grant:{grant_id}" in each.reason
+            await engine.decide(each, "approve")
+        await engine.ended(run)
+        assert sorted(bench.paid) == [1, 2, 3, 4]
+        told = await types(engine, run.id)
+        assert (told.count("grant.used"), told.count("request.opened")) == (2, 2)
+        assert await types(engine, events.SYSTEM) == ["grant.created"]
+        async with database.read() as conn:
+            stored = await grants.get(conn, grant_id)
+        assert stored is not None
+        assert (stored.uses, stored.stands) == (2, False)
+
+
+async def _length(items: list[int], wanted_length: int) -> bool:
+    return len(items) == wanted_length
+
+
+ASK = '[[rule]]\nname = "careful"\nverdict = "ask"\ntools = ["pay"]\n'
+DENY = '[[rule]]\nname = "closed"\nverdict = "deny"\ntools = ["pay"]\nreason = "No more."\n'
+
+
+@pytest.mark.parametrize("what", ["revoked", "expired", "asked by a rule", "denied by a rule"])
+async def test_i2_a_grant_that_ended_before_the_door_lets_nothing_through(
+    client: Client, sqlite: Database, bench: Bench, what: str
+) -> None:
+    """I2: allowed when it was planned, and revoked, expired or overruled while it waited for its turn: it does not run."""
+    model = ListModel(says(call("slow", "{}", "s"), call("pay", '{"cents": 5}', "p")), says("Done."))
+    async with stack(client, sqlite, bench.slow, bench.pay, model=model, limits=Limits(concurrency=1)) as engine:
+        grant_id = await granted(engine)
+        run = await engine.start()
+        await bench.started.wait()
+        match what:
+            case "revoked":
+                await standing_grants.revoke(engine.services, OPERATOR, grant_id)
+            case "expired":
+                async with sqlite.write() as conn:
+                    past = as_text(now() - timedelta(seconds=1))
+                    await conn.execute(update(tables.grants).values(expires_at=past))
+            case _:
+                source = ASK if what.startswith("asked") else DENY
+                await policy_rules.store_rules(engine.services, ADMIN, source=source)
+        bench.release.set()
+        if what == "denied by a rule":
+            await engine.ended(run)
+            result = (await engine.results(run))["p"]
+            assert isinstance(result, Failure)
+            assert (result.kind, bench.paid) == ("denied", [])
+        else:
+            request = await engine.request(run)
+            assert bench.paid == []
+            await engine.decide(request, "approve")
+            await engine.ended(run)
+            assert (await engine.results(run))["p"] == Ok(value={"paid": 5})
+        assert "grant.used" not in await types(engine, run.id)
+        made = ["grant.created", "grant.revoked"] if what == "revoked" else ["grant.created"]
+        assert await types(engine, events.SYSTEM) == (made if "rule" not in what else [*made, "policy.changed"])
+
+
+async def test_a_grant_never_beats_a_rule_of_the_policy(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Under a deny rule for large sums and an ask rule for middling ones, only the small one passes on the grant."""
+    policy = Policy(
+        rule=[
+            Rule(name="large", verdict="deny", tools=["pay"], args=[{"at": "/cents", "op": "gt", "value": 100}]),
+            Rule(name="middling", verdict="ask", tools=["pay"], args=[{"at": "/cents", "op": "gt", "value": 10}]),
+        ]
+    )
+    model = ListModel(pays(5, 50, 500), says("Done."))
+    async with stack(client, sqlite, bench.pay, model=model, policy=policy) as engine:
+        await granted(engine, max_uses=9)
+        run = await engine.start()
+        (request,) = await asked(engine, run, 1)
+        assert (request.rule, json.loads(request.input)) == ("middling", {"cents": 50})
+        await engine.decide(request, "reject")
+        await engine.ended(run)
+        results = await engine.results(run)
+        assert bench.paid == [5]
+        assert {name: getattr(each, "kind", "ok") for name, each in results.items()} == {
+            "p5": "ok",
+            "p50": "rejected",
+            "p500": "denied",
+        }
+
+
+@pytest.mark.parametrize(("scope", "asks"), [("run", True), ("agent", False), ("everyone", False)])
+async def test_a_grant_of_a_run_does_not_reach_its_sub_agents(
+    client: Client, sqlite: Database, bench: Bench, scope: Any, asks: bool
+) -> None:
+    """A sub-agent's run is a run of its own: what was granted to the run above it asks there; to the agent, it does not."""
+    helper = Agent(name="helper", instructions="Pay.", toolkit=Toolkit.of(bench.pay), model="scripted:helper")
+    cast = Cast(
+        test=Script(says(call("helper", '{"task": "Pay."}', "d"), call("slow", "{}", "s")), says("Done.")),
+        helper=Script(pays(5), says("Paid.")),
+    )
+    policy = Policy(rule=[Rule(name="helpers", verdict="allow", tools=["helper"])])
+    async with stack(client, sqlite, sub_agent(helper), bench.slow, model=cast, policy=policy, working=False) as engine:
+        run = await engine.start()
+        target = {"run": {"run_id": run.id}, "agent": {"agent": "helper"}, "everyone": {}}[scope]
+        await granted(engine, scope=scope, **target)
+        async with engine.worker():
+            child = await engine.child(run, "d")
+            if asks:
+                await engine.decide(await engine.request(child), "approve")
+            bench.release.set()
+            await engine.ended(run)
+            assert bench.paid == [5]
+            assert ("request.opened" in await types(engine, child.id)) is asks

@@ -1,0 +1,305 @@
+"""The ladder of a request on durable timers: remind → escalate → delegate → expire, with days skipped."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from harness import Cast, Clock, ListModel, Script, Stack, call, person, says, stack, until
+from sqlalchemy import text
+from temporalio.client import Client
+from tools_under_test import Bench
+
+from activities.record_decision import RecordDecision
+from approvals_api.principals import Principal
+from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent
+from turngate.domain.contract import ClimbLadderInput, DecideInput
+from turngate.domain.errors import ForbiddenError, GoneError, InvalidInputError
+from turngate.domain.results import Failure
+from turngate.store import requests, runs
+from turngate.store.clock import now
+from turngate.store.database import Database
+
+HOUR = 3600
+LADDER = [
+    {"after_seconds": HOUR, "do": "remind"},
+    {"after_seconds": 2 * HOUR, "do": "escalate", "people": ["vic"]},
+    {"after_seconds": 3 * HOUR, "do": "delegate", "roles": ["admin"]},
+]
+OPERATOR, VIC, ADMIN = person("operator"), person("vic"), person("zoe", "admin")
+CLIMBED = ["request.reminded", "request.escalated", "request.delegated"]
+
+
+def paying(cents: int = 5) -> ListModel:
+    return ListModel(says("I will pay.", call("pay", json.dumps({"cents": cents}), "c1")), says("Done."))
+
+
+def laddered(**terms: Any) -> Policy:
+    """The operator decides; then Vic as well; then admins."""
+    rule = {"name": "ladder", "verdict": "ask", "tools": ["pay"], "people": ["operator"], "ladder": LADDER}
+    return Policy(rule=[Rule.model_validate({**rule, "expires_after_seconds": 4 * HOUR, **terms})])
+
+
+async def told(engine: Stack, run: runs.Run) -> list[str]:
+    """What the log tells of requests, in order."""
+    return [event.type for event in await engine.events(run) if event.type.startswith("request.")]
+
+
+async def stored(engine: Stack, request: requests.Request) -> requests.Request:
+    async with engine.database.read() as conn:
+        found = await requests.get(conn, request.id)
+    assert found is not None
+    return found
+
+
+async def climbed(engine: Stack, request: requests.Request, rungs: int) -> requests.Request:
+    """The request, once the store knows of so many rungs."""
+
+    async def look() -> requests.Request | None:
+        found = await stored(engine, request)
+        return found if found.rungs_climbed == rungs else None
+
+    return await until(look, f"rung {rungs} of {request.id}")
+
+
+async def test_a_request_that_nobody_answers_climbs_every_rung_and_then_refuses(
+    clock: Clock, database: Database, bench: Bench
+) -> None:
+    """Remind, escalate, delegate, expire, each at its time and once, in the log in order; the call never ran."""
+    async with stack(clock.client, database, bench.pay, model=paying(), policy=laddered()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        for rung, kind in enumerate(CLIMBED, 1):
+            await clock.forward(run, minutes=59)
+            assert (await stored(engine, request)).rungs_climbed == rung - 1
+            await clock.forward(run, minutes=1, seconds=1)
+            assert (await climbed(engine, request, rung)).status == "pending"
+            event = await engine.event(run, kind)
+            assert event.payload["rung"] == rung
+            assert (event.payload["people"], event.payload["roles"]) == (
+                LADDER[rung - 1].get("people", []),
+                LADDER[rung - 1].get("roles", []),
+            )
+            await engine.idle(run)
+        await clock.forward(run, hours=1)
+        assert (await engine.ended(run)).status == "completed"
+        assert await told(engine, run) == ["request.opened", *CLIMBED, "request.expired"]
+        result = (await engine.results(run))["c1"]
+        assert isinstance(result, Failure)
+        assert result.kind == "expired"
+        assert bench.paid == []
+        with pytest.raises(GoneError):
+            await engine.decide(request, "approve", by=ADMIN)
+
+
+async def test_a_parked_request_waits_for_a_month_and_then_runs(clock: Clock, database: Database, bench: Bench) -> None:
+    """Park: out of time it waits on without a clock; expiry has approved nothing; a person approves, and it runs."""
+    policy = laddered(on_expiry="park", ladder=LADDER[:1])
+    async with stack(clock.client, database, bench.pay, model=paying(), policy=policy) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await clock.forward(run, hours=5)
+        await engine.event(run, "request.parked")
+        parked = await stored(engine, request)
+        assert (parked.status, parked.parked_at is None) == ("pending", False)
+        await engine.idle(run)
+        await clock.forward(run, days=31)
+        assert bench.paid == []
+        await engine.decide(request, "approve")
+        assert (await engine.ended(run)).status == "completed"
+        assert bench.paid == [5]
+        assert await told(engine, run) == ["request.opened", "request.reminded", "request.parked", "request.decided"]
+
+
+@pytest.mark.parametrize(("verb", "paid"), [("approve", [5]), ("reject", [])])
+async def test_a_decision_between_two_rungs_ends_the_ladder(
+    clock: Clock, sqlite: Database, bench: Bench, verb: str, paid: list[int]
+) -> None:
+    """After a decision no rung is climbed and nobody is told of anything, however long the run goes on."""
+    model = ListModel(
+        says(call("pay", '{"cents": 5}', "c1"), call("pay", '{"cents": 6}', "c2")),
+        says("Done."),
+    )
+    async with stack(clock.client, sqlite, bench.pay, model=model, policy=laddered(on_expiry="park")) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await clock.forward(run, minutes=61)
+        await climbed(engine, request, 1)
+        await engine.decide(request, verb)
+        await clock.forward(run, hours=10)  # the other call keeps the step open, and climbs
+        await engine.event(run, "request.parked")
+        decided = await stored(engine, request)
+        assert (decided.rungs_climbed, decided.parked_at) == (1, None)
+        mine = [event.type for event in await engine.events(run) if event.payload.get("request_id") == request.id]
+        assert mine == ["request.opened", "request.reminded", "request.decided"]
+        await engine.interrupt(run)
+        await engine.ended(run)
+        assert bench.paid == ([json.loads(request.input)["cents"]] if paid else [])
+
+
+async def may_decide(engine: Stack, request: requests.Request, who: Principal) -> bool:
+    """Whether they may, told by what a verb that the rule leaves out is refused for; edge and workflow must agree."""
+    sent = DecideInput(
+        decision_id=f"try-{secrets.token_hex(4)}",
+        request_id=request.id,
+        verb="respond",
+        digest=request.digest,
+        by=who.name,
+        role=who.role,
+        machine=who.machine,
+    )
+    codes = []
+    for attempt in (
+        engine.decide(request, "respond", by=who, message="x"),
+        engine.services.gateway.decide(request.run_id, sent),
+    ):
+        with pytest.raises((ForbiddenError, InvalidInputError)) as refused:
+            await attempt
+        codes.append(refused.value.error_code)
+    assert codes in (["not_eligible"] * 2, ["verb_not_allowed"] * 2)
+    return codes[0] == "verb_not_allowed"
+
+
+async def test_i10_who_may_decide_follows_the_rungs(clock: Clock, sqlite: Database, bench: Bench) -> None:
+    """I10: who is escalated to may decide only after that rung; who it is delegated from may not any more."""
+    policy = laddered(decisions=["approve", "reject"])
+    async with stack(clock.client, sqlite, bench.pay, model=paying(), policy=policy) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        allowed = []
+        for rung in range(4):
+            await climbed(engine, request, rung)
+            allowed.append([who.name for who in (OPERATOR, VIC, ADMIN) if await may_decide(engine, request, who)])
+            await engine.idle(run)
+            if rung < 3:
+                await clock.forward(run, minutes=61 - rung)
+        assert allowed == [["operator"], ["operator"], ["operator", "vic"], ["zoe"]]
+        await engine.decide(request, "approve", by=ADMIN)
+        await engine.ended(run)
+        assert bench.paid == [5]
+
+
+async def test_rungs_and_quorum_count_together(clock: Clock, sqlite: Database, bench: Bench) -> None:
+    """An approval given before the request was delegated stays counted, and the delegate's completes it."""
+    policy = laddered(quorum=2, people=[], roles=["operator"])
+    async with stack(clock.client, sqlite, bench.pay, model=paying(), policy=policy) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        assert (await engine.decide(request, "approve", by=OPERATOR)).status == "pending"
+        await clock.forward(run, hours=3, minutes=1)
+        await climbed(engine, request, 3)
+        assert (await engine.decide(request, "approve", by=ADMIN)).status == "approved"
+        await engine.ended(run)
+        assert bench.paid == [5]
+        assert await told(engine, run) == ["request.opened", "request.approved_once", *CLIMBED, "request.decided"]
+
+
+async def test_the_agents_limit_cuts_the_ladder_off(clock: Clock, sqlite: Database, bench: Bench) -> None:
+    """A rule that leaves the expiry to the agent: the request expires by the agent's limit, above which no rung is climbed."""
+    limits = Limits(request_expiry=timedelta(minutes=90))
+    policy = laddered(expires_after_seconds=None)
+    async with stack(clock.client, sqlite, bench.pay, model=paying(), policy=policy, limits=limits) as engine:
+        run = await engine.start()
+        await engine.request(run)
+        await clock.forward(run, minutes=89)
+        assert await told(engine, run) == ["request.opened", "request.reminded"]
+        await engine.idle(run)
+        await clock.forward(run, minutes=2)
+        assert (await engine.ended(run)).status == "completed"
+        assert await told(engine, run) == ["request.opened", "request.reminded", "request.expired"]
+
+
+REFUSE_RUNGS = """
+CREATE TRIGGER away BEFORE UPDATE OF rungs_climbed ON requests WHEN NEW.rungs_climbed != OLD.rungs_climbed
+BEGIN SELECT RAISE(ABORT, 'the store is away'); END
+"""
+
+
+async def attempts_of_rung(engine: Stack, run: runs.Run) -> int:
+    pending = (await engine.workflow(run).describe()).raw_description.pending_activities
+    return max((each.attempt for each in pending if each.activity_type.name == "climb_ladder"), default=0)
+
+
+async def test_a_rung_that_cannot_be_stored_is_tried_again_and_delays_nobody(
+    clock: Clock, sqlite: Database, bench: Bench
+) -> None:
+    """The store refuses the rungs: they are tried again; a decision counts at once and the call runs meanwhile."""
+    async with stack(clock.client, sqlite, bench.pay, model=paying(), policy=laddered()) as engine:
+        async with sqlite.write() as conn:
+            await conn.execute(text(REFUSE_RUNGS))
+        run = await engine.start()
+        request = await engine.request(run)
+        await clock.forward(run, hours=1, seconds=1)
+
+        async def tried_again() -> bool:
+            return await attempts_of_rung(engine, run) >= 2
+
+        await until(tried_again, "second attempt to store the rung")
+        began = time.monotonic()
+        await engine.decide(request, "approve")
+        assert (await engine.ended(run)).status == "completed"
+        assert time.monotonic() - began < 2
+        assert bench.paid == [5]
+        assert await told(engine, run) == ["request.opened", "request.decided"]
+
+
+async def test_a_rung_that_is_stored_late_tells_of_those_below_it_in_order(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """Rungs whose order the store's absence mixed up are written once each, the lower ones first, whichever comes first."""
+    async with stack(client, database, bench.pay, model=paying(), policy=laddered()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        activities = RecordDecision(engine.engine)
+        for rung in (1, 0, 1, 2, 2):
+            order = ClimbLadderInput(run_id=run.id, request_id=request.id, rung=rung, at=now())
+            await activities.climb_ladder(order)
+        events = [event for event in await engine.events(run) if event.type in CLIMBED]
+        assert [(event.type, event.payload["rung"]) for event in events] == list(zip(CLIMBED, (1, 2, 3), strict=True))
+        found = await stored(engine, request)
+        assert (found.rungs_climbed, found.ask_terms.people, found.ask_terms.roles) == (3, [], ["admin"])
+        await engine.interrupt(run)
+        await engine.ended(run)
+        await activities.climb_ladder(order.model_copy(update={"rung": 9}))
+        assert (await stored(engine, request)).rungs_climbed == 3
+
+
+async def test_an_interrupt_ends_the_ladder(clock: Clock, sqlite: Database, bench: Bench) -> None:
+    """Interrupted between two rungs, the run ends at once; no rung is climbed and nothing expires after that."""
+    async with stack(clock.client, sqlite, bench.pay, model=paying(), policy=laddered()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await clock.forward(run, minutes=61)
+        await climbed(engine, request, 1)
+        await engine.interrupt(run)
+        assert (await engine.ended(run)).status == "interrupted"
+        assert (await engine.closed(run)).name == "COMPLETED"
+        assert await told(engine, run) == ["request.opened", "request.reminded", "request.cancelled"]
+        assert (await stored(engine, request)).status == "cancelled"
+        with pytest.raises(GoneError):
+            await engine.decide(request, "approve")
+
+
+async def test_a_sub_agents_request_climbs_its_own_ladder(clock: Clock, sqlite: Database, bench: Bench) -> None:
+    """A request of a run below climbs and expires on that run's clock; the parent reads what came of it."""
+    helper = Agent(name="helper", instructions="", toolkit=Toolkit.of(bench.pay), model="scripted:helper")
+    parent = Script(says(call("helper", '{"task": "Pay."}', "d")), says("Done."))
+    child = Script(says(call("pay", '{"cents": 5}', "p")), says("Nobody let me."))
+    cast = Cast(test=parent, helper=child)
+    async with stack(clock.client, sqlite, sub_agent(helper), model=cast, policy=laddered()) as engine:
+        run = await engine.start()
+        below = await engine.child(run, "d")
+        request = await engine.request(below)
+        for rung in range(3):
+            await clock.forward(below, minutes=61 - rung)
+            await climbed(engine, request, rung + 1)
+            await engine.idle(below)
+        await clock.forward(below, minutes=60)
+        assert (await engine.ended(run)).status == "completed"
+        assert await told(engine, below) == ["request.opened", *CLIMBED, "request.expired"]
+        assert (await engine.results(run))["d"].value["answer"] == "Nobody let me."
+        assert bench.paid == []

@@ -1,0 +1,295 @@
+"""Requests that several people have to approve: who counts, how often, and what ends them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from harness import OPERATOR, STARTER, ListModel, Stack, call, person, says, stack
+from temporalio.client import Client
+from tools_under_test import Bench
+
+from activities.record_decision import RecordDecision
+from approvals_api.decisions import DecisionAnswer
+from approvals_api.principals import OPERATOR_SCOPES, Principal
+from turngate import Policy, Rule
+from turngate.domain.contract import DecideInput, RecordDecisionInput
+from turngate.domain.errors import ConflictError, ForbiddenError, GoneError, InvalidInputError
+from turngate.domain.results import Failure
+from turngate.store import approvals, requests, runs
+from turngate.store.clock import now
+from turngate.store.database import Database
+
+ANN, BOB, EVE, ZOE = (person(name) for name in ("ann", "bob", "eve", "zoe"))
+
+
+def paying() -> ListModel:
+    return ListModel(says("I will pay.", call("pay", '{"cents": 5}', "c1")), says("Done."))
+
+
+def needing(quorum: int, **terms: Any) -> Policy:
+    rule = {"name": "several", "verdict": "ask", "tools": ["pay"], "quorum": quorum, **terms}
+    return Policy(rule=[Rule.model_validate(rule)])
+
+
+async def approvers(engine: Stack, request: requests.Request) -> list[str]:
+    """Who is counted, by the rows; the request's own number must agree with them."""
+    async with engine.database.read() as conn:
+        counted = [each.decided_by for each in await approvals.of_request(conn, request.id)]
+        found = await requests.get(conn, request.id)
+    assert found is not None
+    assert found.approvals == len(counted)
+    return counted
+
+
+async def once_told(engine: Stack, run: runs.Run) -> list[tuple[str, int, int]]:
+    """What the log tells of approvals that did not decide: by whom, the how-many-th, of how many."""
+    told = [event.payload for event in await engine.events(run) if event.type == "request.approved_once"]
+    return [(str(each["by"]), int(str(each["approvals"])), int(str(each["quorum"]))) for each in told]
+
+
+async def test_two_of_three_people_approve(client: Client, database: Database, bench: Bench) -> None:
+    """The first approval counts and starts nothing; the second decides; the third comes too late and learns who won."""
+    policy = needing(2, people=["ann", "bob", "eve"])
+    async with stack(client, database, bench.pay, model=paying(), policy=policy) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        first = await engine.decide(request, "approve", by=ANN, message="Fine by me.")
+        assert first == DecisionAnswer(decision_id=first.decision_id, status="pending", recorded_only=False)
+        await engine.idle(run)
+        assert bench.paid == []
+        second = await engine.decide(request, "approve", by=BOB)
+        assert second.status == "approved"
+        with pytest.raises(ConflictError) as late:
+            await engine.decide(request, "approve", by=EVE)
+        assert (late.value.error_code, late.value.details["decided_by"]) == ("already_decided", "bob")
+        assert (await engine.ended(run)).status == "completed"
+        assert bench.paid == [5]
+        assert (await engine.executions(run))["c1"].decision_id == second.decision_id
+        assert await approvers(engine, request) == ["ann", "bob"]
+        assert await once_told(engine, run) == [("ann", 1, 2)]
+
+
+async def test_one_rejection_is_a_veto(client: Client, database: Database, bench: Bench) -> None:
+    """Two of three have approved; one who rejects ends it, and the model reads their reason."""
+    async with stack(client, database, bench.pay, model=paying(), policy=needing(3)) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        for who in (ANN, BOB):
+            await engine.decide(request, "approve", by=who)
+        assert (await engine.decide(request, "reject", by=EVE, message="Not today.")).status == "rejected"
+        with pytest.raises(ConflictError) as late:
+            await engine.decide(request, "approve", by=ZOE)
+        assert late.value.details["verb"] == "reject"
+        await engine.ended(run)
+        result = (await engine.results(run))["c1"]
+        assert isinstance(result, Failure)
+        assert (result.kind, result.fields["operator"]) == ("rejected", "eve")
+        assert "Not today." in result.reason
+        assert bench.paid == []
+        assert await approvers(engine, request) == ["ann", "bob"]
+
+
+async def test_i4_nobody_counts_twice_and_a_repeat_gets_the_first_answer(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I4: a second approval of one person is a conflict; the same decision id is the same approval, also after the end."""
+    async with stack(client, database, bench.pay, model=paying(), policy=needing(2)) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        first = await engine.decide(request, "approve", by=ANN, decision_id="d-ann")
+        assert first.status == "pending"
+        for decision_id in (None, "d-ann-2"):
+            with pytest.raises(ConflictError) as twice:
+                await engine.decide(request, "approve", by=ANN, decision_id=decision_id)
+            assert twice.value.error_code == "already_approved"
+        assert await engine.decide(request, "approve", by=ANN, decision_id="d-ann") == first
+        for stolen in ({"by": BOB}, {"by": ANN, "message": "But."}, {"by": ANN, "verb": "reject"}):
+            with pytest.raises(ConflictError) as reused:
+                await engine.decide(request, stolen.pop("verb", "approve"), decision_id="d-ann", **stolen)
+            assert reused.value.error_code == "idempotency_key_reused"
+        assert await approvers(engine, request) == ["ann"]
+        last = await engine.decide(request, "approve", by=BOB, decision_id="d-bob")
+        await engine.ended(run)
+        assert await engine.decide(request, "approve", by=ANN, decision_id="d-ann") == first
+        assert await engine.decide(request, "approve", by=BOB, decision_id="d-bob") == last
+        assert (first.status, last.status) == ("pending", "approved")
+        assert bench.paid == [5]
+
+
+VIEWER = Principal(name="vic", via="session", scopes=OPERATOR_SCOPES, role="viewer")
+"""Somebody whose session still holds what their role has lost."""
+MACHINE = person("bot", machine=True)
+
+
+@pytest.mark.parametrize(
+    ("who", "verb", "code"),
+    [
+        pytest.param(STARTER, "approve", "not_eligible", id="the starter"),
+        pytest.param(STARTER, "reject", "not_eligible", id="the starter's veto"),
+        pytest.param(person("vic", "viewer"), "approve", "missing_scope", id="a viewer"),
+        pytest.param(VIEWER, "approve", "not_eligible", id="a viewer with an operator's scopes"),
+        pytest.param(MACHINE, "approve", "not_eligible", id="a token that belongs to nobody"),
+        pytest.param(MACHINE, "reject", "not_eligible", id="that token's veto"),
+        pytest.param(
+            person("root", "admin", machine=True), "approve", "not_eligible", id="that token with every scope"
+        ),
+        pytest.param(ANN, "edit", "verb_not_allowed", id="an edit, which the others would not see"),
+        pytest.param(ANN, "respond", "verb_not_allowed", id="an answer, which the others would not see"),
+    ],
+)
+async def test_i10_who_does_not_count(
+    client: Client, waiting: tuple[Stack, requests.Request], who: Principal, verb: str, code: str
+) -> None:
+    """I10: refused at the edge and by the workflow itself, and nobody is counted."""
+    engine, request = waiting
+    content = {"args": '{"cents": 1}'} if verb == "edit" else {"message": "x"}
+    errors = (ForbiddenError, InvalidInputError)
+    with pytest.raises(errors) as edge:
+        await engine.decide(request, verb, by=who, **content)
+    assert edge.value.error_code == code
+    sent = DecideInput(
+        decision_id=f"d-{who.name}-{verb}",
+        request_id=request.id,
+        verb=verb,
+        digest=request.digest,
+        by=who.name,
+        role=who.role,
+        machine=who.machine,
+    )
+    with pytest.raises(errors) as inside:
+        await engine.services.gateway.decide(request.run_id, sent)
+    assert inside.value.error_code == ("not_eligible" if code == "missing_scope" else code)
+    assert await approvers(engine, request) == []
+
+
+@pytest.fixture(scope="module")
+async def waiting(client: Client, tmp_path_factory: pytest.TempPathFactory, sqlite_template: Any) -> Any:
+    """A request that two people have to approve, the starter not among them; nobody gets to."""
+    file = tmp_path_factory.mktemp("quorum") / "turngate.db"
+    file.write_bytes(sqlite_template.read_bytes())
+    database, bench = Database(f"sqlite:///{file}"), Bench()
+    policy = needing(2, starter_may_decide=False)
+    async with stack(client, database, bench.pay, model=paying(), policy=policy) as engine:
+        run = await engine.start()
+        yield engine, await engine.request(run)
+        await engine.interrupt(run)
+        await engine.ended(run)
+        assert bench.paid == []
+    await database.close()
+
+
+def sent(request: requests.Request, who: Principal, decision_id: str) -> DecideInput:
+    return DecideInput(
+        decision_id=decision_id, request_id=request.id, verb="approve", digest=request.digest, by=who.name
+    )
+
+
+async def lose(engine: Stack, request: requests.Request, who: Principal, decision_id: str) -> str:
+    """Record a decision as the workflow's local activity does, and lose the workflow task that it was part of."""
+    order = RecordDecisionInput(run_id=request.run_id, decision=sent(request, who, decision_id), at=now())
+    return (await RecordDecision(engine.engine).record_decision(order)).status
+
+
+async def test_i5_an_approval_whose_answer_was_lost_is_counted_once(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I5: the store counts it, the run never heard of it: a repeat is answered, a second one refused, the next completes."""
+    async with stack(client, database, bench.pay, model=paying(), policy=needing(2)) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        assert [await lose(engine, request, ANN, "d-ann") for _ in range(2)] == ["pending"] * 2
+        gateway = engine.services.gateway
+        assert (await engine.decide(request, "approve", by=ANN, decision_id="d-ann")).status == "pending"
+        with pytest.raises(ConflictError) as twice:  # by the store: the run does not know of her first one
+            await gateway.decide(run.id, sent(request, ANN, "d-ann-2"))
+        assert twice.value.error_code == "already_approved"
+        answer = await gateway.decide(run.id, sent(request, ANN, "d-ann"))
+        assert answer is not None
+        assert answer.status == "pending"
+        assert await approvers(engine, request) == ["ann"]
+        assert (await engine.decide(request, "approve", by=BOB)).status == "approved"
+        await engine.ended(run)
+        assert bench.paid == [5]
+        assert await once_told(engine, run) == [("ann", 1, 2)]
+
+
+async def test_i5_the_deciding_approval_whose_answer_was_lost_wins(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I5: the approval that completed the quorum was stored just before a crash: it is told again, and the call runs once."""
+    async with stack(client, database, bench.pay, model=paying(), policy=needing(2)) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.decide(request, "approve", by=ANN)
+        assert await lose(engine, request, BOB, "d-bob") == "approved"
+        assert (await engine.decide(request, "approve", by=BOB, decision_id="d-bob")).status == "approved"
+        with pytest.raises(ConflictError) as late:
+            await engine.services.gateway.decide(run.id, sent(request, EVE, "d-eve"))
+        assert late.value.details["winner"] == "d-bob"
+        assert (await engine.ended(run)).status == "completed"
+        assert bench.paid == [5]
+        assert (await engine.executions(run))["c1"].decision_id == "d-bob"
+
+
+async def test_i5_approvals_that_no_worker_answered_are_counted_later(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I5: sent while no worker ran, one of them twice: each is counted once when a worker is back."""
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=needing(2), working=False) as engine:
+        async with engine.worker():
+            run = await engine.start()
+            request = await engine.request(run)
+            await engine.idle(run)
+        engine.impatient()
+        for who, decision_id in ((ANN, "d-ann"), (ANN, "d-ann-2"), (BOB, "d-bob")):
+            answer = await engine.decide(request, "approve", by=who, decision_id=decision_id)
+            assert answer.recorded_only
+        async with engine.worker():
+            assert (await engine.ended(run)).status == "completed"
+        assert bench.paid == [5]
+        assert await approvers(engine, request) == ["ann", "bob"]
+        assert (await engine.decide(request, "approve", by=ANN, decision_id="d-ann")).status == "pending"
+
+
+async def test_i4_of_twenty_people_at_once_three_count_and_one_wins(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I4: exactly as many as are needed are counted, the last of them wins, and every other is told by name who did."""
+    crowd = [person(f"p{number}") for number in range(20)]
+    async with stack(client, database, bench.pay, model=paying(), policy=needing(3)) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        answers = await asyncio.gather(
+            *(engine.decide(request, "approve", by=who) for who in crowd), return_exceptions=True
+        )
+        statuses = sorted(answer.status or "" for answer in answers if isinstance(answer, DecisionAnswer))
+        assert statuses == ["approved", "pending", "pending"]
+        lost = [answer for answer in answers if not isinstance(answer, DecisionAnswer)]
+        async with database.read() as conn:
+            stored = await requests.get(conn, request.id)
+        assert stored is not None
+        assert [error.error_code for error in lost] == ["already_decided"] * 17
+        assert {error.details["decided_by"] for error in lost} == {stored.decided_by}
+        counted = await approvers(engine, request)
+        assert len(counted) == 3
+        assert stored.decided_by in counted
+        await engine.ended(run)
+        assert bench.paid == [5]
+
+
+async def test_approvals_end_with_an_interrupted_run(client: Client, sqlite: Database, bench: Bench) -> None:
+    """An interrupt ends a half approved request: the next approval is told so, and what was counted stays on record."""
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=needing(2)) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        first = await engine.decide(request, "approve", by=OPERATOR, decision_id="d-1")
+        await engine.interrupt(run)
+        assert (await engine.ended(run)).status == "interrupted"
+        with pytest.raises(GoneError) as late:
+            await engine.decide(request, "approve", by=ANN)
+        assert late.value.error_code == "run_ended"
+        assert await engine.decide(request, "approve", by=OPERATOR, decision_id="d-1") == first
+        assert await approvers(engine, request) == ["operator"]
+        assert bench.paid == []

@@ -1,0 +1,67 @@
+"""From the process's settings to the API's own."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from approvals_api.settings import ApiSettings, OidcSettings, RateLimitSettings, is_loopback
+from turngate.domain.errors import ConfigurationError
+from turngate.notifications.configuration import Channel
+from turngate.runtime.settings import Settings
+
+
+def api_settings(settings: Settings, channels: tuple[Channel, ...] = ()) -> ApiSettings:
+    """Return the API's settings. Raises ConfigurationError when a secret's file cannot be read."""
+    known_as = {urlsplit(url).hostname for url in (settings.resolved_api_url, settings.resolved_public_url)}
+    return ApiSettings(
+        host=settings.api_host,
+        more_host_names=frozenset(name for name in known_as if name),
+        channels=channels,
+        heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
+        public_url=settings.public_url or settings.api_url,
+        session_idle=settings.session_idle,
+        rate_limits=_rate_limits(settings),
+        oidc=_oidc(settings),
+    )
+
+
+def _rate_limits(settings: Settings) -> RateLimitSettings:
+    """On loopback requests are not counted unless asked for: a script of the owner's own may do as it likes."""
+    if settings.rate_limits is False:
+        return RateLimitSettings(logins_per_name=None, logins_per_address=None)
+    counted = settings.rate_limits is True or not is_loopback(settings.api_host)
+    return RateLimitSettings(
+        per_second=settings.rate_limit_per_second if counted else None,
+        burst=settings.rate_limit_burst,
+        logins_per_name=settings.login_limit_per_name,
+        logins_per_address=settings.login_limit_per_address,
+    )
+
+
+def _oidc(settings: Settings) -> OidcSettings | None:
+    if settings.oidc_issuer is None or settings.oidc_client_id is None:
+        return None
+    return OidcSettings(
+        issuer=settings.oidc_issuer,
+        client_id=settings.oidc_client_id,
+        client_secret=_client_secret(settings),
+        scopes=settings.oidc_scopes,
+        role_claim=settings.oidc_role_claim,
+        admin_values=settings.oidc_admin_values,
+        operator_values=settings.oidc_operator_values,
+        viewer_values=settings.oidc_viewer_values,
+        default_role=None if settings.oidc_default_role == "none" else settings.oidc_default_role,
+    )
+
+
+def _client_secret(settings: Settings) -> str:
+    if settings.oidc_client_secret is not None:
+        return settings.oidc_client_secret.get_secret_value()
+    file = settings.oidc_client_secret_file
+    try:
+        secret = "" if file is None else file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"TURNGATE_OIDC_CLIENT_SECRET_FILE={file} cannot be read: {error}") from None
+    if not secret:
+        raise ConfigurationError(f"TURNGATE_OIDC_CLIENT_SECRET_FILE={file} is empty")
+    return secret

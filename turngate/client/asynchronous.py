@@ -1,0 +1,189 @@
+"""The client for programs that run an event loop (asyncio or trio)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
+
+import anyio
+import httpx
+import httpx_sse
+
+from turngate.client import (
+    agents,
+    audit,
+    bulk,
+    conversations,
+    grants,
+    inbox,
+    notifications,
+    people,
+    policy,
+    requests,
+    runs,
+)
+from turngate.client.answers import nobody_there, read_answer
+from turngate.client.calls import Answer, Call
+from turngate.client.connection import STREAM_TIMEOUT, options
+from turngate.client.following import BROKEN, Following, Told
+from turngate.client.methods import awaited, awaited_each
+from turngate.client.retrying import Retries
+
+
+class TurngateClient:
+    """A client of one Turngate API. Use it as an async context manager, or :meth:`aclose` it.
+
+    Every method raises the TurngateError that the API's problem document stands for, with its code and details, and
+    UnavailableError, with the fix, when nothing answers at the address. It may be shared by tasks.
+
+    Args:
+        url: where the API is, such as ``http://127.0.0.1:8321``.
+        token: from ``turngate token NAME --scope SCOPE``.
+        timeout: seconds for one answer; None: 15, and 3 to connect.
+        retries: how calls that may be repeated are sent again.
+        transport: in place of a network connection, such as ``httpx.ASGITransport(app)``.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout: httpx.Timeout | float | None = None,
+        retries: Retries | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._retries = retries or Retries()
+        self._http = httpx.AsyncClient(**options(self.url, token, timeout), transport=transport)
+
+    async def __aenter__(self) -> Self:
+        """Return the client."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the client."""
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self._http.aclose()
+
+    start_run = awaited(runs.start_run)
+    list_runs = awaited(runs.list_runs)
+    iter_runs = awaited_each(runs.list_runs)
+    get_run = awaited(runs.get_run)
+    send_message = awaited(runs.send_message)
+    fork_run = awaited(runs.fork_run)
+    interrupt = awaited(runs.interrupt)
+    get_result = awaited(runs.get_result)
+    get_result_text = awaited(runs.get_result_text)
+
+    list_requests = awaited(requests.list_requests)
+    iter_requests = awaited_each(requests.list_requests)
+    count_requests = awaited(requests.count_requests)
+    get_request = awaited(requests.get_request)
+    decide = awaited(requests.decide)
+    decide_requests = awaited(bulk.decide_requests)
+
+    get_policy = awaited(policy.get_policy)
+    put_policy = awaited(policy.put_policy)
+    revert_policy = awaited(policy.revert_policy)
+    list_policy_versions = awaited(policy.list_policy_versions)
+    iter_policy_versions = awaited_each(policy.list_policy_versions)
+    get_policy_version = awaited(policy.get_policy_version)
+    explain_policy = awaited(policy.explain_policy)
+    get_shadow_report = awaited(policy.get_shadow_report)
+
+    list_grants = awaited(grants.list_grants)
+    iter_grants = awaited_each(grants.list_grants)
+    get_grant = awaited(grants.get_grant)
+    preview_grant = awaited(grants.preview_grant)
+    create_grant = awaited(grants.create_grant)
+    revoke_grant = awaited(grants.revoke_grant)
+
+    list_messages = awaited(conversations.list_messages)
+    list_agents = awaited(agents.list_agents)
+
+    claim_request = awaited(inbox.claim_request)
+    release_request = awaited(inbox.release_request)
+    list_comments = awaited(inbox.list_comments)
+    iter_comments = awaited_each(inbox.list_comments)
+    add_comment = awaited(inbox.add_comment)
+    get_presence = awaited(inbox.get_presence)
+    keep_presence = awaited(inbox.keep_presence)
+    list_views = awaited(inbox.list_views)
+    get_view = awaited(inbox.get_view)
+    save_view = awaited(inbox.save_view)
+    remove_view = awaited(inbox.remove_view)
+
+    list_audit = awaited(audit.list_audit)
+    iter_audit = awaited_each(audit.list_audit)
+    get_chain = awaited(audit.get_chain)
+
+    get_me = awaited(people.get_me)
+    list_sessions = awaited(people.list_sessions)
+    iter_sessions = awaited_each(people.list_sessions)
+    end_session = awaited(people.end_session)
+    list_tokens = awaited(people.list_tokens)
+    iter_tokens = awaited_each(people.list_tokens)
+    issue_token = awaited(people.issue_token)
+    revoke_token = awaited(people.revoke_token)
+
+    list_deliveries = awaited(notifications.list_deliveries)
+    iter_deliveries = awaited_each(notifications.list_deliveries)
+    retry_delivery = awaited(notifications.retry_delivery)
+
+    async def follow_events(
+        self, run_id: str | None = None, *, after: int | None = None, with_progress: bool = True
+    ) -> AsyncIterator[Told]:
+        """Yield events, and what tools say while they run, each once, as they happen.
+
+        ``run_id``: of that run and its sub-agents' runs only; it ends after the run's own last event. ``after``: from
+        behind this ``seq``; None: a run from its beginning, all runs from now on. A broken stream is taken up again where
+        it broke, for up to two minutes; then UnavailableError is raised, as it is at once when the first connection fails.
+        """
+        stream = Following(self.url, run_id=run_id, after=after, with_progress=with_progress)
+        while True:
+            try:
+                async with httpx_sse.aconnect_sse(
+                    self._http, "GET", stream.path, **stream.options, timeout=STREAM_TIMEOUT
+                ) as source:
+                    if not source.response.is_success:
+                        await source.response.aread()
+                    stream.opened(source.response)
+                    if stream.ended:
+                        return
+                    async for sent in source.aiter_sse():
+                        told = stream.take(sent)
+                        if told is not None:
+                            yield told
+                        if stream.ended:
+                            return
+            except BROKEN as error:
+                stream.broken(error)
+            await anyio.sleep(stream.next_pause())
+
+    async def send(self, call: Call[Answer], /) -> Answer:
+        """Send one call, again where that is safe, and return its answer. The other methods are made of this one."""
+        for attempt in itertools.count(1):
+            outcome = await self._outcome(call)
+            pause = self._retries.pause(call, attempt, outcome)
+            if pause is None:
+                break
+            await anyio.sleep(pause)
+        if isinstance(outcome, httpx.TransportError):
+            raise nobody_there(outcome, self.url) from outcome
+        return read_answer(call, outcome, self.url)
+
+    async def _outcome(self, call: Call[Answer]) -> httpx.Response | httpx.TransportError:
+        try:
+            return await self._http.request(
+                call.method, call.path, params=call.params, content=call.content, headers=call.headers
+            )
+        except httpx.TransportError as error:
+            return error

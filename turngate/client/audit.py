@@ -1,0 +1,48 @@
+"""Calls about the audit log and its chains."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from turngate.client.calls import Call, get, model, segment
+from turngate.wire.audit import AuditItem, ChainState
+from turngate.wire.view import Page
+
+
+def list_audit(
+    *,
+    run_id: str | None = None,
+    event_type: str | None = None,
+    actor: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Call[Page[AuditItem]]:
+    """Return one page of events, newest first. All conditions hold together.
+
+    Args:
+        run_id: only this run's; ``system``: events of no run.
+        event_type: only this type; ``*`` stands for anything, as in ``request.*``.
+        actor: only what this one did.
+        since: from this instant on, aware.
+        until: before this instant, aware.
+        limit: 1 to 200. A page may have fewer, even none, and still lead to another.
+        cursor: ``next_cursor`` of the page before.
+    """
+    return get(
+        "/audit",
+        model(Page[AuditItem]),
+        run_id=run_id,
+        type=event_type,
+        actor=actor,
+        since=None if since is None else since.isoformat(),
+        until=None if until is None else until.isoformat(),
+        limit=limit,
+        cursor=cursor,
+    )
+
+
+def get_chain(run_id: str) -> Call[ChainState]:
+    """Compute a run's hash chain anew, and return whether it holds. ``system``: the chain of events of no run."""
+    return get(f"/audit/chains/{segment(run_id)}", model(ChainState))

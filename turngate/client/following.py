@@ -1,0 +1,94 @@
+"""A stream of events as a value: where it stands, what was seen, when it is opened again. Opens nothing itself.
+
+Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
+"""
+
+from __future__ import annotations
+
+import time
+from http import HTTPStatus
+from typing import Any, Final
+
+import httpx
+from httpx_sse import ServerSentEvent
+
+from turngate.client.answers import check, nobody_there
+from turngate.client.calls import segment
+from turngate.domain.errors import UnavailableError
+from turngate.wire.events import EventView, ProgressView
+
+Told = EventView | ProgressView
+
+FIRST_PAUSE_SECONDS: Final = 0.2
+LONGEST_PAUSE_SECONDS: Final = 2.0
+GIVE_UP_SECONDS: Final = 120.0
+"""How long a broken stream is tried again: long enough for a restart of the server."""
+RUN_ENDED: Final = "run.ended"
+PROGRESS: Final = "progress"
+BROKEN: Final = (httpx.TransportError, UnavailableError)
+"""What a stream is taken up again after."""
+
+
+class Following:
+    """One stream, over as many connections as it takes. ``ended``: nothing will come any more."""
+
+    def __init__(self, url: str, *, run_id: str | None, after: int | None, with_progress: bool) -> None:
+        self.ended = False
+        self.path = "/events" if run_id is None else f"/runs/{segment(run_id)}/events"
+        self._url = url
+        self._run_id = run_id
+        self._after = 0 if after is None and run_id is not None else after
+        self._with_progress = with_progress
+        self._was_open = False
+        self._shown: dict[tuple[str, str], int] = {}  # progress is sent again on every connection
+        self._pause, self._broken_since = FIRST_PAUSE_SECONDS, 0.0
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Parameters and headers of the next connection."""
+        return {
+            "params": {} if self._with_progress or self._run_id is not None else {"progress": "none"},
+            "headers": {} if self._after is None else {"Last-Event-ID": str(self._after)},
+        }
+
+    def opened(self, response: httpx.Response) -> None:
+        """Take note of a connection. Raises the error that the response stands for; its body must have been read."""
+        if response.status_code == HTTPStatus.NO_CONTENT:
+            self.ended = True
+            return
+        check(response, self._url)
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            raise UnavailableError(f"{self._url} does not speak Turngate's API: is the address right?")
+        self._was_open = True
+
+    def take(self, sent: ServerSentEvent) -> Told | None:
+        """Return what was told; None for a heartbeat, a bare position, and what was told before."""
+        self._pause, self._broken_since = FIRST_PAUSE_SECONDS, 0.0
+        if not sent.data:  # httpx-sse makes an empty event of a heartbeat comment
+            if self._after is None and sent.id.isdecimal():
+                self._after = int(sent.id)
+            return None
+        if sent.event == PROGRESS:
+            return self._news(ProgressView.model_validate_json(sent.data))
+        event = EventView.model_validate_json(sent.data)
+        self._after = event.seq
+        self.ended = event.type == RUN_ENDED and event.run_id == self._run_id
+        return event
+
+    def broken(self, error: httpx.TransportError | UnavailableError) -> None:
+        """Take note of a connection that broke; raises UnavailableError when it is time to give up."""
+        self._broken_since = self._broken_since or time.monotonic()
+        if not self._was_open or time.monotonic() - self._broken_since > GIVE_UP_SECONDS:
+            raise (error if isinstance(error, UnavailableError) else nobody_there(error, self._url)) from None
+
+    def next_pause(self) -> float:
+        """Return the seconds to wait before the stream is opened again."""
+        pause, self._pause = self._pause, min(self._pause * 2, LONGEST_PAUSE_SECONDS)
+        return pause
+
+    def _news(self, said: ProgressView) -> ProgressView | None:
+        call = (said.run_id, said.tool_call_id)
+        if said.n <= self._shown.get(call, 0) or not self._with_progress:
+            return None
+        self._shown[call] = said.n
+        return said

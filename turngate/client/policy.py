@@ -1,0 +1,66 @@
+"""Calls about policy: the rules in force, changing the stored ones, and asking why."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+from turngate.client.calls import Call, change, get, model, post, with_member, without_none
+from turngate.domain.requests import UnattendedAsks
+from turngate.wire.policy import Explanation, PolicyVersion, PolicyVersionDetail, PolicyView, ShadowReport
+from turngate.wire.view import Page
+
+
+def get_policy() -> Call[PolicyView]:
+    """Return the rules in force: the stored ones, those of each app's file, and the order in which they count."""
+    return get("/policy", model(PolicyView))
+
+
+def put_policy(source: str, *, if_version: int, comment: str = "") -> Call[PolicyVersionDetail]:
+    """Put rules in force in place of the stored ones, as a new version.
+
+    ``source``: TOML. ``if_version``: the version that was changed; 0: none was stored. Raises ConflictError
+    ``policy_changed`` when another is in force by now, InvalidInputError saying what cannot be read.
+    """
+    body = {"source": source, "if_version": if_version, "comment": comment}
+    return change("PUT", "/policy", model(PolicyVersionDetail), body)
+
+
+def list_policy_versions(*, limit: int = 50, cursor: str | None = None) -> Call[Page[PolicyVersion]]:
+    """Return one page of the versions of the stored rules, newest first. ``limit``: 1 to 200."""
+    return get("/policy/versions", model(Page[PolicyVersion]), limit=limit, cursor=cursor)
+
+
+def get_policy_version(version: int) -> Call[PolicyVersionDetail]:
+    """Return one version of the stored rules with its text. Raises NotFoundError."""
+    return get(f"/policy/versions/{version}", model(PolicyVersionDetail))
+
+
+def revert_policy(version: int, *, if_version: int | None = None, comment: str = "") -> Call[PolicyVersionDetail]:
+    """Put an earlier version's rules in force again, as a new version. Raises ConflictError ``policy_changed``."""
+    body = {"version": version, "if_version": if_version, "comment": comment}
+    return post("/policy/revert", model(PolicyVersionDetail), without_none(body))
+
+
+def explain_policy(
+    tool: str,
+    *,
+    args: str = "{}",
+    agent: str | None = None,
+    workspace: str | None = None,
+    unattended: UnattendedAsks | None = None,
+    policy: str | None = None,
+) -> Call[Explanation]:
+    """Return what policy answers to a call, and why each rule matches it or does not. Changes nothing.
+
+    ``args``: JSON text, sent as it is. ``agent`` None: the one that has the tool. ``policy``: TOML to try in the place of
+    the stored rules.
+    """
+    own = {"tool": tool, "agent": agent, "workspace": workspace, "unattended": unattended, "policy": policy}
+    return post("/policy/explain", model(Explanation), with_member(json.dumps(without_none(own)), "args", args))
+
+
+def get_shadow_report(*, rule: str | None = None, since: datetime | None = None) -> Call[ShadowReport]:
+    """Return what shadow rules would have changed, over the newest 10,000 calls; ``since``: of runs begun then or later."""
+    begun = None if since is None else since.isoformat()
+    return get("/policy/shadow", model(ShadowReport), rule=rule, since=begun)

@@ -1,0 +1,108 @@
+"""Calls about runs: start, look, talk on, fork, stop; and what their tool calls returned."""
+
+from __future__ import annotations
+
+import httpx
+
+from turngate.client.calls import Call, get, key_or_new, model, post, segment, without_none
+from turngate.domain.requests import RunStatus, UnattendedAsks
+from turngate.wire.calls import WholeResult
+from turngate.wire.runs import RunDetail, RunSummary
+from turngate.wire.view import Page
+
+
+def start_run(
+    *,
+    agent: str,
+    text: str,
+    conversation_id: str | None = None,
+    workspace: str | None = None,
+    model: str | None = None,
+    idempotency_key: str | None = None,
+    unattended: UnattendedAsks | None = None,
+) -> Call[RunSummary]:
+    """Start a run, and return it as it begins.
+
+    Args:
+        agent: its name; ``list_agents`` shows those there are.
+        text: what it should do, 1 to 100,000 characters.
+        conversation_id: go on with this conversation; None begins a new one.
+        workspace: the directory it works in, absolute, on the server's machine.
+        model: in place of the agent's own, as ``provider:name``.
+        idempotency_key: the same key and content again returns the first run; None makes one.
+        unattended: nobody attends it, so what would be asked is refused (``deny``), waits (``park``), or is asked only
+            where a rule of the policy says so (``rules``); None: somebody does.
+
+    Raises:
+        InvalidInputError: no such agent, or something else does not fit; ``details["errors"]`` says what.
+        NotFoundError: no such conversation.
+        ConflictError: ``run_live`` (a run of the conversation has not ended), ``idempotency_key_reused``.
+    """
+    body = {"agent": agent, "input": text, "conversation_id": conversation_id, "workspace": workspace, "model": model}
+    body["unattended"] = unattended
+    return post("/runs", _run, without_none(body), key=key_or_new(idempotency_key))
+
+
+def list_runs(*, status: RunStatus | None = None, limit: int = 50, cursor: str | None = None) -> Call[Page[RunSummary]]:
+    """Return one page of runs, newest first. ``limit``: 1 to 200. ``cursor``: ``next_cursor`` of the page before."""
+    return get("/runs", model(Page[RunSummary]), status=status, limit=limit, cursor=cursor)
+
+
+def get_run(run_id: str) -> Call[RunDetail]:
+    """Return a run with its steps and calls. Raises NotFoundError."""
+    return get(f"/runs/{segment(run_id)}", model(RunDetail))
+
+
+def send_message(run_id: str, text: str, *, idempotency_key: str | None = None) -> Call[RunSummary]:
+    """Start the next run of the run's conversation, with its agent, model and workspace.
+
+    Raises what ``start_run`` raises; ConflictError ``run_live`` while a run of the conversation has not ended.
+    """
+    return post(f"/runs/{segment(run_id)}/messages", _run, {"input": text}, key=key_or_new(idempotency_key))
+
+
+def fork_run(
+    run_id: str,
+    text: str,
+    *,
+    step: int | None = None,
+    agent: str | None = None,
+    model: str | None = None,
+    workspace: str | None = None,
+    idempotency_key: str | None = None,
+) -> Call[RunSummary]:
+    """Start a run in a new conversation that shares this run's past up to a closed step; this run stays as it is.
+
+    ``step``: from 1; None is the newest closed one. ``agent``, ``model``, ``workspace``: in place of the run's own.
+    Raises what ``start_run`` raises; InvalidInputError ``no_such_step``.
+    """
+    own = {"step": step, "agent": agent, "model": model, "workspace": workspace}
+    body = {"text": text, **without_none(own)}
+    return post(f"/runs/{segment(run_id)}/fork", _run, body, key=key_or_new(idempotency_key))
+
+
+def interrupt(run_id: str, *, reason: str = "") -> Call[RunSummary]:
+    """Tell a run to stop, and return it as it is now: it ends a moment later. Raises ConflictError ``run_ended``."""
+    return post(f"/runs/{segment(run_id)}/interrupt", _run, {"reason": reason})
+
+
+def get_result(run_id: str, tool_call_id: str) -> Call[WholeResult]:
+    """Return a call's result, always whole. Raises NotFoundError, ``no_result_yet`` while the call is open."""
+    return get(_result_path(run_id, tool_call_id), model(WholeResult))
+
+
+def get_result_text(run_id: str, tool_call_id: str) -> Call[str]:
+    """Return a call's result, ``{"result": …}``, as the very JSON text that the API sent."""
+    return get(_result_path(run_id, tool_call_id), _text)
+
+
+def _result_path(run_id: str, tool_call_id: str) -> str:
+    return f"/runs/{segment(run_id)}/calls/{segment(tool_call_id)}/result"
+
+
+def _run(response: httpx.Response) -> RunSummary:
+    return RunSummary.model_validate_json(response.content)
+
+
+def _text(response: httpx.Response) -> str:
+    return response.text

@@ -1,0 +1,181 @@
+"""The client for programs without an event loop: scripts, and Turngate's own command line."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import httpx
+import httpx_sse
+
+from turngate.client import (
+    agents,
+    audit,
+    bulk,
+    conversations,
+    grants,
+    inbox,
+    notifications,
+    people,
+    policy,
+    requests,
+    runs,
+)
+from turngate.client.answers import nobody_there, read_answer
+from turngate.client.calls import Answer, Call
+from turngate.client.connection import STREAM_TIMEOUT, options
+from turngate.client.following import BROKEN, Following, Told
+from turngate.client.methods import blocking, blocking_each
+from turngate.client.retrying import Retries
+
+
+class SyncTurngateClient:
+    """:class:`~turngate.client.TurngateClient` without ``await``. It may be shared by threads.
+
+    Use it as a context manager, or :meth:`close` it. Arguments, methods and errors are the other one's.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout: httpx.Timeout | float | None = None,
+        retries: Retries | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._retries = retries or Retries()
+        self._http = httpx.Client(**options(self.url, token, timeout), transport=transport)
+
+    def __enter__(self) -> Self:
+        """Return the client."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the client."""
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._http.close()
+
+    start_run = blocking(runs.start_run)
+    list_runs = blocking(runs.list_runs)
+    iter_runs = blocking_each(runs.list_runs)
+    get_run = blocking(runs.get_run)
+    send_message = blocking(runs.send_message)
+    fork_run = blocking(runs.fork_run)
+    interrupt = blocking(runs.interrupt)
+    get_result = blocking(runs.get_result)
+    get_result_text = blocking(runs.get_result_text)
+
+    list_requests = blocking(requests.list_requests)
+    iter_requests = blocking_each(requests.list_requests)
+    count_requests = blocking(requests.count_requests)
+    get_request = blocking(requests.get_request)
+    decide = blocking(requests.decide)
+    decide_requests = blocking(bulk.decide_requests)
+
+    get_policy = blocking(policy.get_policy)
+    put_policy = blocking(policy.put_policy)
+    revert_policy = blocking(policy.revert_policy)
+    list_policy_versions = blocking(policy.list_policy_versions)
+    iter_policy_versions = blocking_each(policy.list_policy_versions)
+    get_policy_version = blocking(policy.get_policy_version)
+    explain_policy = blocking(policy.explain_policy)
+    get_shadow_report = blocking(policy.get_shadow_report)
+
+    list_grants = blocking(grants.list_grants)
+    iter_grants = blocking_each(grants.list_grants)
+    get_grant = blocking(grants.get_grant)
+    preview_grant = blocking(grants.preview_grant)
+    create_grant = blocking(grants.create_grant)
+    revoke_grant = blocking(grants.revoke_grant)
+
+    list_messages = blocking(conversations.list_messages)
+    list_agents = blocking(agents.list_agents)
+
+    claim_request = blocking(inbox.claim_request)
+    release_request = blocking(inbox.release_request)
+    list_comments = blocking(inbox.list_comments)
+    iter_comments = blocking_each(inbox.list_comments)
+    add_comment = blocking(inbox.add_comment)
+    get_presence = blocking(inbox.get_presence)
+    keep_presence = blocking(inbox.keep_presence)
+    list_views = blocking(inbox.list_views)
+    get_view = blocking(inbox.get_view)
+    save_view = blocking(inbox.save_view)
+    remove_view = blocking(inbox.remove_view)
+
+    list_audit = blocking(audit.list_audit)
+    iter_audit = blocking_each(audit.list_audit)
+    get_chain = blocking(audit.get_chain)
+
+    get_me = blocking(people.get_me)
+    list_sessions = blocking(people.list_sessions)
+    iter_sessions = blocking_each(people.list_sessions)
+    end_session = blocking(people.end_session)
+    list_tokens = blocking(people.list_tokens)
+    iter_tokens = blocking_each(people.list_tokens)
+    issue_token = blocking(people.issue_token)
+    revoke_token = blocking(people.revoke_token)
+
+    list_deliveries = blocking(notifications.list_deliveries)
+    iter_deliveries = blocking_each(notifications.list_deliveries)
+    retry_delivery = blocking(notifications.retry_delivery)
+
+    def follow_events(
+        self, run_id: str | None = None, *, after: int | None = None, with_progress: bool = True
+    ) -> Iterator[Told]:
+        """Yield events, and what tools say while they run, each once, as they happen.
+
+        ``run_id``: of that run and its sub-agents' runs only; it ends after the run's own last event. ``after``: from
+        behind this ``seq``; None: a run from its beginning, all runs from now on. A broken stream is taken up again where
+        it broke, for up to two minutes; then UnavailableError is raised, as it is at once when the first connection fails.
+        """
+        stream = Following(self.url, run_id=run_id, after=after, with_progress=with_progress)
+        while True:
+            try:
+                with httpx_sse.connect_sse(
+                    self._http, "GET", stream.path, **stream.options, timeout=STREAM_TIMEOUT
+                ) as source:
+                    if not source.response.is_success:
+                        source.response.read()
+                    stream.opened(source.response)
+                    if stream.ended:
+                        return
+                    for sent in source.iter_sse():
+                        told = stream.take(sent)
+                        if told is not None:
+                            yield told
+                        if stream.ended:
+                            return
+            except BROKEN as error:
+                stream.broken(error)
+            time.sleep(stream.next_pause())
+
+    def send(self, call: Call[Answer], /) -> Answer:
+        """Send one call, again where that is safe, and return its answer. The other methods are made of this one."""
+        for attempt in itertools.count(1):
+            outcome = self._outcome(call)
+            pause = self._retries.pause(call, attempt, outcome)
+            if pause is None:
+                break
+            time.sleep(pause)
+        if isinstance(outcome, httpx.TransportError):
+            raise nobody_there(outcome, self.url) from outcome
+        return read_answer(call, outcome, self.url)
+
+    def _outcome(self, call: Call[Answer]) -> httpx.Response | httpx.TransportError:
+        try:
+            return self._http.request(
+                call.method, call.path, params=call.params, content=call.content, headers=call.headers
+            )
+        except httpx.TransportError as error:
+            return error

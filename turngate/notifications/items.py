@@ -1,0 +1,123 @@
+"""What a message says about one event, and the bounded list of them that one delivery carries.
+
+Built from the store by an allow list of fields: neither arguments nor an agent's words nor a result can get in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from turngate.notifications.selection import name_of
+from turngate.store import requests, runs
+from turngate.store.database import Connection
+from turngate.store.events import SYSTEM, Event
+from turngate.store.requests import Request
+
+MAX_ITEMS: Final = 50
+"""Items that one message shows; what is beyond is counted."""
+MAX_VALUE_CHARS: Final = 200
+"""Of a name that an agent, a tool or a server from outside chose."""
+
+
+class Item(BaseModel):
+    """One event as it is told. Texts are as stored (raw): each medium makes them harmless in its own way.
+
+    ``agent``: behind the agents above it, joined by ``/``. ``deciders``: who may decide, in words; ``not_by``: somebody
+    who may not, although those words would let them. ``decided_by``, ``status``: of a request that has ended.
+    ``outcome``: how a run ended (its failure class), never why in an author's or a model's words.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    seq: int
+    name: str
+    at: str
+    run_id: str | None = None
+    request_id: str | None = None
+    kind: str | None = None
+    tool: str | None = None
+    agent: str = ""
+    risk: str | None = None
+    rule: str | None = None
+    deciders: str | None = None
+    not_by: str | None = None
+    approvals: int = 0
+    quorum: int = 1
+    expires_at: str | None = None
+    status: str | None = None
+    decided_by: str | None = None
+    outcome: str | None = None
+
+
+class Payload(BaseModel):
+    """What one delivery says. ``more``: items beyond those that are shown. ``test``: it was asked for to try the channel."""
+
+    model_config = ConfigDict(frozen=True)
+
+    items: tuple[Item, ...] = ()
+    more: int = 0
+    test: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many events it is about."""
+        return len(self.items) + self.more
+
+    def with_items(self, more: Sequence[Item]) -> Payload:
+        """Return it with further items; beyond the limit they are counted only."""
+        room = max(0, MAX_ITEMS - len(self.items))
+        return Payload(items=(*self.items, *more[:room]), more=self.more + len(more[room:]))
+
+
+async def item_of(conn: Connection, event: Event) -> Item | None:
+    """Return what is to be told of an event; None for one that is never told, or whose request is gone."""
+    name = name_of(event.type, event.payload)
+    if name is None:
+        return None
+    run_id = None if event.run_id == SYSTEM else event.run_id
+    told = Item(seq=event.seq, name=name, at=event.created_at, run_id=run_id)
+    if name.startswith("request."):
+        request = await requests.get(conn, str(event.payload.get("request_id")))
+        return None if request is None else _of_request(told, request, ended=name == "request.decided")
+    run = None if run_id is None else await runs.get(conn, run_id)
+    outcome = event.payload.get("error_class")
+    return told.model_copy(
+        update={
+            "agent": _clipped(run.path or run.agent) if run else _clipped(str(event.payload.get("agent", ""))),
+            "outcome": _clipped(str(outcome)) if outcome else None,
+        }
+    )
+
+
+def _of_request(told: Item, request: Request, *, ended: bool) -> Item:
+    return told.model_copy(
+        update={
+            "request_id": request.id,
+            "kind": request.kind,
+            "tool": _clipped(request.tool_name),
+            "agent": _clipped(request.path or request.agent),
+            "risk": request.risk,
+            "rule": _clipped(request.rule),
+            "deciders": _clipped(deciders_of(request)),
+            "not_by": None if request.not_by is None else _clipped(request.not_by),
+            "approvals": request.approvals,
+            "quorum": request.quorum,
+            "expires_at": request.expires_at,
+            "status": request.status if ended else None,
+            "decided_by": _clipped(request.decided_by) if ended and request.decided_by else None,
+        }
+    )
+
+
+def deciders_of(request: Request) -> str:
+    """Return who may decide a request as it stands now, in words."""
+    terms = request.ask_terms
+    named = [*(f"any {role}" for role in terms.roles), *terms.people] or ["any operator"]
+    return " or ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[: MAX_VALUE_CHARS - 1]}…"

@@ -1,0 +1,112 @@
+"""What of the newest events a channel is told, and writing it into the outbox. One read serves all channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy.exc import IntegrityError
+
+from turngate.notifications import outbox
+from turngate.notifications.configuration import Channel
+from turngate.notifications.items import Item, item_of
+from turngate.notifications.selection import name_of
+from turngate.store import deliveries, events
+from turngate.store.clock import now
+from turngate.store.database import Connection, Database
+from turngate.store.deliveries import Cursor
+
+BATCH: Final = 500
+KEEP_WITHIN: Final = 500
+"""Events that a cursor may lag behind what was read and not wanted: a write for each of them would buy nothing."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What came of one look: which channels have something new to send, and whether there may be more to read."""
+
+    channels: frozenset[str]
+    more: bool
+
+
+class Reader:
+    """Reads events for some channels. What it keeps in memory may be lost: the cursors in the store are what counts."""
+
+    def __init__(self, database: Database, channels: Sequence[Channel]) -> None:
+        self._database = database
+        self._channels = channels
+        self._read_to: dict[str, int] = {}
+
+    async def read(self) -> Told:
+        """Read what is new and write what is to be told. Raises UnavailableError when the store is away."""
+        if not self._read_to:
+            await self._begin()
+        after = min(self._read_to.values())
+        async with self._database.read() as conn:
+            batch = await events.after(conn, after, limit=BATCH)
+            items = await self._items(conn, batch) if batch else {}
+        if not batch:
+            return Told(frozenset(), more=False)
+        told: set[str] = set()
+        for channel in self._channels:
+            wanted = [
+                item
+                for item in items.values()
+                if item.seq > self._read_to[channel.name]
+                and channel.selection.wants(item.name, agent=item.agent, tool=item.tool, risk=item.risk)
+            ]
+            if await self._tell(channel, wanted, last_seq=batch[-1].seq):
+                told.add(channel.name)
+        behind = min(self._read_to.values(), default=0) < batch[-1].seq  # another process was faster, with a part of it
+        return Told(frozenset(told), more=behind or len(batch) == BATCH)
+
+    async def _begin(self) -> None:
+        """Take up every channel where it was; a new one from now on."""
+        for channel in self._channels:
+            try:
+                async with self._database.write() as conn:
+                    await deliveries.begin(conn, channel.name, await events.last_seq(conn))
+            except IntegrityError:  # another API process began it in the same moment
+                pass
+        async with self._database.read() as conn:
+            found = {channel.name: await deliveries.cursor(conn, channel.name) for channel in self._channels}
+        self._read_to = {name: cursor.last_seq for name, cursor in found.items() if cursor is not None}
+
+    async def _items(self, conn: Connection, batch: Sequence[events.Event]) -> dict[int, Item]:
+        """Return seq → what is told of it, of the events that any channel may want."""
+        found: dict[int, Item] = {}
+        for event in batch:
+            name = name_of(event.type, event.payload)
+            if name is None or not any(channel.selection.wants_name(name) for channel in self._channels):
+                continue
+            item = await item_of(conn, event)
+            if item is not None:
+                found[event.seq] = item
+        return found
+
+    async def _tell(self, channel: Channel, wanted: Sequence[Item], *, last_seq: int) -> bool:
+        """Write what the channel wants and move its cursor; returns whether there is something to send."""
+        if last_seq <= self._read_to[channel.name]:
+            return False
+        async with self._database.read() as conn:
+            seen = await deliveries.cursor(conn, channel.name)
+        if seen is None:  # taken away by hand: begin again
+            self._read_to = {}
+            return False
+        if seen.last_seq > self._read_to[channel.name]:
+            return self._elsewhere(channel, seen)
+        if not wanted and last_seq - seen.last_seq < KEEP_WITHIN:
+            self._read_to[channel.name] = last_seq
+            return False
+        async with self._database.write() as conn:
+            mine = await outbox.put(conn, seen, wanted, last_seq=last_seq, window=channel.window, at=now())
+        if not mine:
+            return self._elsewhere(channel, seen)
+        self._read_to[channel.name] = last_seq
+        return bool(wanted)
+
+    def _elsewhere(self, channel: Channel, seen: Cursor) -> bool:
+        """Another process tells this channel too, and was faster: go on from where it came to, at the next look."""
+        self._read_to[channel.name] = seen.last_seq
+        return True

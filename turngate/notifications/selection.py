@@ -1,0 +1,84 @@
+"""Which events a channel wants: by name, and by agent, tool and risk. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+from turngate.domain.policy import Risk
+
+NOTIFIABLE: Final = (
+    "request.opened",
+    "request.reminded",
+    "request.escalated",
+    "request.delegated",
+    "request.parked",
+    "request.approved_once",
+    "request.decided",
+    "request.expired",
+    "request.cancelled",
+    "run.started",
+    "run.completed",
+    "run.failed",
+    "run.interrupted",
+)
+"""Everything that can be told outside. An event of any other type stays in the house, whatever the patterns say."""
+DEFAULT_EVENTS: Final = (
+    "request.opened",
+    "request.reminded",
+    "request.escalated",
+    "request.delegated",
+    "request.parked",
+    "request.expired",
+    "run.failed",
+)
+_RISKS: Final[tuple[Risk, ...]] = ("low", "medium", "high")
+
+
+def name_of(event_type: str, payload: dict[str, object]) -> str | None:
+    """Return the name under which an event is told; None for one that never is.
+
+    ``run.ended`` is told by how it ended: ``run.completed``, ``run.failed`` or ``run.interrupted``.
+    """
+    name = f"run.{payload.get('status')}" if event_type == "run.ended" else event_type
+    return name if name in NOTIFIABLE else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What a channel wants: shell-style patterns, any of which may match; None: no such limit.
+
+    Something without a tool or a risk (a run) does not pass a limit on tools or risk: whoever sets one asks for calls.
+    """
+
+    events: Sequence[str] = DEFAULT_EVENTS
+    agents: Sequence[str] | None = None
+    tools: Sequence[str] | None = None
+    risk_at_least: Risk | None = None
+
+    def wants_name(self, name: str) -> bool:
+        """Tell whether events of this name are wanted at all."""
+        return _matches(name, self.events)
+
+    def wants(self, name: str, *, agent: str, tool: str | None, risk: str | None) -> bool:
+        """Tell whether this one is wanted. ``agent``: behind those above it, joined by ``/``; any of them may match."""
+        if not self.wants_name(name):
+            return False
+        if self.agents is not None and not any(_matches(each, self.agents) for each in agent.split("/")):
+            return False
+        if self.tools is not None and (tool is None or not _matches(tool, self.tools)):
+            return False
+        return self.risk_at_least is None or _rank(risk) >= _rank(self.risk_at_least)
+
+
+def _matches(text: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(text, pattern) for pattern in patterns)
+
+
+def _rank(risk: str | None) -> int:
+    """Return how grave a risk is; a word we do not know counts as the gravest, none as less than any."""
+    if risk is None:
+        return -1
+    return next((rank for rank, word in enumerate(_RISKS) if word == risk), len(_RISKS))

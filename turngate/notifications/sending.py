@@ -1,0 +1,113 @@
+"""Sending one delivery: claim, send, write down what came of it. Dying anywhere in between loses nothing.
+
+Before the claim the delivery is due; after it, it is due again when the claim is over; what was sent then is sent twice,
+with the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from datetime import datetime, timedelta
+from typing import Final
+
+from pydantic import ValidationError
+
+from turngate.notifications.configuration import Channel
+from turngate.notifications.items import Payload
+from turngate.notifications.outcomes import Next, Outcome, Refused, Unreachable, next_of
+from turngate.store import deliveries
+from turngate.store.clock import from_text, now
+from turngate.store.database import Database
+from turngate.store.deliveries import Delivery
+
+logger = logging.getLogger(__name__)
+
+SEND_WITHIN: Final = timedelta(seconds=30)
+CLAIM_FOR: Final = timedelta(seconds=60)
+"""Longer than sending may take, so that a claim is over only when its sender is dead (or stood still)."""
+
+
+async def claim_due(database: Database, channel: str) -> Delivery | datetime | None:
+    """Claim the channel's next delivery if its time has come; else return when it comes, or None when nothing is open."""
+    async with database.read() as conn:
+        due = await deliveries.next_due(conn, channel)
+    if due is None:
+        return None
+    at = now()
+    if from_text(due.next_attempt_at) > at:
+        return from_text(due.next_attempt_at)
+    async with database.write() as conn:
+        claimed = await deliveries.claim(conn, due, at=at, until=at + CLAIM_FOR)
+    return claimed or at  # somebody else took it: look again
+
+
+async def send_claimed(database: Database, channel: Channel, claimed: Delivery) -> Outcome:
+    """Send a claimed delivery and write down what came of it."""
+    outcome, milliseconds = await _attempt(channel, claimed)
+    at, spread = now(), secrets.randbelow(1_000) / 1_000
+    then = next_of(outcome, attempts=claimed.attempts, created_at=from_text(claimed.created_at), at=at, spread=spread)
+    await _finish(database, claimed, outcome, then, milliseconds)
+    if then.status == "failed":
+        logger.warning(
+            "notification %s to channel %s failed for good after %d attempt(s): %s",
+            claimed.id,
+            channel.name,
+            claimed.attempts,
+            outcome.answer,
+        )
+    return outcome
+
+
+async def send_test(database: Database, channel: Channel) -> tuple[Delivery, Outcome]:
+    """Send a test message, once, past what waits for the channel; it is in the delivery log like any other."""
+    at = now()
+    made = deliveries.new_delivery(
+        channel.name,
+        seqs=(0, 0),
+        payload=Payload(test=True).model_dump_json(exclude_defaults=True),
+        status="sending",
+        due=at,
+        at=at,
+    )
+    async with database.write() as conn:
+        claimed = await deliveries.add_claimed(conn, made, at=at, until=at + CLAIM_FOR)
+    outcome, milliseconds = await _attempt(channel, claimed)
+    then = next_of(outcome, attempts=claimed.attempts, created_at=at, at=now(), spread=0)
+    if then.status == "waiting":
+        then = Next(status="failed", due=then.due)
+    await _finish(database, claimed, outcome, then, milliseconds)
+    return claimed, outcome
+
+
+async def _attempt(channel: Channel, claimed: Delivery) -> tuple[Outcome, int]:
+    began = time.monotonic()
+    outcome: Outcome
+    try:
+        payload = Payload.model_validate_json(claimed.payload)
+        async with asyncio.timeout(SEND_WITHIN.total_seconds()):
+            outcome = await channel.sender.send(claimed.id, payload, from_text(claimed.created_at))
+    except TimeoutError:
+        outcome = Unreachable(answer=f"it took longer than {SEND_WITHIN.total_seconds():g} s")
+    except ValidationError:
+        outcome = Refused(answer="a later release of Turngate wrote this; this one cannot read it", for_good=True)
+    except Exception as error:
+        # A mistake of ours in one message must not stop those behind it.
+        logger.exception("notification %s to channel %s could not be made", claimed.id, channel.name)
+        outcome = Unreachable(answer=f"Turngate failed here ({type(error).__name__}); the API's log says why")
+    return outcome, round((time.monotonic() - began) * 1_000)
+
+
+async def _finish(database: Database, claimed: Delivery, outcome: Outcome, then: Next, milliseconds: int) -> None:
+    async with database.write() as conn:
+        await deliveries.finish(
+            conn,
+            claimed,
+            answer=outcome.answer,
+            milliseconds=milliseconds,
+            status=then.status,
+            at=now(),
+            due=then.due,
+        )

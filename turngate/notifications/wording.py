@@ -1,0 +1,133 @@
+"""The words of a message, before any medium: a title, labelled values, links. Pure.
+
+Values are of two kinds and never mixed: what Turngate says (titles, labels) and what an agent, a tool or a file named. The
+latter come out of here with hidden characters marked and on one line; each medium escapes them once more for itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from turngate.domain.hidden_text import marked_text
+from turngate.notifications.items import Item, Payload
+from turngate.store.clock import from_text
+from turngate.wire.agents import PATH_MARK
+
+_HEADLINES: Final = {
+    "request.reminded": "Still waiting for a decision",
+    "request.escalated": "Escalated: others may decide now",
+    "request.delegated": "Delegated: others decide now",
+    "request.parked": "Ran out of time, waits on",
+    "request.approved_once": "Approved, more have to agree",
+    "request.expired": "Expired, the call is refused",
+    "request.cancelled": "Cancelled with its run",
+    "run.started": "Run started",
+    "run.completed": "Run completed",
+    "run.failed": "Run failed",
+    "run.interrupted": "Run interrupted",
+}
+_OPENED: Final = {
+    "approval": "Approval needed",
+    "question": "An agent asks a person",
+    "outcome": "Did this call happen?",
+}
+_SHOWN_CHARS: Final = 200
+_WAITING: Final = frozenset(
+    {"request.opened", "request.reminded", "request.escalated", "request.delegated", "request.parked"}
+    | {"request.approved_once"}
+)
+
+
+@dataclass(frozen=True)
+class Links:
+    """Addresses of the operators' pages. ``base``: without a trailing slash."""
+
+    base: str
+
+    @property
+    def inbox(self) -> str:
+        """Where everything that waits is listed."""
+        return f"{self.base}/"
+
+    def to(self, item: Item) -> str:
+        """Return the page of what the item is about."""
+        if item.request_id is not None:
+            return f"{self.base}/requests/{quote(item.request_id, safe='')}"
+        return self.inbox if item.run_id is None else f"{self.base}/runs/{quote(item.run_id, safe='')}"
+
+    def of(self, payload: Payload) -> str:
+        """Return the page of what a message is about: its one item's, or the inbox."""
+        return self.to(payload.items[0]) if payload.count == 1 and payload.items else self.inbox
+
+
+def title(payload: Payload) -> str:
+    """Return the title of a message, one line: of its one item, or how many of what."""
+    if payload.test:
+        return "Test message"
+    if payload.count == 1 and payload.items:
+        return item_title(payload.items[0])
+    waiting = sum(item.name in _WAITING for item in payload.items)
+    return f"{payload.count} events" + (f", {waiting}{'+' if payload.more else ''} to decide" if waiting else "")
+
+
+def item_title(item: Item) -> str:
+    """Return what happened, to which tool or agent, how risky: one line."""
+    return headline(item) + (f": {named(item)}" if named(item) else "") + risk_note(item)
+
+
+def named(item: Item) -> str:
+    """Return the name of the tool it is about, or of the agent; empty when there is neither."""
+    return _shown(item.tool if item.tool is not None else item.agent)
+
+
+def risk_note(item: Item) -> str:
+    """Return the risk in brackets while it is to be decided; else nothing."""
+    return f" ({marked_text(item.risk)} risk)" if item.risk is not None and item.name in _WAITING else ""
+
+
+def headline(item: Item) -> str:
+    """Return what happened, in words of ours alone."""
+    if item.name == "request.opened":
+        return _OPENED.get(item.kind or "", "A request is open")
+    if item.name == "request.decided":
+        return f"Decided: {marked_text(item.status or '')}"
+    return _HEADLINES.get(item.name, item.name)
+
+
+def facts(item: Item) -> list[tuple[str, str]]:
+    """Return label and value of everything known about the item; values are on one line, hidden characters marked."""
+    deciders = item.deciders if item.name in _WAITING else None
+    if deciders is not None and item.not_by is not None:
+        deciders = f"{deciders}, but not {item.not_by}"
+    if deciders is not None and item.quorum > 1:
+        deciders = f"{deciders}; {item.approvals} of {item.quorum} approvals"
+    expires_at = item.expires_at if item.name in _WAITING and item.name != "request.parked" else None
+    rows = [
+        ("Tool", item.tool),
+        ("Agent", item.agent.replace("/", PATH_MARK) or None),
+        ("Risk", item.risk),
+        ("Rule", item.rule),
+        ("Who may decide", deciders),
+        ("Expires", None if expires_at is None else instant(expires_at)),
+        ("Decided by", item.decided_by),
+        ("Failure", item.outcome),
+    ]
+    return [(label, _shown(value)) for label, value in rows if value]
+
+
+def instant(stored: str) -> str:
+    """Return a stored instant as people read it."""
+    return from_text(stored).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def more_line(payload: Payload) -> str | None:
+    """Return the line for what is not shown; None when everything is."""
+    return f"… and {payload.more} more" if payload.more else None
+
+
+def _shown(value: str) -> str:
+    # Clipped here once more: a marker is eight times as long as the character it stands for.
+    marked = marked_text(value)
+    return marked if len(marked) <= _SHOWN_CHARS else f"{marked[: _SHOWN_CHARS - 1]}…"

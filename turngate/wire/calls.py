@@ -1,0 +1,75 @@
+"""Tool calls of a run: what the model asked for, who was asked, what came of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from turngate.domain.policy import Verdict
+from turngate.domain.presentation import Presentation
+from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Verb
+from turngate.domain.results import ToolResult
+from turngate.domain.signals import Signal
+from turngate.wire.view import View
+
+
+class CallRequest(View):
+    """A request that one call opened, and how it was answered."""
+
+    id: str
+    kind: RequestKind
+    status: RequestStatus
+    verb: Verb | None
+    decided_by: str | None
+    decided_at: str | None
+    created_at: str
+    expires_at: str | None
+
+
+class ResultInPart(View):
+    """A result that is shown in part: how much of its JSON text. The whole is at ``…/calls/{tool_call_id}/result``."""
+
+    shown_chars: int
+    total_chars: int
+
+
+class CallView(View):
+    """One tool call: what the model asked for, what was decided, what happened; kept apart.
+
+    ``input``: the exact text the model sent. ``edited_input``: what ran in its place. ``requests``: oldest first.
+    ``execution``: ``not_started`` until its handler was let through. ``result``: None while the call is open.
+    ``presentation``: the result as its tool, or else the default, shows it to people; None while the call is open.
+    ``in_part``: set where ``result`` is not the whole. ``signal``: what the call asks of the run, and ``waits_until``: the
+    end of a wait. ``child_run_id``: the sub-agent's run that answers it.
+    """
+
+    tool_call_id: str
+    tool_name: str
+    input: str
+    edited_input: str | None
+    digest: str
+    effect: str
+    disposition: Literal["run", "ask", "closed"]
+    verdict: Verdict | None
+    requests: list[CallRequest]
+    execution: ExecutionState
+    attempts: int
+    started_at: str | None
+    ended_at: str | None
+    result: ToolResult | None
+    presentation: Presentation | None = None
+    settled_at: str | None
+    in_part: ResultInPart | None = None
+    signal: Signal | None = None
+    waits_until: str | None = None
+    child_run_id: str | None = None
+
+    @property
+    def request(self) -> CallRequest | None:
+        """The newest request of the call, which is the one that speaks for it now; None when it never asked."""
+        return self.requests[-1] if self.requests else None
+
+
+class WholeResult(View):
+    """A call's result, as in the run's own view, and always whole."""
+
+    result: ToolResult

@@ -1,0 +1,29 @@
+"""Decisions: the one that won, and the answer to one that was sent."""
+
+from __future__ import annotations
+
+from turngate.domain.requests import Outcome, RequestStatus, Verb
+from turngate.wire.view import View
+
+
+class DecisionView(View):
+    """The answer that won a request. ``args``: exact JSON text."""
+
+    id: str
+    verb: Verb
+    args: str | None
+    message: str
+    outcome: Outcome | None
+    decided_by: str
+    decided_at: str
+
+
+class DecisionResult(View):
+    """The answer to a submitted decision. ``status``: None while it waits for a worker (202).
+
+    ``pending``: it counts as one approval of several that the request needs.
+    """
+
+    request_id: str
+    decision_id: str
+    status: RequestStatus | None

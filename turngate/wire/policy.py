@@ -1,0 +1,149 @@
+"""Policy: the rules in force, stored versions of them, what they say of one call, and what shadow rules would have said."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pydantic import Field, JsonValue
+
+from turngate.domain.ask_terms import AskTerms
+from turngate.domain.call_facts import Match
+from turngate.domain.grants import GrantScope
+from turngate.domain.policy import Answer, Risk, ShadowVerdict
+from turngate.domain.requests import UnattendedAsks
+from turngate.wire.view import View
+
+RuleSource = Literal["stored", "file", "tried"]
+"""Where a rule comes from: ``stored`` by an admin, the app's ``file``, or a text that is only tried."""
+
+PRECEDENCE: Final = (
+    "Deny rules: the first one that matches denies the call.",
+    "Ask rules: a person is asked on the terms of the first one that matches.",
+    "A deny or ask rule that cannot tell whether it speaks of the call asks a person.",
+    "Grants: a standing one lets the call through, past an ask rule only where that says grantable = true.",
+    "Allow rules: the first one that matches lets the call run.",
+    "The tool's own ask.",
+    "Default: a person is asked.",
+)
+"""The order in which a call is judged. Stored rules stand before those of the app's file; shadow rules never count."""
+
+
+class RuleView(View):
+    """One rule. ``place``: in the order of evaluation, from 1. ``rule``: as it stands in TOML, without defaults."""
+
+    place: int
+    name: str
+    verdict: Answer
+    source: RuleSource
+    shadow: bool
+    rule: dict[str, JsonValue]
+
+
+class FilePolicy(View):
+    """The rules of one app's file, as its worker last published them. ``file``: where it lies there; empty: in code."""
+
+    task_queue: str
+    agents: list[str]
+    file: str
+    version: str
+    rules: list[RuleView]
+    published_at: str
+
+
+class PolicyVersion(View):
+    """One version of the stored rules. ``digest``: SHA-256 of its source."""
+
+    version: int
+    digest: str
+    changed_by: str
+    comment: str
+    created_at: str
+
+
+class PolicyVersionDetail(PolicyVersion):
+    """A version with its text. ``problem``: why this Turngate cannot read it, which asks for everything; else None."""
+
+    source: str
+    rules: list[RuleView]
+    problem: str | None = None
+
+
+class PolicyView(View):
+    """The rules in force. ``stored`` None: admins have stored none. ``version``: what a change names as ``if_version``."""
+
+    version: int
+    stored: PolicyVersionDetail | None
+    files: list[FilePolicy]
+    precedence: list[str]
+
+
+class RuleFinding(View):
+    """One rule against one call. ``decides``: it gave the answer. ``why``: why it speaks of the call or does not."""
+
+    name: str
+    verdict: Answer
+    source: RuleSource
+    shadow: bool
+    match: Match
+    why: str
+    decides: bool
+
+
+class GrantFinding(View):
+    """A standing grant for the tool against the call."""
+
+    id: str
+    scope: GrantScope
+    created_by: str
+    expires_at: str
+    covers: bool
+    why: str
+
+
+class Explanation(View):
+    """What policy answers to one call, and why. ``answer`` ``depends``: on the tool's own ``ask``, not known here.
+
+    ``terms``: on which a person is asked; None for other answers. ``rules``: in the order of evaluation. ``shadow``: what
+    the answer would be if shadow rules counted, where that differs. ``notes``: what could not be known.
+    """
+
+    tool: str
+    agent: str
+    answer: Answer | Literal["depends"]
+    rule: str
+    reason: str
+    risk: Risk
+    terms: AskTerms | None
+    grant_id: str | None
+    shadow: ShadowVerdict | None
+    unattended: UnattendedAsks | None = None
+    rules: list[RuleFinding]
+    grants: list[GrantFinding]
+    notes: list[str]
+
+
+class CallPlace(View):
+    """Which call."""
+
+    run_id: str
+    tool_call_id: str
+    tool: str
+
+
+class ShadowChange(View):
+    """Calls that a shadow rule would have answered otherwise. ``examples``: the newest."""
+
+    rule: str
+    was: Answer
+    would_be: Answer
+    calls: int
+    examples: list[CallPlace]
+
+
+class ShadowReport(View):
+    """What would have changed, newest calls first. ``looked_at``: how many calls; ``whole``: no older ones were left out."""
+
+    since: str | None
+    looked_at: int
+    whole: bool
+    changes: list[ShadowChange] = Field(default_factory=list)

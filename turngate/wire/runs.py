@@ -1,0 +1,90 @@
+"""Runs, and their steps."""
+
+from __future__ import annotations
+
+from turngate.domain.requests import RunStatus, UnattendedAsks
+from turngate.wire.agents import agents_path
+from turngate.wire.calls import CallView
+from turngate.wire.view import View
+
+
+class RunSummary(View):
+    """A run in a list. ``ended_at``: None while it is live. ``task``: the first 500 characters of its input.
+
+    ``parent_run_id``, ``parent_tool_call_id``: the call that a sub-agent's run answers. ``path``: the agents above it and
+    its own, joined by ``/``. ``forked_from_run_id``, ``forked_from_step``: the closed step whose past a fork shares.
+    ``unattended_asks``: what becomes of its questions; counts only when it is not ``attended``.
+    """
+
+    id: str
+    conversation_id: str
+    agent: str
+    agent_version: str
+    model: str
+    workspace: str | None
+    task: str
+    status: RunStatus
+    reason: str
+    error_class: str
+    step: int
+    started_by: str
+    created_at: str
+    ended_at: str | None
+    parent_run_id: str | None = None
+    parent_tool_call_id: str | None = None
+    path: str = ""
+    forked_from_run_id: str | None = None
+    forked_from_step: int | None = None
+    attended: bool = True
+    unattended_asks: UnattendedAsks = "park"
+
+    @property
+    def agents(self) -> str:
+        """The run's agent behind those above it."""
+        return agents_path(self.path, self.agent)
+
+
+class StepView(View):
+    """One step: the model's response and its calls. ``closed_at``: None while calls are open.
+
+    ``corrective``: what the model is told of a response that nothing could be made of.
+    """
+
+    step: int
+    model: str
+    finish_reason: str
+    input_tokens: int
+    output_tokens: int
+    text: str
+    reasoning: str
+    calls: list[CallView]
+    created_at: str
+    closed_at: str | None
+    corrective: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.input_tokens + self.output_tokens
+
+
+class ParentCall(View):
+    """The call that a sub-agent's run answers. ``step`` and ``place`` (both from 1) are where its run shows it."""
+
+    run_id: str
+    tool_call_id: str
+    tool_name: str
+    agents: str
+    step: int
+    place: int
+
+
+class RunDetail(RunSummary):
+    """A run with its steps. ``final_text``: the agent's answer; empty unless the run is completed.
+
+    ``parent``: the call that it answers, for a sub-agent's run.
+    """
+
+    steps: list[StepView]
+    final_text: str
+    parent: ParentCall | None = None
