@@ -148,14 +148,10 @@ def _refused(cause: BaseException) -> TurngateError:
     match cause.type:
         case "request_not_pending":
             return ConflictError(cause.message, code="already_decided", winner=winner)
-        case "unknown_request":
-            return ConflictError(cause.message, code="unknown_request")
-        case "digest_differs":
-            return ConflictError(cause.message, code="digest_differs")
+        case "unknown_request" | "digest_differs" | "already_approved" as code:
+            return ConflictError(cause.message, code=code)
         case "not_eligible":
             return ForbiddenError(cause.message, code="not_eligible")
-        case "already_approved":
-            return ConflictError(cause.message, code="already_approved")
         case "verb_not_allowed":
             return InvalidInputError(
                 cause.message, code="verb_not_allowed", errors=[{"pointer": "/decision", "message": cause.message}]

@@ -22,46 +22,10 @@ def _only_rfc3339(value: object) -> object:
 
 Id = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=STORABLE)]
 
-Run_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-
-
-def _only_rfc3339(value: object) -> object:
-    if isinstance(value, str) and not _RFC3339.fullmatch(value):
-        raise ValueError("an instant is written like 2026-04-01T12:00:00Z (RFC 3339)")
-    return value
-
-
-Id = Annotated[str, Path(description="The run's id, such as `run_4f1c…`.", max_length=255, pattern=STORABLE)]
-Request_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-
-
-def _only_rfc3339(value: object) -> object:
-    if isinstance(value, str) and not _RFC3339.fullmatch(value):
-        raise ValueError("an instant is written like 2026-04-01T12:00:00Z (RFC 3339)")
-    return value
-
-
-Id = Annotated[str, Path(description="The request's id, such as `req_91ab…`.", max_length=255, pattern=STORABLE)]
-Conversation_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-
-
-def _only_rfc3339(value: object) -> object:
-    if isinstance(value, str) and not _RFC3339.fullmatch(value):
-        raise ValueError("an instant is written like 2026-04-01T12:00:00Z (RFC 3339)")
-    return value
-
-
-Id = Annotated[str, Path(description="The conversation's id.", max_length=255, pattern=STORABLE)]
-ToolCall_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-
-
-def _only_rfc3339(value: object) -> object:
-    if isinstance(value, str) and not _RFC3339.fullmatch(value):
-        raise ValueError("an instant is written like 2026-04-01T12:00:00Z (RFC 3339)")
-    return value
-
-
-Id = Annotated[
+RunId = Annotated[str, Path(description="The run's id, such as `run_4f1c…`.", max_length=255, pattern=STORABLE)]
+RequestId = Annotated[str, Path(description="The request's id, such as `req_91ab…`.", max_length=255, pattern=STORABLE)]
+ConversationId = Annotated[str, Path(description="The conversation's id.", max_length=255, pattern=STORABLE)]
+ToolCallId = Annotated[
     str,
     Path(
         description="The tool call's id within its run: the provider's own, percent-encoded; it may hold a slash.",

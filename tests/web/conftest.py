@@ -237,7 +237,7 @@ class Site:
 
     async def session(self, name: str = "ada") -> str:
         async with self.stack.database.write() as conn:
-            return await sessions.begin(conn, name)
+            return await sessions.begin(conn, name, role="admin" if name == "root" else "operator")
 
 
 @contextlib.asynccontextmanager

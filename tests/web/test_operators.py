@@ -11,6 +11,7 @@ from harness import OPERATOR
 from playwright.async_api import expect
 from sqlalchemy import select
 
+from turngate.domain.grants import GrantPattern, WantedGrant
 from turngate.domain.results import Ok
 from turngate.store import grants
 from turngate.store.tables import messages
@@ -157,3 +158,45 @@ async def test_x_selects_the_marked_request(site, open_page):
     await page.keyboard.press("x")
     await expect(boxes).not_to_be_checked()
     await site.stack.decide(request, "reject")
+
+
+async def test_a_grant_is_revoked_on_its_page(site, open_page):
+    """The banner leads to what stands; after the button nothing stands any more, and the list of all says who ended it."""
+    wanted = WantedGrant(pattern=GrantPattern(tool="refund", fixed={"order": "x"}), scope="everyone", max_uses=2)
+    async with site.stack.database.write() as conn:
+        await grants.create(conn, wanted, key="page", created_by="bob", run_id=None, agent=None, role="admin")
+    page = await open_page("/", **NO_SCRIPT)
+    await page.locator(".standing a").click()
+    await expect(page.locator(".pattern")).to_contain_text('order exactly "x"')
+    await page.get_by_role("button", name="Revoke").click()
+    await expect(page.locator(".empty")).to_contain_text("No grant stands")
+    await expect(page.locator(".standing")).to_have_count(0)
+    await page.goto("/grants?status=all")
+    await expect(page.locator(".row").first).to_contain_text("revoked by ada")
+
+
+async def test_an_admin_changes_the_stored_rules(site, open_page):
+    """The page explains a call by rule; rules that cannot be read are refused with what was typed kept; good ones count at once."""
+    page = await open_page("/policy?tool=deploy&args=%7B%22target%22%3A%22x%22%7D", operator="root", **NO_SCRIPT)
+    await expect(page.locator("#explanation")).to_contain_text("releases")
+    await page.goto("/policy")
+    await page.locator("#change summary").click()
+    await page.locator("#source").fill('[[rule]]\nname = "no looking"\nverdict = "deny"\n')
+    await page.locator("#comment").fill("watched")
+    await page.get_by_role("button", name="Check and store").click()
+    await expect(page.locator("#attempt")).to_contain_text("tools")
+    await expect(page.locator("#source")).to_have_value(re.compile("no looking"))
+    rules = '[[rule]]\nname = "no looking"\nverdict = "deny"\ntools = ["look"]\nreason = "Not today."\n'
+    await page.locator("#source").fill(rules)
+    await page.get_by_role("button", name="Check and store").click()
+    await expect(page.locator("#stored-title")).to_contain_text("by root")
+    await page.goto("/policy?tool=look&args=%7B%22target%22%3A%22x%22%7D")
+    await expect(page.locator("#explanation")).to_contain_text("deny by no looking")
+    run = await site.start("look", '{"target": "here"}')
+    await site.stack.ended(run)
+    assert {"target": "here"} not in site.ran.of("look")
+    await page.locator("#change summary").click()
+    await page.locator("#source").fill("")
+    await page.get_by_role("button", name="Check and store").click()
+    other = await open_page("/policy", operator="ada", **NO_SCRIPT)
+    await expect(other.locator("#change")).to_have_count(0)
