@@ -31,7 +31,7 @@ from turngate.domain.grants import WantedGrant
 from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
 from turngate.domain.results import MAX_DEPTH, Ok, as_object, is_deeper
 from turngate.domain.tool_failures import InvalidToolInput, describe_validation
-from turngate.store import approvals, calls, events, executions, grants, requests, runs
+from turngate.store import approvals, calls, claims, events, executions, grants, requests, runs
 from turngate.store.database import Connection
 from turngate.store.tables import decisions
 
@@ -270,6 +270,8 @@ async def _is_last(conn: Connection, request: requests.Request, order: RecordDec
     told = {"request_id": request.id, "decision_id": decision.decision_id, "by": decision.by, "role": decision.role}
     counts = {"approvals": count, "quorum": request.quorum, "digest": request.digest}
     await events.append(conn, order.run_id, [("request.approved_once", {**told, **counts})])
+    # Whoever had taken it on has done their part: their claim must not hold up those who are still needed.
+    await claims.release(conn, request.id, by=decision.by, anyones=False)
     return False
 
 

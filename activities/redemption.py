@@ -15,6 +15,7 @@ from activities.engine import Engine
 from activities.lost_calls import again
 from activities.preflight import Seen, idempotency_key, looks_first
 from activities.redeemed import AlreadySettled, AskAgain, LookFirst, Redeemed, Redemption
+from activities.rules import RulesInForce
 from activities.without_handlers import delegate, is_finish, take_signal, underway
 from turngate.domain import results
 from turngate.domain.contract import RunToolInput
@@ -50,8 +51,8 @@ async def redeem(engine: Engine, conn: Connection, order: RunToolInput, seen: Se
     barred = verdict if isinstance(verdict, Failure) else seen.barred if seen is not None else None
     if isinstance(verdict, Failure) or barred is not None or tool is None:
         return await refuse(conn, run, call, barred or results.unknown_tool(call.tool_name, []))
-    other = await _other_way(engine, conn, run, call, tool, request, seen, expected)
-    other = other or await _no_longer_allowed(engine, conn, run, call, tool, request, verdict, seen)
+    other: Redemption | None = await _other_way(engine, conn, run, call, tool, request, seen, expected)
+    other = other or await _no_longer_allowed(engine, conn, run, call, tool, request, rules, verdict, seen)
     if other is not None:
         return other
     key = idempotency_key(run.id, call.tool_call_id)
@@ -108,9 +109,10 @@ async def _no_longer_allowed(
     call: calls.Call,
     tool: Tool,
     request: requests.Request | None,
+    rules: RulesInForce,
     verdict: Verdict,
     seen: Seen | None,
-) -> AskAgain | LookFirst | None:
+) -> AlreadySettled | AskAgain | LookFirst | None:
     """Return the question for a call that was allowed when it was planned and is not any more; None when it may start.
 
     Policy is asked again at the door: a rule may have been stored since, or the grant that allowed the call revoked,
@@ -119,15 +121,17 @@ async def _no_longer_allowed(
     """
     if request is not None:
         return None
-    if verdict.grant_id is not None:
-        scope = {"run_id": run.id, "tool_call_id": call.tool_call_id}
-        if await grants.take_use(conn, verdict.grant_id, **scope):
+    while verdict.grant_id is not None:
+        if await grants.take_use(conn, verdict.grant_id, run_id=run.id, tool_call_id=call.tool_call_id):
             told = {"grant_id": verdict.grant_id, "tool_call_id": call.tool_call_id, "tool": tool.name}
             await events.append(conn, run.id, [("grant.used", told)])
             return None
-        verdict = verdict.model_copy(
-            update={"answer": "ask", "reason": "The grant that allowed this is used up or revoked."}
-        )
+        # Another writer was faster, between our look at the grants and this: as if the grant had not been there.
+        rules = rules.without(verdict.grant_id)
+        again = judged(rules, run, call, tool, call.digest, decided=False)
+        if isinstance(again, Failure):
+            return await refuse(conn, run, call, again)
+        verdict = again
     if verdict.answer == "allow":
         return None
     if (seen is None or not seen.for_asking) and (tool.preview is not None or tool.precondition is not None):

@@ -7,7 +7,7 @@ everything and still denies what the file denies (fail closed).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,10 @@ class RulesInForce:
     policy: Policy
     grants: Sequence[Grant] = ()
     distrusted: Policy | None = None
+
+    def without(self, grant_id: str) -> RulesInForce:
+        """Return the same without one grant."""
+        return replace(self, grants=[each for each in self.grants if each.id != grant_id])
 
     def verdict(
         self, tool: Tool, params: Any, run: runs.Run, raw_input: str | None, *, agent: str, decided: bool = False

@@ -31,7 +31,7 @@ from approvals_api.settings import ApiSettings
 from turngate.domain.agents import Agent, App, Limits
 from turngate.domain.ask_terms import Role
 from turngate.domain.contract import InterruptInput
-from turngate.domain.digest import derived_id
+from turngate.domain.digest import derived_id, framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.hooks import Hooks
 from turngate.domain.identity import ROLE_SCOPES
@@ -43,7 +43,7 @@ from turngate.models.port import LanguageModel, ModelRequest
 from turngate.runtime.app_loader import check_app
 from turngate.runtime.embedded_temporal import TUNING, temporal_binary
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import calls, events, executions, messages, requests, runs
+from turngate.store import calls, events, executions, messages, policies, requests, runs
 from turngate.store.database import Database
 
 Found = TypeVar("Found")
@@ -252,6 +252,19 @@ class Stack:
     async def interrupt(self, run: runs.Run, reason: str = "enough") -> None:
         await self.services.gateway.interrupt(run.id, InterruptInput(by="operator", reason=reason))
 
+    async def store_rules(self, source: str) -> None:
+        """Store the next version of the rules (TOML) as it is, also one that cannot be read."""
+        async with self.database.write() as conn:
+            newest = await policies.newest(conn)
+            await policies.append_version(
+                conn,
+                version=1 if newest is None else newest.version + 1,
+                source=source,
+                digest=framed_sha256(source),
+                changed_by="admin",
+                comment="",
+            )
+
     async def ended(self, run: runs.Run, seconds: float = DEADLINE_SECONDS) -> runs.Run:
         """The run, once it is not running any more."""
 
@@ -324,7 +337,7 @@ async def stack(
     database: Database,
     *tools: Tool,
     model: LanguageModel | Cast,
-    policy: Policy | None = None,
+    policy: Policy | Path | None = None,
     limits: Limits | None = None,
     services: Any = None,
     working: bool = True,

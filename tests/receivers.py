@@ -52,7 +52,7 @@ class Receiver:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/hook?key=s3cret-in-url"
 
-    async def got(self, count: int, seconds: float = 20) -> list[Received]:
+    async def got(self, count: int, seconds: float = 60) -> list[Received]:
         """What was received, once it is so much; fails after so long."""
         async with asyncio.timeout(seconds), self.arrived:
             await self.arrived.wait_for(lambda: len(self.received) >= count)

@@ -51,7 +51,7 @@ async def shown(browser: Browser, html: Mapping[str, str], **options: Any) -> As
         elif url.path.startswith("/static/"):
             file = STATIC_DIR / url.path.rpartition("/")[2]
             await route.fulfill(body=file.read_bytes(), content_type=mimetypes.guess_type(file.name)[0])
-        elif url.path == "/api/v1/events":
+        elif url.path == "/api/v1/events" or url.path.endswith("/presence"):
             await route.fulfill(status=204)  # an event source that gets this asks no more
         else:
             made.noted.append(f"request: {route.request.url}")

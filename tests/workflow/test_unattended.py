@@ -14,10 +14,9 @@ from tools_under_test import Amount, Bench
 
 from approvals_api import forking
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent
-from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.results import Failure, Ok
-from turngate.store import policies, requests, runs
+from turngate.store import requests, runs
 from turngate.store.database import Database
 from turngate.store.requests import Request
 
@@ -186,7 +185,7 @@ async def test_a_rule_that_is_stored_while_nobody_watches_refuses_at_the_door(
     async with stack(client, sqlite, bench.slow, bench.pay, model=model, policy=policy, limits=limits) as engine:
         run = await engine.start(unattended="deny")
         await bench.started.wait()
-        await store_rules(sqlite, '[[rule]]\nname = "closed"\nverdict = "ask"\ntools = ["pay"]\n')
+        await engine.store_rules('[[rule]]\nname = "closed"\nverdict = "ask"\ntools = ["pay"]\n')
         bench.release.set()
         await engine.ended(run)
         results = await engine.results(run)
@@ -194,16 +193,6 @@ async def test_a_rule_that_is_stored_while_nobody_watches_refuses_at_the_door(
         assert (results["p"].kind, results["p"].fields["rule"]) == ("denied", "unattended")
         assert "rule 'closed' asks" in results["p"].reason
         assert bench.paid == []
-
-
-async def store_rules(database: Database, source: str) -> None:
-    async with database.write() as conn:
-        newest = await policies.newest(conn)
-        version = newest.version + 1 if newest else 1
-        digest = framed_sha256(source)
-        await policies.append_version(
-            conn, version=version, source=source, digest=digest, changed_by="admin", comment=""
-        )
 
 
 async def test_an_edit_of_what_is_asked_may_become_anything_that_no_rule_denies(

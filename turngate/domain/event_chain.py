@@ -37,7 +37,10 @@ class ChainHead:
 
 @dataclass(frozen=True, kw_only=True)
 class ChainBreak:
-    """The first place where a chain does not hold. ``run_seq``: which of the chain's events; ``problem``: in one clause."""
+    """The first place where a log does not hold. ``run_seq``: which of the chain's events; ``problem``: in one clause.
+
+    ``run_id`` "": it is about no chain, but about what the log should hold besides.
+    """
 
     run_id: str
     run_seq: int
@@ -45,7 +48,7 @@ class ChainBreak:
 
     def __str__(self) -> str:
         """Return the whole sentence."""
-        return f"chain {self.run_id}, event {self.run_seq}: {self.problem}"
+        return f"chain {self.run_id}, event {self.run_seq}: {self.problem}" if self.run_id else self.problem
 
 
 def chain_hash(previous: str, run_id: str, run_seq: int, kind: str, payload: str, created_at: str) -> str:
@@ -83,7 +86,7 @@ class ChainCheck:
         own, at = self.head, min(self.head.length, kept.length) + 1
         if own.length < kept.length:
             problem = f"it is missing: {own.length} of the chain's {kept.length} event(s) are here"
-        elif False:
+        elif own.length > kept.length:
             problem = f"it is one too many: the chain has {kept.length} event(s), and {own.length} are here"
         elif own.hash != kept.hash:
             at, problem = max(own.length, 1), "its hash is not the one kept as the newest of the chain"
@@ -151,7 +154,8 @@ class LogCheck:
             problem = "it may be missing: nothing says how long this chain is"
             return ChainBreak(run_id=open_chain, run_seq=check.head.length + 1, problem=problem)
         if last_seq is not None and self._expected <= last_seq:
-            return self._nowhere(f"the events numbered {self._expected} to {last_seq} are missing")
+            problem = f"the events numbered {self._expected} to {last_seq} are missing"
+            return ChainBreak(run_id="", run_seq=0, problem=problem)
         return None
 
     def _chain(self, run_id: str) -> ChainCheck:
@@ -168,6 +172,3 @@ class LogCheck:
     @staticmethod
     def _at(event: ChainedEvent, problem: str) -> ChainBreak:
         return ChainBreak(run_id=event.run_id, run_seq=event.run_seq, problem=problem)
-
-    def _nowhere(self, problem: str) -> ChainBreak:
-        return ChainBreak(run_id=self._only or "(any)", run_seq=0, problem=problem)

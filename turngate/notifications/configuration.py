@@ -6,7 +6,6 @@ Every error names the file, the channel and the mend, and never a secret.
 from __future__ import annotations
 
 import base64
-import binascii
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -176,9 +175,10 @@ class _Variables:
 
     def webhook_secret(self, name: str) -> SecretStr:
         secret = self.text(name).strip()
+        encoded = secret.removeprefix("whsec_").rstrip("=")  # with or without padding, as the library takes it
         try:
-            size = len(base64.b64decode(secret.removeprefix("whsec_").rstrip("=") + "==", validate=True))
-        except (binascii.Error, ValueError):
+            size = len(base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True))
+        except ValueError:
             size = 0
         fewest, most = SECRET_BYTES
         if not secret.startswith("whsec_") or not fewest <= size <= most:

@@ -128,6 +128,6 @@ def more_line(payload: Payload) -> str | None:
 
 
 def _shown(value: str) -> str:
-    # Clipped here once more: a marker is eight times as long as the character it stands for.
-    marked = marked_text(value)
+    # Clipped once more after it: a marker is eight times as long as the character it stands for.
+    marked = marked_text(value[:_SHOWN_CHARS])
     return marked if len(marked) <= _SHOWN_CHARS else f"{marked[: _SHOWN_CHARS - 1]}…"

@@ -54,7 +54,7 @@ def _judge_subcommand(words: Sequence[Word], runs: Runs) -> None:
     if subcommand is None or subcommand in _GIT_RUNNERS:
         runs.doubts.append(f"'git {words[0].raw}' runs other programs")
         return
-    if _GIT_RUNS_BY_WORD.get(subcommand) in {word.text for word in words[1:]}:
+    if _GIT_RUNS_BY_WORD.get(subcommand, "") in [word.text for word in words[1:]]:
         runs.doubts.append(f"'git {subcommand}' runs the command it is given")
     short = _GIT_SHORT_RUNS.get(subcommand, "")
     for before, word in pairwise(words):

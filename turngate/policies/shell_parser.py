@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 
 import tree_sitter_bash
@@ -26,6 +26,8 @@ from turngate.policies.shell_tests import check_double, single_words
 from turngate.policies.shell_words import UnreadableError, WordReader
 
 MAX_NESTING = 60
+MAX_PARTS = 20_000
+"""Nodes of the tree: more take longer than a fifth of a second, and are no command that a person could judge either."""
 
 _LANGUAGE = Language(tree_sitter_bash.language())
 _local = threading.local()  # a Parser is not safe to share between threads
@@ -81,6 +83,8 @@ class _Reading:
     def read(self) -> None:
         src = self._source.src
         root = _parser().parse(src).root_node
+        if root.descendant_count > MAX_PARTS:
+            raise UnreadableError(f"it has more than {MAX_PARTS} parts")
         if root.has_error:
             raise UnreadableError("it is no command line that can be read with certainty")
         self._source.blank(0, root.start_byte)  # the root begins at its first token, not at the first byte
@@ -249,7 +253,7 @@ class _Reading:
             if operator.type not in {"<&-", ">&-"}:
                 raise UnreadableError("a redirection has no target")
             return []
-        start, end = next(self._slices(targets))
+        start, end = self._source.words(targets)[0]
         of_target = [target for target in targets if target.start_byte < end]
         if not is_harmless(operator.type, self._word(start, end, self._holes(of_target))):
             self._collected.writes.append(self._source.src[node.start_byte : end].decode())
@@ -279,23 +283,7 @@ class _Reading:
 
     def _words(self, nodes: list[Node]) -> list[Word]:
         holes = self._holes(nodes)
-        places = list(self._slices(nodes))
-        if any(self._source.redirects(start, end) for start, end in places):
-            raise UnreadableError("a word is joined with a redirection")
-        return [self._word(start, end, holes) for start, end in places]
-
-    def _slices(self, nodes: Iterable[Node]) -> Iterator[tuple[int, int]]:
-        """Yield where words begin and end. Nodes with no blank between them are one word for bash, whatever they are here."""
-        start = end = -1
-        for node in nodes:
-            if end >= 0 and self._source.joined(end, node.start_byte):
-                end = node.end_byte
-                continue
-            if end >= 0:
-                yield start, end
-            start, end = node.start_byte, node.end_byte
-        if end >= 0:
-            yield start, end
+        return [self._word(start, end, holes) for start, end in self._source.words(nodes)]
 
     def _word(self, start: int, end: int, holes: dict[int, int]) -> Word:
         return WordReader(self._source.src, start, end, holes).read()

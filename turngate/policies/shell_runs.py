@@ -32,11 +32,11 @@ _CARRIERS = names(
     "docker podman nerdctl kubectl oc npx bunx uvx pipx strace ltrace gdb systemd-run machinectl runuser su ssh unshare "
     "nsenter taskset chrt numactl fakeroot valgrind perf expect unbuffer rlwrap socat nc ncat setarch prlimit firejail "
     "bwrap proot pkexec run0 dbus-run-session xvfb-run uv poetry pipenv hatch conda nix nix-shell direnv wine hyperfine "
-    "npm yarn pnpm bundle vim vi nvim view ex ed emacs linux32 linux64 start-stop-daemon daemonize cgexec"
+    "npm yarn pnpm bundle  linux32 linux64 start-stop-daemon daemonize cgexec"
 )
 """Programs that run a command somewhere in their arguments; where it begins is guessed, for deny and ask rules."""
 
-_UNKNOWABLE = names("parallel script tmux screen at batch crontab entr socat expect sg")
+_UNKNOWABLE = names("parallel script tmux screen at batch crontab entr socat expect sg vim vi nvim view ex ed emacs")
 """Programs that also take commands from their input or a session: no allow rule can say what they do."""
 
 
@@ -110,7 +110,7 @@ def collect(
     place = len(collected.simple)
     collected.add(SimpleCommand(words=tuple(words), assigns=assigns, opaque=runs.opaque))
     _follow(runs, collected, wrappers, read_text)
-    if name in _CARRIERS | _UNKNOWABLE and not collected.guessing:
+    if (name in _CARRIERS | _UNKNOWABLE or name.startswith(("ld-", "ld.so"))) and not collected.guessing:
         opaque = _guess(words[1:], collected, read_text)
         if opaque is not None:
             collected.simple[place] = replace(collected.simple[place], opaque=opaque)
@@ -139,8 +139,10 @@ _LOOKED_AT: dict[str, Callable[[Sequence[Word]], Runs]] = {
 
 
 def _runs(name: str, args: Sequence[Word]) -> Runs:
-    if name in _UNKNOWABLE or (name == "ssh" and sum(not word.may_be_option for word in args) < 2):  # noqa: PLR2004 - host, command
-        return Runs(doubts=[f"{name!r} takes commands from its input"])
+    if name in _UNKNOWABLE:
+        return Runs(doubts=[f"{name!r} takes commands from its input or a session"])
+    if name == "ssh":
+        return Runs(opaque="runs commands on another machine")
     if (builtin := run_builtin(name, args)) is not None:
         return builtin
     if name in _LOOKED_AT:
@@ -156,7 +158,9 @@ def _guess(args: Sequence[Word], outer: Collected, read_text: ReadText) -> str |
         return f"has more than {MAX_GUESSED_WORDS} words, of which some may be a command"
     guessed = Collected(guessing=True)
     for at, word in enumerate(args):
-        if word.text is None or word.text.startswith("-"):
+        if (
+            word.text is None or word.text.startswith("-") or word.text == "."
+        ):  # a directory far more often than `source`
             continue
         try:
             collect(args[at:], (), guessed, 1, read_text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from tree_sitter import Node
@@ -102,7 +102,19 @@ class Source:
         if not digits or node.end_byte != operator.start_byte:
             raise UnreadableError("a word is joined with a redirection")
 
-    def redirects(self, start: int, end: int) -> bool:
+    def words(self, nodes: Iterable[Node]) -> list[tuple[int, int]]:
+        """Return where words begin and end. Nodes with no blank between them are one word for bash, whatever they are here."""
+        places: list[tuple[int, int]] = []
+        for node in nodes:
+            if places and self.joined(places[-1][1], node.start_byte):
+                places[-1] = (places[-1][0], node.end_byte)
+            else:
+                places.append((node.start_byte, node.end_byte))
+        if any(self._redirects(start, end) for start, end in places):
+            raise UnreadableError("a word is joined with a redirection")
+        return places
+
+    def _redirects(self, start: int, end: int) -> bool:
         """Tell whether bash takes a word for a descriptor: ``2>f`` redirects 2, ``2 >f`` is an argument."""
         written = self.src[start:end]
         return self.src[end : end + 1] in {b"<", b">"} and (written.isdigit() or written.endswith(b"}"))

@@ -16,7 +16,7 @@ def check_double(written: bytes) -> str | None:
 
     A numeric operator evaluates its text and ``-v`` its subscript: ``[[ 'a[$(rm x)]' -eq 1 ]]`` runs ``rm``.
     """
-    if not _DOUBLE.fullmatch(written):
+    if not _DOUBLE.fullmatch(written) or b"]]" in written[2:-2]:
         raise UnreadableError("'[[' is joined with other text")
     return "'[[' with a test that may evaluate its text" if _EVALUATES.search(written) else None
 

@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from turngate.domain.commands import Word
 
 META = frozenset(b" \t\n;&|<>()`")
+_PLAIN_WORD = re.compile(rb"[A-Za-z0-9_./:@%+,=-]+")
+"""Most words by far. Nothing in them means anything to bash, and no substitution can begin in one."""
+_PLAIN_QUOTED = re.compile(rb"[^\"\\$`]+")
 _NAME = re.compile(rb"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]|[@*#?$!-])")
 _ANSI = re.compile(
     rb"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8}))"
@@ -37,6 +40,9 @@ class WordReader:
         """Return the word. Raises UnreadableError when these bytes are not exactly one word."""
         if self._start >= self._end or self._src[self._start] == ord("#"):
             raise UnreadableError("a word or a comment stands where the other was expected")
+        if _PLAIN_WORD.fullmatch(self._src, self._start, self._end):
+            plain = self._src[self._start : self._end].decode()
+            return Word(text=plain, raw=plain)
         at = self._start
         while at < self._end:
             at = self._unquoted(at)
@@ -121,9 +127,14 @@ class WordReader:
             elif char == ord("`"):
                 raise UnreadableError("a substitution in backquotes was not found")
             else:
-                self._out.append(char)
-                at += 1
+                at = self._quoted_text(at)
         raise UnreadableError("a double quote is not closed within its word")
+
+    def _quoted_text(self, at: int) -> int:
+        plain = _PLAIN_QUOTED.match(self._src, at, self._end)
+        end = plain.end() if plain is not None else at + 1  # a backslash that escapes nothing
+        self._out += self._src[at:end]
+        return end
 
     def _dollar(self, at: int, *, quoted: bool) -> int:
         src = self._src

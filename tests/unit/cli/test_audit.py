@@ -120,6 +120,8 @@ def test_a_part_of_the_log_is_exported_and_checked_alone(store: Path) -> None:
     lines = exported(store, "--run", "run_b")
     assert [line["run_seq"] for line in lines[1:-2]] == [1, 2, 3, 4]
     turngate("verify", "-", stdin=written(lines))
+    foreign = [*lines[:2], {**lines[2], "run_id": "run_a"}, *lines[2:]]
+    assert "it belongs to another chain than run_b" in turngate("verify", "-", stdin=written(foreign), code=1)[1]
     lines = exported(store, "--since", "8")
     assert [line["seq"] for line in lines if "seq" in line] == list(range(8, 15))
     turngate("verify", "-", stdin=written(lines))
@@ -204,6 +206,14 @@ TAMPERINGS: dict[str, tuple[Callable[[Lines], Lines], str]] = {
     "tail of a chain removed": (dropped(10), "its number among all events"),
     "last event removed": (dropped(14), "chain system, event 2: it is missing: 1 of the chain's 2 event(s) are here"),
     "chain's end changed": (changed(15, head="0" * 64), "event 4: its hash is not the one kept as the newest"),
+    "chain's end says fewer": (
+        changed(15, length=3),
+        "event 4: it is one too many: the chain has 3 event(s), and 4 are here",
+    ),
+    "the last chain removed without a trace": (
+        lambda lines: changed(16, end={"events": 12, "chains": 3})(dropped(13, 14, 18)(lines)),
+        "the log does not hold. the events numbered 13 to 14 are missing",
+    ),
     "chain's end removed": (dropped(16), "it says that the export holds"),
     "chain's end and count removed": (
         lambda lines: changed(18, end={"events": 14, "chains": 3})(dropped(16)(lines)),

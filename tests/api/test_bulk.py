@@ -1,0 +1,152 @@
+"""Many decisions at once: each item has its own answer, and nothing is sent where one look cannot be meant for all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from api_server import POLICY, TOOLS, Api, TextScript, api_on, token_for
+from harness import stack
+from sqlalchemy import update
+from temporalio.client import Client
+
+from approvals_api.gateway import Gateway
+from turngate.client import TurngateClient
+from turngate.store import requests, tables
+from turngate.store.database import Database
+
+
+@pytest.fixture(scope="module")
+async def api(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+    """The API with a worker that keeps workflows in its cache: without one, many at once evict each other for ever."""
+    database = Database(f"sqlite:///{tmp_path_factory.mktemp('bulk')}/turngate.db")
+    await database.migrate()
+    async with (
+        stack(client, database, *TOOLS, model=TextScript(), policy=POLICY, working=False) as engine,
+        engine.worker(max_cached_workflows=100),
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as made,
+    ):
+        yield made
+    await database.close()
+
+
+async def bulk(
+    api: Api, *found: dict[str, Any], decision: str = "approve", key: str | None = None, by: Any = None, **body: Any
+) -> httpx.Response:
+    items = [{"request_id": each["id"], "digest": each["digest"]} for each in found]
+    headers = {} if key is None else {"Idempotency-Key": key}
+    sent = {"decision": decision, "items": items, **body}
+    return await (by or api.operator).post("/api/v1/requests/decisions", json=sent, headers=headers)
+
+
+async def gated(api: Api, *texts: str) -> list[dict[str, Any]]:
+    return list(await asyncio.gather(*(api.gated(text) for text in texts)))
+
+
+async def statuses(api: Api, *found: dict[str, Any]) -> list[str]:
+    async with api.stack.database.read() as conn:
+        stored = [await requests.get(conn, each["id"]) for each in found]
+    return [each.status for each in stored if each is not None]
+
+
+async def test_i4_each_item_is_answered_and_a_repeat_gets_the_same_answers(api: Api) -> None:
+    """I4: won, lost, another digest and no such request side by side; the same body and key again change nothing."""
+    won, lost, stale, also = await gated(api, "pay 1", "pay 2", "pay 3", "pay 4")
+    assert (await api.decide(lost, "reject")).status_code == 200
+    sent = [won, lost, {**stale, "digest": "0" * 64}, {"id": "rq_none", "digest": "0"}, also]
+    key = f"bulk-{won['id']}"
+    answer = await bulk(api, *sent, key=key)
+    assert answer.status_code == 200, answer.text
+    items = answer.json()["items"]
+    assert [each["request_id"] for each in items] == [each["id"] for each in sent]
+    told = [(each["status"], each["request_status"], (each["problem"] or {}).get("code")) for each in items]
+    assert told == [
+        (200, "approved", None),
+        (409, None, "already_decided"),
+        (409, None, "digest_differs"),
+        (404, None, "not_found"),
+        (200, "approved", None),
+    ]
+    assert items[1]["problem"]["decided_by"].startswith("ada-")
+    assert len({each["decision_id"] for each in items}) == 5
+    assert await statuses(api, won, lost, stale, also) == ["approved", "rejected", "pending", "approved"]
+    assert (await bulk(api, *sent, key=key)).json() == answer.json()
+    # Another message is another decision under the same id: refused, item by item.
+    other = (await bulk(api, won, also, key=key, message="changed my mind")).json()["items"]
+    assert {(each["status"], each["problem"]["code"]) for each in other} == {(409, "idempotency_key_reused")}
+    # Somebody else's key is their own.
+    headers = await token_for(api.stack.database, f"bea-{won['id']}", "requests:decide")
+    async with httpx.AsyncClient(base_url=api.url, headers=headers, trust_env=False) as second:
+        late = (await bulk(api, won, key=key, by=second)).json()["items"][0]
+    assert (late["status"], late["problem"]["code"]) == (409, "already_decided")
+
+
+async def test_decision_ids_may_be_given_item_by_item(api: Api) -> None:
+    """An item's own id is its Idempotency-Key, as in a decision of its own."""
+    (request,) = await gated(api, "pay 5")
+    items = [{"request_id": request["id"], "digest": request["digest"], "decision_id": f"own-{request['id']}"}]
+    body = {"decision": "reject", "message": "no", "items": items}
+    first = (await api.operator.post("/api/v1/requests/decisions", json=body)).json()["items"][0]
+    assert (first["decision_id"], first["request_status"]) == (f"own-{request['id']}", "rejected")
+    alone = await api.decide(request, "reject", key=f"own-{request['id']}", message="no")
+    assert (alone.status_code, alone.json()["decision_id"]) == (200, first["decision_id"])
+
+
+async def test_what_one_look_cannot_be_meant_for_is_refused_whole(api: Api) -> None:
+    """Two tools, two rules, high risk, a request twice, none, too many: 422, and every request still waits."""
+    one, two, shared, risky = await gated(api, "pay 1", "pay 2", "pay_shared 3", "pay 4")
+    async with api.stack.database.write() as conn:
+        rows = tables.requests
+        await conn.execute(update(rows).where(rows.c.id == risky["id"]).values(risk="high"))
+        await conn.execute(update(rows).where(rows.c.id == two["id"]).values(rule="another"))
+    nobody = [{"id": f"rq_{number}", "digest": "0"} for number in range(101)]
+    for found, pointer in (
+        ([one, shared], "/items/1"),
+        ([one, two], "/items/1"),
+        ([risky], "/items/0"),
+        ([{"id": "rq_none", "digest": "0"}, one, risky], "/items/2"),
+        ([one, one], "/items/1/request_id"),
+        ([], "/items"),
+        (nobody, "/items"),
+    ):
+        refused = await bulk(api, *found)
+        assert refused.status_code == 422, refused.text
+        assert [each["pointer"] for each in refused.json()["errors"]] == [pointer]
+    assert await statuses(api, one, two, shared, risky) == ["pending"] * 4
+
+
+async def test_i10_an_agent_decides_none_of_many(api: Api) -> None:
+    """I10: a token that cannot decide one cannot decide many; nor can the starter, where a rule says so."""
+    (request,) = await gated(api, "pay_shared 5")
+    refused = await bulk(api, request, by=api.agent)
+    assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
+    async with api.stack.database.write() as conn:
+        rows = tables.requests
+        await conn.execute(update(rows).where(rows.c.id == request["id"]).values(not_by=f"ada-{api.name}"))
+    barred = (await bulk(api, request)).json()["items"][0]
+    assert (barred["status"], barred["problem"]["code"]) == (403, "not_eligible")
+    assert await statuses(api, request) == ["pending"]
+
+
+@pytest.mark.parametrize("decision", ["edit", "respond", "maybe"])
+async def test_only_approve_and_reject_are_said_of_many(api: Api, decision: str) -> None:
+    """An edit or an answer is about one call."""
+    refused = await bulk(api, {"id": "rq_none", "digest": "0"}, decision=decision)
+    assert refused.status_code == 422
+
+
+async def test_a_dozen_are_decided_by_the_client(api: Api) -> None:
+    """Twelve requests by one call of the typed client; what it could not decide says why."""
+    found = await gated(api, *(["pay 9"] * 12))
+    token = (await token_for(api.stack.database, f"many-{api.name}", "requests:decide"))["Authorization"]
+    digests = {each["id"]: each["digest"] for each in found}
+    digests[found[0]["id"]] = "0" * 64
+    async with TurngateClient(api.url, token=token.removeprefix("Bearer ")) as client:
+        answer = await client.decide_requests(digests, verb="reject", message="not today")
+    assert [each.status for each in answer.items] == [409] + [200] * 11
+    assert answer.items[0].problem is not None
+    assert await statuses(api, *found) == ["pending"] + ["rejected"] * 11

@@ -1,0 +1,213 @@
+"""Grants over HTTP: made by themselves, listed, previewed, revoked; and from a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from api_server import Api, token_for
+from harness import until
+from sqlalchemy import update
+from typer.testing import CliRunner
+
+from turngate.cli.main import app
+from turngate.client import TurngateClient
+from turngate.domain.errors import ConflictError
+from turngate.domain.grants import GrantPattern, WantedGrant
+from turngate.store import events, tables
+from turngate.store.clock import as_text, now
+
+PATTERN = {"fixed": {"cents": 5}, "open": ["note"]}
+FOR_AGENT = {"tool": "pay", "pattern": PATTERN, "scope": "agent", "agent": "agent"}
+
+
+async def post(client: httpx.AsyncClient, key: str | None = None, **body: Any) -> httpx.Response:
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return await client.post("/api/v1/grants", json={**FOR_AGENT, **body}, headers=headers)
+
+
+async def told(api: Api) -> list[str]:
+    async with api.stack.database.read() as conn:
+        assert await events.chain_break(conn, events.SYSTEM) is None
+        found = await events.after(conn, 0, run_id=events.SYSTEM)
+    return [each.type for each in found if each.type.startswith("grant.")]
+
+
+async def test_a_grant_is_made_listed_and_revoked(idle: Api) -> None:
+    """201 with the pattern in words; it stands in the list until it is revoked, once; every change is audited once."""
+    made = await post(idle.operator, key="g1", max_uses=3, note="batch", expires_after_seconds=60)
+    assert made.status_code == 201, made.text
+    grant = made.json()
+    assert (grant["says"], grant["uses"], grant["max_uses"], grant["ended"]) == (
+        "pay with cents exactly 5, any note, and no other argument",
+        0,
+        3,
+        None,
+    )
+    assert (await post(idle.operator, key="g1", max_uses=3, note="batch", expires_after_seconds=60)).json() == grant
+    reused = await post(idle.operator, key="g1", max_uses=4)
+    assert (reused.status_code, reused.json()["code"]) == (409, "idempotency_key_reused")
+    others = [(await post(idle.operator)).json()["id"] for _ in range(2)]
+    first = (await idle.agent.get("/api/v1/grants?limit=2")).json()
+    rest = (await idle.agent.get("/api/v1/grants", params={"cursor": first["next_cursor"]})).json()
+    assert [each["id"] for each in (*first["items"], *rest["items"])] == [*reversed(others), grant["id"]]
+    revoked = await idle.operator.delete(f"/api/v1/grants/{grant['id']}")
+    assert (revoked.status_code, revoked.json()["ended"]) == (200, "revoked")
+    again = await idle.operator.delete(f"/api/v1/grants/{grant['id']}")
+    assert (again.status_code, again.json()["code"], again.json()["ended"]) == (409, "grant_ended", "revoked")
+    assert again.json()["revoked_by"] == revoked.json()["revoked_by"]
+    assert grant["id"] not in {each["id"] for each in (await idle.agent.get("/api/v1/grants")).json()["items"]}
+    every = (await idle.agent.get("/api/v1/grants?status=all")).json()["items"]
+    assert {each["id"]: each["ended"] for each in every} == {grant["id"]: "revoked", others[0]: None, others[1]: None}
+    assert (await idle.agent.get(f"/api/v1/grants/{grant['id']}")).json()["used_by"] == []
+    for path in ("/api/v1/grants/none", "/api/v1/grants/none?x=1"):
+        assert (await idle.operator.delete(path)).status_code == 404
+    assert (await idle.agent.get("/api/v1/grants/none")).status_code == 404
+    assert await told(idle) == ["grant.created"] * 3 + ["grant.revoked"]
+
+
+@pytest.mark.parametrize(("column", "value", "ended"), [("uses", 1, "used_up"), ("expires_at", None, "expired")])
+async def test_what_ended_by_itself_cannot_be_revoked(idle: Api, column: str, value: Any, ended: str) -> None:
+    """409 says how it ended."""
+    made = (await post(idle.operator)).json()
+    async with idle.stack.database.write() as conn:
+        past = as_text(now() - timedelta(seconds=1))
+        await conn.execute(update(tables.grants).values(**{column: value or past}))
+    refused = await idle.operator.delete(f"/api/v1/grants/{made['id']}")
+    assert (refused.status_code, refused.json()["ended"]) == (409, ended)
+    assert (await idle.agent.get(f"/api/v1/grants/{made['id']}")).json()["ended"] == ended
+
+
+async def test_i10_who_may_grant_what(idle: Api) -> None:
+    """I10: an agent's token makes and revokes none; an operator none for everyone; an admin does."""
+    made = (await post(idle.operator)).json()
+    for refused in (await post(idle.agent), await idle.agent.delete(f"/api/v1/grants/{made['id']}")):
+        assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
+    everyone = {"scope": "everyone", "agent": None}
+    by_operator = await post(idle.operator, **everyone)
+    assert (by_operator.status_code, by_operator.json()["code"]) == (403, "not_eligible")
+    admin = await token_for(idle.stack.database, "root", "admin")
+    body = {**FOR_AGENT, **everyone}
+    assert (await idle.stranger.post("/api/v1/grants", json=body, headers=admin)).status_code == 201
+    assert await told(idle) == ["grant.created"] * 2
+
+
+UNFIT: list[tuple[dict[str, Any], str]] = [
+    ({"agent": None}, "/agent"),
+    ({"run_id": "run_1"}, "/run_id"),
+    ({"scope": "run", "agent": None}, "/run_id"),
+    ({"scope": "run", "agent": None, "run_id": "run_none"}, "/run_id"),
+    ({"agent": "nobody"}, "/agent"),
+    ({"pattern": {"fixed": {"a": 1}, "open": ["a"]}}, "/pattern"),
+    ({"pattern": {"open": ["a", "a"]}}, "/pattern"),
+    ({"max_uses": 0}, "/max_uses"),
+    ({"max_uses": 10_001}, "/max_uses"),
+    ({"expires_after_seconds": 90 * 86_400 + 1}, "/expires_after_seconds"),
+    ({"tool": "no tool"}, "/tool"),
+    ({"pattern": {"fixed": {"a": 1}, "closed": []}}, "/pattern/closed"),
+]
+TAKEN_APART = ['{"a": 1, "a": 2}', '{"a": {"b": 1, "b": 2}}', '{"a": 1e999}', '{"a": NaN}']
+
+
+async def test_a_grant_that_does_not_fit_is_refused(idle: Api) -> None:
+    """422 with the place, also for a name given twice and for numbers that are no JSON; nothing is kept."""
+    for body, pointer in UNFIT:
+        refused = await post(idle.operator, **body)
+        assert refused.status_code == 422, refused.text
+        assert [each["pointer"] for each in refused.json()["errors"]] == [pointer]
+    for fixed in TAKEN_APART:
+        text = f'{{"tool": "pay", "pattern": {{"fixed": {fixed}}}, "scope": "agent", "agent": "agent"}}'
+        headers = {"Content-Type": "application/json"}
+        refused = await idle.operator.post("/api/v1/grants", content=text, headers=headers)
+        assert refused.status_code == 422, refused.text
+    assert (await idle.agent.get("/api/v1/grants?status=all")).json()["items"] == []
+    assert await told(idle) == []
+
+
+async def test_a_preview_says_what_would_be_granted(api: Api) -> None:
+    """The exact pattern in words and JSON, and how many recorded calls of the tool it means, by scope."""
+    await api.decide(await api.gated("pay 777"), "reject")
+    request = await api.gated("pay 777")
+
+    async def previewed(status: int = 200, **body: Any) -> dict[str, Any]:
+        answer = await api.agent.post("/api/v1/grants/preview", json={"request_id": request["id"], **body})
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    exact = await previewed()
+    assert exact["pattern"] == {"tool": "pay", "fixed": {"cents": 777}, "open": []}
+    assert exact["says"] == "pay with cents exactly 777, and no other argument"
+    assert exact["would_have_covered"] == {"run": 1, "agent": 2, "everyone": 2}
+    assert exact["ungrantable"] is None
+    free = await previewed(open=["cents"])
+    assert free["says"] == "pay with any cents, and no other argument"
+    assert free["would_have_covered"]["everyone"] == free["looked_at"] >= 2
+    assert (await previewed(422, open=["nothing"]))["errors"][0]["pointer"] == "/open"
+    shared = await api.gated("pay_shared 5")
+    refused = await api.agent.post("/api/v1/grants/preview", json={"request_id": shared["id"]})
+    assert "four-eyes" in refused.json()["ungrantable"]
+    missing = await api.agent.post("/api/v1/grants/preview", json={"request_id": "rq_none"})
+    assert missing.status_code == 404
+    run = {"scope": "run", "agent": None, "run_id": request["run_id"]}
+    assert (await post(api.operator, **run)).status_code == 201
+    await api.decide(request, "reject")
+    await until(lambda: _ended(api, request["run_id"]), "end of the run")
+    late = await post(api.operator, **run)
+    assert (late.status_code, late.json()["code"]) == (409, "run_ended")
+
+
+async def _ended(api: Api, run_id: str) -> bool:
+    return (await api.agent.get(f"/api/v1/runs/{run_id}")).json()["status"] != "running"
+
+
+async def test_a_grant_is_given_and_taken_back_in_a_terminal(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`decide --grant` shows the exact pattern, saves nothing unasked; `grants` lists it, `grants revoke` ends it."""
+    token = await token_for(api.stack.database, f"clerk-{api.name}", "admin")
+    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
+
+    async def run(*arguments: str) -> Any:
+        return await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--url", api.url])
+
+    request = await api.gated("pay 888")
+    grant = ("decide", request["id"], "approve", "--grant", "run", "--open", "note", "--uses", "2", "--for", "2h")
+    unknown = await run(*grant, "--yes")
+    assert unknown.exit_code == 1
+    assert "no argument 'note'" in unknown.output
+    grant = (*grant[:5], *grant[7:])
+    unasked = await run(*grant)
+    assert unasked.exit_code == 2
+    assert "pay with cents exactly 888, and no other argument" in unasked.output
+    assert (await api.agent.get(f"/api/v1/requests/{request['id']}")).json()["status"] == "pending"
+    done = await run(*grant, "--yes")
+    assert done.exit_code == 0, done.output
+    assert "it would have let through 1 of the" in done.output
+    assert f"{request['id']} is approved" in done.output
+    listed = await run("grants")
+    (line,) = [line for line in listed.stdout.splitlines() if "exactly 888" in line]
+    grant_id = line.split("\t")[0]
+    assert line.split("\t")[1:3] == [request["run_id"], "0/2"]
+    revoked = await run("grants", "revoke", grant_id)
+    assert revoked.exit_code == 0, revoked.output
+    assert (await run("grants", "revoke", grant_id)).exit_code == 1
+    assert grant_id not in (await run("grants")).stdout
+    assert grant_id in (await run("grants", "--all", "--json")).stdout
+
+
+async def test_the_client_speaks_of_grants(idle: Api) -> None:
+    """Every method, and our own errors with their details."""
+    token = (await token_for(idle.stack.database, "root", "admin"))["Authorization"].removeprefix("Bearer ")
+    wanted = WantedGrant(pattern=GrantPattern(tool="pay", fixed={"cents": 0.5}), scope="everyone", max_uses=2, note="é")
+    async with TurngateClient(idle.url, token=token) as client:
+        made = await client.create_grant(wanted, idempotency_key="one")
+        assert (await client.create_grant(wanted, idempotency_key="one")).id == made.id
+        assert (made.pattern, made.max_uses, made.note) == (wanted.pattern, 2, "é")
+        assert (await client.get_grant(made.id)).used_by == []
+        assert [each.id async for each in client.iter_grants(limit=1)] == [made.id]
+        assert (await client.revoke_grant(made.id)).ended == "revoked"
+        with pytest.raises(ConflictError) as late:
+            await client.revoke_grant(made.id)
+        assert (late.value.error_code, late.value.details["ended"]) == ("grant_ended", "revoked")
+        assert (await client.list_grants()).items == []

@@ -1,0 +1,259 @@
+"""Argument, path and workspace matchers, and how they are put together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from turngate.domain.argument_rules import ArgumentMatcher
+from turngate.domain.call_facts import CallFacts, Match
+from turngate.domain.commands import Unparsable
+from turngate.domain.json_pointers import decode_arguments
+from turngate.domain.rule_matching import Matchers
+from turngate.policies.facts import call_facts
+
+OPERATORS: list[tuple[str, Any, str, Match]] = [
+    # op, the rule's value (... for none), the argument as JSON ("" for none), the answer
+    ("eq", 1, "1", "yes"),
+    ("eq", 1, "1.0", "yes"),
+    ("eq", 1, "2", "no"),
+    ("eq", 1, "true", "unclear"),
+    ("eq", True, "1", "unclear"),
+    ("eq", "1", "1", "unclear"),
+    ("eq", 1, '"1"', "unclear"),
+    ("eq", 0.1, "0.1", "yes"),
+    ("eq", 0.1, "0.10000000000000001", "no"),
+    ("eq", 9007199254740993, "9007199254740993", "yes"),
+    ("eq", 9007199254740993, "9007199254740992.0", "no"),
+    ("eq", "a", '"a"', "yes"),
+    ("eq", "a", '"A"', "unclear"),
+    ("eq", "a", '"b"', "no"),
+    ("eq", "a", "", "no"),
+    ("eq", "a", "null", "no"),
+    ("eq", None, "null", "yes"),
+    ("eq", [1, "x"], '[1, "x"]', "yes"),
+    ("eq", [1], "[1, 2]", "no"),
+    ("eq", {"a": 1}, '{"a": 1}', "yes"),
+    ("eq", {"a": 1}, '{"a": 1, "a": 1}', "unclear"),
+    ("ne", "a", '"b"', "yes"),
+    ("ne", "a", '"a"', "no"),
+    ("ne", "a", '"a "', "unclear"),
+    ("ne", "a", "", "unclear"),
+    ("ne", "a", "1", "unclear"),
+    ("lt", 5, "4.999", "yes"),
+    ("lt", 5, "5", "no"),
+    ("le", 5, "5", "yes"),
+    ("gt", 5, "1e1", "yes"),
+    ("ge", 5, "4", "no"),
+    ("gt", 5, "1e99999", "yes"),
+    ("gt", 5, "-1e99999", "no"),
+    ("gt", 5, "", "unclear"),
+    ("gt", 5, '"6"', "unclear"),
+    ("in", ["a", "b"], '"b"', "yes"),
+    ("in", ["a", "b"], '"c"', "no"),
+    ("in", ["a", 1], "true", "unclear"),
+    ("in", ["a"], "", "no"),
+    ("not_in", ["a", "b"], '"c"', "yes"),
+    ("not_in", ["a", "b"], '"a"', "no"),
+    ("not_in", ["a"], "", "unclear"),
+    ("contains", "b", '"abc"', "yes"),
+    ("contains", "b", '"ABC"', "unclear"),
+    ("contains", "b", '["a", "b"]', "yes"),
+    ("contains", "b", '["a"]', "no"),
+    ("contains", 1, "[1]", "yes"),
+    ("contains", "b", "1", "unclear"),
+    ("starts_with", "ab", '"abc"', "yes"),
+    ("starts_with", "ab", '["abc"]', "unclear"),
+    ("ends_with", "@acme.example", '"x@acme.example"', "yes"),
+    ("ends_with", "@acme.example", '"x@acme.example.evil"', "no"),
+    ("glob", "acme-*", '"acme-1"', "yes"),
+    ("glob", "acme-*", '"ACME-1"', "unclear"),
+    ("glob", "acme-*", '"x-acme-1"', "no"),
+    ("exists", ..., "0", "yes"),
+    ("exists", ..., "", "no"),
+    ("exists", ..., "null", "unclear"),
+    ("absent", ..., "", "yes"),
+    ("absent", ..., "0", "no"),
+    ("absent", ..., "null", "unclear"),
+]
+
+
+@pytest.mark.parametrize(("op", "value", "given", "expected"), OPERATORS)
+def test_operators(op: str, value: Any, given: str, expected: Match) -> None:
+    """Each operator compares like with like, exactly, and is unclear about the rest."""
+    options = {} if value is ... else {"value": value}
+    matcher = ArgumentMatcher.model_validate({"at": "/x", "op": op, **options})
+    assert matcher.match(decode_arguments(f'{{"x": {given}}}' if given else "{}")) == expected
+
+
+@pytest.mark.parametrize(
+    ("pointer", "found"),
+    [
+        ("/a/0/b", "yes"),
+        ("/a/00/b", "no"),
+        ("/a/-/b", "no"),
+        ("/a/1/b", "no"),
+        ("/c~1d", "yes"),
+        ("/e~0f", "yes"),
+        ("/", "yes"),
+        ("/a/0/b/c", "no"),
+        ("", "yes"),
+    ],
+)
+def test_pointers(pointer: str, found: Match) -> None:
+    """Pointers are RFC 6901: indexes without leading zeros, ``~1`` for a slash, ``~0`` for a tilde."""
+    arguments = decode_arguments('{"a": [{"b": 1}], "c/d": 1, "e~f": 1, "": 1}')
+    assert ArgumentMatcher(at=pointer, op="exists").match(arguments) == found
+
+
+@pytest.mark.parametrize(
+    ("matchers", "fix"),
+    [
+        ({"args": [{"at": "x", "op": "eq", "value": 1}]}, "JSON pointer"),
+        ({"args": [{"at": "/x~2", "op": "eq", "value": 1}]}, "JSON pointer"),
+        ({"args": [{"at": "/x", "op": "eq"}]}, "needs a value"),
+        ({"args": [{"at": "/x", "op": "gt", "value": "5"}]}, "compares numbers"),
+        ({"args": [{"at": "/x", "op": "gt", "value": True}]}, "compares numbers"),
+        ({"args": [{"at": "/x", "op": "gt", "value": float("nan")}]}, "finite"),
+        ({"args": [{"at": "/x", "op": "in", "value": "a"}]}, "list"),
+        ({"args": [{"at": "/x", "op": "in", "value": []}]}, "list"),
+        ({"args": [{"at": "/x", "op": "glob", "value": 1}]}, "string"),
+        ({"args": [{"at": "/x", "op": "starts_with", "value": ""}]}, "everything"),
+        ({"args": [{"at": "/x", "op": "exists", "value": 1}]}, "leave it out"),
+        ({"args": [{"at": "/x", "op": "like", "value": 1}]}, "Input should be"),
+        ({"command_at": "command"}, "JSON pointer"),
+        ({"paths_at": []}, "at least 1"),
+        ({"paths": [""]}, "empty"),
+        ({"paths": ["src/"]}, "src/\\*\\*"),
+        ({"paths": ["../x"]}, "where it leads"),
+        ({"paths": ["~/x"]}, "ordinary name"),
+        ({"paths": ["a**"]}, "stand alone"),
+        ({"paths": ["[z-a]"]}, "set of characters"),
+        ({"workspaces": ["src/**"]}, "absolute"),
+        ({"workspaces": []}, "at least 1"),
+        ({"unknown": 1}, "Extra inputs"),
+    ],
+)
+def test_matchers_that_cannot_mean_anything_are_refused(matchers: dict[str, Any], fix: str) -> None:
+    """A wrong matcher is refused when the rule is read, with what to write instead."""
+    with pytest.raises(ValidationError, match=fix):
+        Matchers.model_validate(matchers)
+
+
+def facts(arguments: Any, workspace: str | None = "/w") -> CallFacts:
+    return call_facts(json.dumps(arguments), workspace)
+
+
+MANY = Matchers(paths=["/safe/**"], paths_at=["/from", "/to"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "allow", "deny"),
+    [
+        ({"from": "/safe/a", "to": "/safe/b"}, "yes", "yes"),
+        ({"from": "/safe/a", "to": "/x"}, "no", "yes"),
+        ({"from": "/safe/a"}, "no", "yes"),
+        ({"from": ["/safe/a", "/safe/b"], "to": "/safe"}, "yes", "yes"),
+        ({"from": ["/safe/a", "/x"], "to": "/safe"}, "no", "yes"),
+        ({"from": [], "to": "/safe"}, "unclear", "yes"),
+        ({"from": 1, "to": "/safe"}, "unclear", "yes"),
+        ({"from": 1, "to": "/x"}, "no", "unclear"),
+        ({"from": "/x", "to": "/y"}, "no", "no"),
+        ({}, "no", "no"),
+    ],
+)
+def test_an_allow_rule_needs_every_path_and_a_deny_rule_one(arguments: Any, allow: Match, deny: Match) -> None:
+    """With several pointers, or a list of paths, allow rules need them all and deny rules any."""
+    assert MANY.match(facts(arguments), verdict="allow") == allow
+    assert MANY.match(facts(arguments), verdict="deny") == deny
+
+
+@pytest.mark.parametrize(
+    ("patterns", "path", "fits"),
+    [
+        (["**"], "/any/where", True),
+        (["/"], "/", True),
+        (["/a/*"], "/a/b", True),
+        (["/a/*"], "/a/b/c", False),
+        (["/a/**"], "/a", True),
+        (["/a/**/z"], "/a/z", True),
+        (["/a/**/z"], "/a/b/c/z", True),
+        (["/a/**/z"], "/a/bz", False),
+        (["**/*.pem"], "/x/y.pem", True),
+        (["**/.git/**"], "/x/.git/config", True),
+        (["/a/[bc]?"], "/a/b1", True),
+        (["/a/[!b]"], "/a/c", True),
+        (["/a/[!b]"], "/a//", False),
+        (["/a[[]b"], "/a[b", True),
+        (["/A"], "/a", False),
+        (["src"], "/w/src", True),
+        (["src/*.py"], "src/x.py", True),
+        (["src/**"], "/w2/src/x", False),
+    ],
+)
+def test_path_globs(patterns: list[str], path: str, fits: bool) -> None:
+    """``*`` stays inside a part, ``**`` is any number of parts, relative patterns begin at the workspace."""
+    found = {Matchers(paths=patterns).match(facts({"path": path}), verdict=verdict) for verdict in ("allow", "deny")}
+    assert found == {"yes" if fits else "no"}
+
+
+def test_a_relative_rule_without_a_workspace_is_unclear() -> None:
+    """Where a run has no workspace, nobody knows what a relative path or pattern means."""
+    rule = Matchers(paths=["src/**"])
+    assert rule.match(facts({"path": "/src/x"}, None), verdict="deny") == "unclear"
+    assert rule.match(facts({"path": "src/x"}, None), verdict="deny") == "unclear"
+    assert rule.match(facts({"path": "src/x"}, None), verdict="allow") != "yes"
+
+
+def test_workspaces(tmp_path: Path) -> None:
+    """A workspace pattern sees through symlinks; a run without a workspace fits only ``*``."""
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "link").symlink_to("shop")
+    rule = Matchers(workspaces=["**/shop"])
+    assert rule.match(facts({}, str(tmp_path / "shop")), verdict="allow") == "yes"
+    assert rule.match(facts({}, str(tmp_path / "link")), verdict="deny") == "yes"
+    assert rule.match(facts({}, str(tmp_path / "link")), verdict="allow") == "no"
+    assert rule.match(facts({}, None), verdict="deny") == "no"
+    assert Matchers().match(facts({}, None), verdict="allow") == "yes"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [({"x": 1, "path": "/a"}, "yes"), ({"x": 2, "path": "/b"}, "no"), ({"x": "1", "path": "/a"}, "unclear")],
+)
+def test_all_matchers_must_hold(arguments: Any, expected: Match) -> None:
+    """One no is no, else one unclear is unclear."""
+    rule = Matchers.model_validate({"args": [{"at": "/x", "op": "eq", "value": 1}], "paths": ["/a"]})
+    assert rule.match(facts(arguments), verdict="deny") == expected
+    assert (
+        Matchers.model_validate({"args": [{"at": "/y", "op": "gt", "value": 1}], "paths": ["/a"]}).match(
+            facts({"path": "/b"}), verdict="deny"
+        )
+        == "no"
+    )
+
+
+def test_i2_a_matcher_that_breaks_is_unclear() -> None:
+    """Whatever a reader or resolver raises, the matcher answers, and never in the call's favour."""
+
+    def broken(*_: object) -> Unparsable:
+        raise RuntimeError("out of order")
+
+    given = CallFacts(
+        arguments={"command": "ls", "path": "/x"}, workspace="/w", read_command=broken, resolve_path=broken
+    )  # type: ignore[arg-type]
+    for rule in (Matchers(command=["ls"]), Matchers(paths=["/x"]), Matchers(workspaces=["/w"])):
+        assert rule.examine(given, verdict="allow").match == "unclear"
+        assert "RuntimeError" in rule.examine(given, verdict="deny").reason
+
+
+def test_reasons_name_what_was_found() -> None:
+    """A finding says which command and which pattern, for the person who asks why."""
+    rule = Matchers(command=["rm -r"])
+    assert "'rm -rf x' fits 'rm -r'" in rule.examine(facts({"command": "ls; rm -rf x"}), verdict="deny").reason
+    assert "'sh' reads what it runs" in rule.examine(facts({"command": "x | sh"}), verdict="deny").reason
+    assert "fits no pattern" in rule.examine(facts({"command": "ls"}), verdict="allow").reason
