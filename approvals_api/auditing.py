@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from approvals_api.principals import Principal
@@ -22,6 +23,8 @@ async def page(
 ) -> Page[AuditItem]:
     """Return one page of events, newest first. A page may be short, or empty, and still not be the last.
 
+    Who came in, from where and with what is shown to admins only.
+
     Raises:
         ForbiddenError: ``missing_scope``.
         InvalidInputError: ``bad_cursor``.
@@ -29,7 +32,8 @@ async def page(
     principal.require("requests:read")
     before = _seq_of(cursor)
     async with services.database.read() as conn:
-        found = await audit.page(conn, wanted, limit=limit, before=before)
+        seen = replace(wanted, people=principal.may("admin"))
+        found = await audit.page(conn, seen, limit=limit, before=before)
     items = [
         AuditItem(
             seq=event.seq,

@@ -21,7 +21,7 @@ def ungrantable(request: Request | RequestDetail) -> str | None:
     if request.quorum > 1:
         return "a call that several people have to approve is decided one by one"
     if request.rule not in NOBODYS_RULES and not request.ask_terms.grantable:
-        return f"rule {request.rule!r} asks for each such call, and a grant does not beat it (grantable = true in it would let it)"
+        return f"rule {request.rule!r} asks for each such call, and no grant beats it (grantable = true in it would let one)"
     return None
 
 

@@ -77,7 +77,7 @@ STATES: dict[str, PageState] = {
     "result of a failure": PageState("/runs/run_completed/result?call=call_failed"),
     "new run": PageState("/runs/new"),
     "new run without agents": PageState("/runs/new", empty=True),
-    "grants": PageState("/grants?show=all"),
+    "grants": PageState("/grants?status=all"),
     "grant": PageState("/grants/gr_1"),
     "grant revoked": PageState("/grants/gr_2"),
     "grants empty": PageState("/grants", empty=True),

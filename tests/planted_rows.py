@@ -81,7 +81,8 @@ class Filling:
             "conversation_id": "conv_1", "digest": "d1", "risk": "medium", "status": "pending", "kind": "approval",
             "agent": self.text[:64], "effect": "once", "repeat_key": "k", "policy_version": "p1", "disposition": "ask",
             "unattended_asks": "park", "executions.idempotency_key": "k", "request_fingerprint": "", "event_hash": "",
-            "provider_options": "{}", "limits": "{}", "scope": "everyone", "outcome": None, "role": "operator",
+            "provider_options": "{}", "limits": "{}", "scope": "everyone", "outcome": None,
+            "role": "operator", "created_by_role": "operator",
             "input": self.arguments, "edited_input": self.arguments, "args": self.arguments, "manifest": self.manifest,
             "verdict": Verdict(answer="ask", rule=self.text, reason=self.text, risk="high").model_dump_json(),
             "terms": self.terms(), "precondition": json.dumps(self.value),
@@ -247,7 +248,9 @@ async def plant(conn: Connection, filling: Filling) -> None:
         about_arguments = name in {"approval", "outcome", "edited"}
         await _put_request(put, filling, name, {**({} if about_arguments else filling.brief), **differs})
     await put(tables.saved_views, owner=OPERATOR, name=filling.text[:100], query="status=all")
-    await put(tables.grants, id="gr_1", request_id="rq_approved")
+    await put(tables.users, name=OPERATOR, role="admin", password_hash="none that fits")
+    await put(tables.sessions, operator=OPERATOR, via="link", user_agent=filling.text)
+    await put(tables.grants, id="gr_1", request_id="rq_approved", uses=0)
     await put(tables.grants, id="gr_2", request_id=None, revoked_at=THEN, revoked_by=filling.text)
     await put(tables.grant_uses, grant_id="gr_1", run_id="run_completed", tool_call_id="call_ok")
     await put(tables.policy_versions, version=1, source=filling.rules)

@@ -87,12 +87,12 @@ STREAM: dict[int | str, dict[str, Any]] = {
 @router.get("/events", response_class=EventSourceResponse, responses=STREAM)
 async def follow_all_events(
     services: ServicesDep,
-    _principal: ReaderDep,
+    principal: ReaderDep,
     after: After = None,
     last_event_id: LastEventId = None,
     whose_progress: WhoseProgress = "all",
 ) -> Response:
-    """Follow every run, and what belongs to none: log-ins, grants, policy.
+    """Follow every run, and what belongs to none: grants and policy; for admins log-ins and people, too.
 
     From ``Last-Event-ID`` or ``after`` (exclusive), or, with neither, from now on: then a bare ``id:`` comes first, so that
     whoever connects again misses nothing.
@@ -110,7 +110,7 @@ async def follow_all_events(
     )
     return _stream(
         services,
-        followed,
+        followed if principal.may("admin") else _without_people(followed),
         begins_behind=since if position is None else None,
     )
 
@@ -144,6 +144,18 @@ async def follow_run_events(
     if run.status != "running" and not waiting:
         return Response(status_code=HTTPStatus.NO_CONTENT)
     return _stream(services, _until_ended(services.feed.follow(position, run_id), run_id))
+
+
+async def _without_people(followed: AsyncGenerator[Told, None]) -> AsyncGenerator[Told, None]:
+    """Leave out who came in and how, which is for admins."""
+    async with aclosing(followed):
+        async for told in followed:
+            if (
+                not isinstance(told, Event)
+                or told.run_id != events.SYSTEM
+                or told.type.startswith(events.FOR_ALL_READERS)
+            ):
+                yield told
 
 
 async def _until_ended(followed: AsyncGenerator[Told, None], run_id: str) -> AsyncGenerator[Told, None]:

@@ -21,6 +21,30 @@ async def test_unknown_paths_and_methods_are_problems(api: Api) -> None:
     assert (wrong.status_code, wrong.json()["code"]) == (405, "method_not_allowed")
     assert wrong.headers["content-type"] == "application/problem+json"
     assert wrong.headers["allow"] == "GET, POST"
+    narrower = await api.operator.delete("/api/v1/requests/decisions")  # of the paths that fit, not a request's id
+    assert (narrower.status_code, narrower.headers["allow"]) == (405, "POST")
+    slash = await api.operator.get("/api/v1/runs/")
+    assert (slash.status_code, slash.json()["code"]) == (404, "not_found")
+
+
+async def test_parameters_are_not_guessed_at(api: Api) -> None:
+    """422 for what no store can hold, what is no key, no cursor, no instant; each names its parameter."""
+    for path, headers, name in (
+        ("/api/v1/runs/a%00b", {}, "run_id"),
+        ("/api/v1/requests?run_id=a%00b", {}, "run_id"),
+        ("/api/v1/requests?limit=1.5", {}, "limit"),
+        ("/api/v1/runs?cursor=%21", {}, "cursor"),
+        ("/api/v1/audit?since=0.5", {}, "since"),
+        ("/api/v1/events", {"Last-Event-ID": "1e3"}, "Last-Event-ID"),
+    ):
+        answer = await api.operator.get(path, headers=headers)
+        assert answer.status_code == 422, path
+        assert name in answer.json()["errors"][0]["message"], path
+    for key in ("", "a\tb", "k" * 256):
+        answer = await api.agent.post(
+            "/api/v1/runs", json={"agent": "agent", "input": "x"}, headers={"Idempotency-Key": key}
+        )
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), key
 
 
 async def test_every_answer_carries_the_security_headers(api: Api) -> None:

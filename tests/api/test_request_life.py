@@ -20,7 +20,7 @@ import httpx
 import pytest
 from api_server import Amount, Question, Reply, serving, token_for
 from harness import Stack, call, says, stack
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -86,7 +86,11 @@ class Terms:
 
 @dataclass(frozen=True)
 class Sent:
-    """One decision as somebody sends it. ``body`` beyond verb and digest; ``fits``: edge, worker, or neither refuses it."""
+    """One decision as somebody sends it. ``body``: beyond verb and digest.
+
+    ``fits``: who refuses its content: the ``body`` itself, unread; the ``edge``, by the schema; the ``worker``, by the
+    tool's own types; nobody (``yes``).
+    """
 
     who: str
     verb: str
@@ -128,26 +132,25 @@ class Life:
         return (200, status), after
 
     def _refusal(self, sent: Sent, known: tuple[Sent, str] | None) -> tuple[int, str] | None:
-        if PEOPLE[sent.who] == "viewer":
-            return 403, "missing_scope"
-        if known is not None:
-            return None if known[0] == sent else (409, "idempotency_key_reused")
-        ended = {"cancelled": (410, "run_ended"), "pending": None}.get(self.status, (409, "already_decided"))
-        if ended is not None:
-            return ended
-        if sent.stale:
-            return 409, "digest_differs"
-        if not self.terms.admits(sent.who):
-            return 403, "not_eligible"
-        if sent.verb not in self.terms.verbs:
-            return 422, "verb_not_allowed"
-        if self.claimed_by not in {None, sent.who}:
-            return 409, "claimed"
-        if sent.fits == "edge":
-            return 422, "refused"
-        if sent.verb == "approve" and sent.who in self.approved_by:
-            return 409, "already_approved"
-        return (422, "refused") if sent.fits == "worker" else None
+        """What it is refused for: the first of these, in the order in which they are looked at."""
+        late = (410, "run_ended") if self.status == "cancelled" else (409, "already_decided")
+        always = [
+            (PEOPLE[sent.who] == "viewer", (403, "missing_scope")),
+            (sent.fits == "body", (422, "refused")),
+            (known is not None and known[0] != sent, (409, "idempotency_key_reused")),
+        ]
+        unknown = [
+            (self.status != "pending", late),
+            (sent.stale, (409, "digest_differs")),
+            (not self.terms.admits(sent.who), (403, "not_eligible")),
+            (sent.verb not in self.terms.verbs, (422, "verb_not_allowed")),
+            (self.claimed_by not in {None, sent.who}, (409, "claimed")),
+            (sent.fits == "edge", (422, "refused")),
+            (sent.verb == "approve" and sent.who in self.approved_by, (409, "already_approved")),
+            (sent.fits == "worker", (422, "refused")),
+        ]
+        checks = always if known is not None else always + unknown
+        return next((answer for refused, answer in checks if refused), None)
 
     def claim(self, who: str) -> tuple[tuple[int, str], Life]:
         if PEOPLE[who] == "viewer":
@@ -193,7 +196,7 @@ CONTENT: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"args": {"cents": 13}}, "worker"),
         ({}, "edge"),
     ],
-    "reject": [({}, "yes"), ({"message": "No."}, "yes"), ({"message": "x" * 10_001}, "edge")],
+    "reject": [({}, "yes"), ({"message": "No."}, "yes"), ({"message": 5}, "body")],
     "respond": [({"message": "I did it."}, "yes"), ({"message": " "}, "edge")],
 }
 ANSWERS = [({"args": {"answer": "Go on."}}, "yes"), ({"args": {"answer": 5}}, "edge"), ({}, "edge")]
@@ -282,14 +285,14 @@ class RequestLife(RuleBasedStateMachine):
         self.tried: list[Sent] = []
         self.run, self.request = self.on_loop(self.house.open(terms))
 
-    def judge(self, wanted: tuple[int, str], got: tuple[int, str], said: dict[str, Any]) -> None:
+    def judge(self, by: str, wanted: tuple[int, str], got: tuple[int, str], said: dict[str, Any]) -> None:
         assert got == wanted, said
         if wanted[1] == "already_decided":
             winner = self.life.winner
             assert winner is not None
             assert (said["decided_by"], said["verb"], said["decision_id"]) == (winner.who, winner.verb, winner.key)
         if wanted[1] == "claimed":
-            assert said["claimed_by"] == self.life.claimed_by
+            assert said["claimed_by"] not in {None, by}
 
     def settled(self) -> None:
         """After the end of the request, wait for that of its run, so that what comes next comes late."""
@@ -299,7 +302,7 @@ class RequestLife(RuleBasedStateMachine):
     def send(self, sent: Sent) -> None:
         wanted, after = self.life.decide(sent)
         got, said = self.on_loop(self.house.decide(self.request, sent))
-        self.judge(wanted, got, said)
+        self.judge(sent.who, wanted, got, said)
         self.life = after
         self.tried.append(sent)
         self.settled()
@@ -343,7 +346,7 @@ class RequestLife(RuleBasedStateMachine):
         else:
             pytest.fail(f"no order explains {got} of {crowd}")
         for sent, (answer, said) in zip(crowd, answers, strict=True):
-            self.judge(answer, answer, said)
+            self.judge(sent.who, answer, answer, said)
             self.tried.append(sent)
         self.settled()
 
@@ -360,7 +363,7 @@ class RequestLife(RuleBasedStateMachine):
         answer = self.on_loop(self.house.clients[who].request(method, f"{url}/claim"))
         said = answer.json() if answer.content else {}
         word = said.get("claimed_by", "") if answer.status_code == 200 else said.get("code", "")
-        self.judge(wanted, (answer.status_code, word), said)
+        self.judge(who, wanted, (answer.status_code, word), said)
         self.life = after
 
     @precondition(lambda self: len(self.tried) > 3)
@@ -469,6 +472,8 @@ async def test_i4_a_requests_life_is_what_the_model_says(house: House) -> None:
         stateful_step_count=STEPS,
         deadline=None,
         database=None,
+        # What it finds is told as it was found: trying ever shorter lives of a real engine takes minutes.
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
         print_blob=True,
     )

@@ -23,7 +23,7 @@ sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "api"))
 
-from bench import executor, history, inbox, interrupt, latency, throughput
+from bench import crowd, executor, history, inbox, interrupt, latency, throughput
 from bench.baseline import Baseline
 from bench.figures import Figure, MeasurementError, table
 from bench.profiling import measured_runtime, profile
@@ -36,7 +36,9 @@ from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter, sdk_runtime
 from turngate.store.database import Database
 
-NAMES = ("throughput", "latency", "history", "executor", "interrupt", "inbox")
+NAMES = ("throughput", "latency", "history", "executor", "interrupt", "inbox", "crowd")
+BY_HAND = {"crowd"}
+"""Minutes long, and about who wins more than about how fast: measured only when it is asked for."""
 
 
 def main() -> int:
@@ -66,7 +68,13 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", type=_names, default=NAMES, metavar="NAME[,NAME]", help=f"of {', '.join(NAMES)}")
+    parser.add_argument(
+        "--only",
+        type=_names,
+        default=tuple(name for name in NAMES if name not in BY_HAND),
+        metavar="NAME[,NAME]",
+        help=f"of {', '.join(NAMES)}",
+    )
     parser.add_argument("--quick", action="store_true", help="fewer samples: to see that it runs, not to quote")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every sample there")
     parser.add_argument("--profile", action="store_true", help="print where a gated turn's time goes, instead")
@@ -119,6 +127,10 @@ async def _measure(directory: Path, scale: Scale, only: Sequence[str], postgres:
             async with AsyncExitStack() as stack:
                 databases = await _databases(stack, directory, "inbox", postgres)
                 figures += await _told(inbox.measure(client, databases, scale))
+        if "crowd" in only:
+            database = await fresh_sqlite(directory, "crowd")
+            figures += await _told(crowd.measure(client, database, scale))
+            await database.close()
     return figures
 
 

@@ -10,7 +10,8 @@ class Scale:
     """Counts of one run. ``turns``: gated turns per round and side. ``latency_samples``: per round and side.
 
     ``concurrency``: turns at work at a time. ``think_seconds``: between a request's appearance and its decision.
-    ``reads``: ungated calls in one step.
+    ``reads``: ungated calls in one step. ``crowd_tries``: how many of the ``crowd_people`` try each of the ``crowd_runs`` times
+    ``crowd_calls`` requests; None: all of them do.
     """
 
     rounds: int = 7
@@ -24,9 +25,22 @@ class Scale:
     interrupts: int = 30
     pending: int = 10_000
     pages: int = 200
+    crowd_people: int = 200
+    crowd_runs: int = 100
+    crowd_calls: int = 10
+    crowd_tries: int | None = 20
 
 
 FULL = Scale()
 QUICK = Scale(
-    rounds=2, turns=48, warm_up_turns=16, latency_rounds=2, latency_samples=5, reads=40, interrupts=5, pages=40
+    rounds=2,
+    turns=48,
+    warm_up_turns=16,
+    latency_rounds=2,
+    latency_samples=5,
+    reads=40,
+    interrupts=5,
+    pages=40,
+    crowd_people=40,
+    crowd_runs=10,
 )

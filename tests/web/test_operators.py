@@ -176,7 +176,7 @@ async def test_a_grant_is_revoked_on_its_page(site, open_page):
 
 
 async def test_an_admin_changes_the_stored_rules(site, open_page):
-    """The page explains a call by rule; rules that cannot be read are refused with what was typed kept; good ones count at once."""
+    """The page explains a call; rules that cannot be read are refused with what was typed kept; good ones count at once."""
     page = await open_page("/policy?tool=deploy&args=%7B%22target%22%3A%22x%22%7D", operator="root", **NO_SCRIPT)
     await expect(page.locator("#explanation")).to_contain_text("releases")
     await page.goto("/policy")

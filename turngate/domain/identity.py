@@ -29,6 +29,8 @@ MIN_PASSWORD_CHARS: Final = 12
 MAX_PASSWORD_BYTES: Final = 1024
 """Enough for any pass phrase; more would be work for the hash that a stranger can order."""
 
+RESERVED: Final = frozenset({"me", "nobody", "engine", "system", "temporal"})
+"""What filters and logs say of others than a person."""
 OWNERS_PREFIX: Final = "cli:"
 """Of the token that a stack leaves its owner's own commands. Nobody else may have such a name, so it is a person's."""
 
@@ -48,6 +50,8 @@ def checked_name(text: str) -> str:
         raise _wrong(
             "/name", f"a name has no control, direction-changing or invisible characters (U+{ord(hidden):04X})"
         )
+    if name_key(name) in RESERVED:
+        raise _wrong("/name", f"{name!r} means something of its own in filters and logs: take another name")
     if name_key(name).startswith(OWNERS_PREFIX):
         raise _wrong("/name", f"names that begin with {OWNERS_PREFIX} are kept for the commands of a stack's owner")
     return name

@@ -13,7 +13,7 @@ from sqlalchemy import Select, func, literal, or_, select, union_all
 from turngate.domain.event_chain import ChainedEvent, ChainHead
 from turngate.store.clock import as_text
 from turngate.store.database import Connection
-from turngate.store.events import Event
+from turngate.store.events import FOR_ALL_READERS, SYSTEM, Event
 from turngate.store.tables import event_chains, events, runs
 
 SCANNED_AT_ONCE: Final = 20_000
@@ -28,7 +28,8 @@ class AuditFilter:
     """Which events, all conditions together; None: whatever it is.
 
     ``type``: with ``*`` for any characters, such as ``request.*``. ``actor``: who did it, as ``by`` in the payload says.
-    ``since`` (inclusive), ``until`` (exclusive): when.
+    ``since`` (inclusive), ``until`` (exclusive): when. ``people``: also who came in, from where and with what, which is for
+    admins: a name that was typed at a log-in may be a password.
     """
 
     run_id: str | None = None
@@ -36,6 +37,7 @@ class AuditFilter:
     actor: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    people: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,9 @@ async def page(conn: Connection, wanted: AuditFilter, *, limit: int, before: int
         # takes Ann for ann.
         named = f'"by":{json.dumps(wanted.actor, ensure_ascii=False)}'
         query = query.where(func.replace(window.c.payload, named, "") != window.c.payload)
+    if not wanted.people:
+        open_to_all = or_(*(window.c.type.startswith(each) for each in FOR_ALL_READERS))
+        query = query.where(or_(window.c.run_id != SYSTEM, open_to_all))
     if wanted.since is not None:
         query = query.where(window.c.created_at >= as_text(wanted.since))
     if wanted.until is not None:

@@ -46,10 +46,11 @@ class Page(HTMLParser):
         self.elements.append((tag, dict(attrs)))
         assert len(dict(attrs)) == len(attrs), f"an attribute is given twice: {attrs}"
         if tag not in VOID:
-            self._open.append(tag)
+            # The name of what is edited stands with it: an admin's own rules are no agent's words.
+            self._open.append(f"{tag} {dict(attrs).get('name')}" if tag == "textarea" else tag)
 
     def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
+        assert self._open.pop().partition(" ")[0] == tag
 
     def handle_data(self, data: str) -> None:
         if data.strip():
@@ -93,9 +94,9 @@ async def test_hostile_text_hides_nothing_and_is_isolated(drawn, name):
     """Every hidden character is spelled out, wherever people read; and each text stands in an element that isolates it."""
     page = drawn[0][name]
     for text, around in page.texts:
-        if has_hidden(text):
+        if has_hidden(text) and "textarea source" not in around:
             assert [hex(ord(each)) for each in set(text) if is_hidden(each)] == [], (around, text[:200])
-        if MARK in text and not TEXT_ONLY & set(around):
+        if MARK in text and not TEXT_ONLY & {each.partition(" ")[0] for each in around}:
             assert "bdi" in around, (around, text[:200])
     for tag, attributes in page.elements:
         shown = {each for each in attributes if each in READ_ALOUD or (each == "value" and _is_seen(tag, attributes))}

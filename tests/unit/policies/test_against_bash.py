@@ -131,7 +131,7 @@ FOUND_BEFORE = [
     "! A=`git! A=`rm 2` -rf A=`2` 1",
     "time 'A=1' rm",
     "time -f a rm",
-    "git <(cat <<E\na\nE\neval git; rm a) a",
+    'a $(cat <<E\nb\nE\ngit; a "$x")',
     "cat <<E \\ \na\nE",
     "cat <<-E\n\t`rm a`\n\tE",
     "git {rm,-rf} a",

@@ -1,0 +1,242 @@
+"""Figure: a crowd decides the same pending requests at once, through the whole API in this process.
+
+Everybody goes through the requests in an order of their own, deciding as they like. Each request has one winner, and every
+loser is told who it was; this is checked for each answer. A quorum of one: it is about winning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import httpx
+from api_server import session_for
+from bench.figures import Figure, MeasurementError, milliseconds
+from bench.scale import Scale
+from harness import Stack, call, says, stack, until
+from pydantic import BaseModel
+from temporalio.client import Client
+
+from approvals_api.api_app import create_api_app
+from approvals_api.gateway import Gateway
+from approvals_api.settings import ApiSettings
+from turngate import ToolContext, tool
+from turngate.domain.inbox import InboxFilter
+from turngate.domain.messages import ModelResponse
+from turngate.models.port import ModelRequest
+from turngate.store import executions, requests, runs
+from turngate.store.database import Database
+
+URL = "http://127.0.0.1"
+VERBS: Sequence[Mapping[str, Any]] = (
+    {"decision": "approve"},
+    {"decision": "edit", "args": {"cents": 1}},
+    {"decision": "reject", "message": "No."},
+    {"decision": "respond", "message": "Done by hand."},
+)
+RUNS_AT_ONCE = 10
+PAGE = 200
+PATIENCE_SECONDS = 300.0
+PAUSE_SECONDS = 0.05
+
+
+class Amount(BaseModel):
+    cents: int
+
+
+class ManyPayments:
+    """Asks for all payments in one response, then is done."""
+
+    name = "scripted:test"
+
+    def __init__(self, calls: int) -> None:
+        self._asks = says(*(call("pay", json.dumps({"cents": cents}), f"c{cents}") for cents in range(2, calls + 2)))
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        return says("Done.") if request.messages[-1].role == "tool" else self._asks
+
+    async def aclose(self) -> None:
+        return None
+
+
+@dataclass
+class Answers:
+    """What came back. ``won``: request id → name and verb. ``lost``: request id → who each loser was told had won.
+
+    ``seconds``: of each decision, until its answer; ``elapsed``: of all together.
+    """
+
+    won: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    lost: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    elapsed: float = 0.0
+    asked_again: int = 0
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """So many people, before so many runs of so many calls. ``tries``: how many people try each request; None: all do."""
+
+    people: int
+    runs: int
+    calls: int
+    tries: int | None = None
+
+
+async def measure(client: Client, database: Database, scale: Scale) -> list[Figure]:
+    """Let the crowd in once; raises MeasurementError when a request has two winners, or a loser was not told of one."""
+    crowd = Crowd(people=scale.crowd_people, runs=scale.crowd_runs, calls=scale.crowd_calls, tries=scale.crowd_tries)
+    answers = await decided_by(crowd, client, database)
+    rate = len(answers.seconds) / answers.elapsed
+    losers = sum(len(told) for told in answers.lost.values())
+    return [
+        Figure(
+            name=f"{crowd.people} people at {crowd.runs * crowd.calls} requests: {len(answers.won)} won, {losers} told who",
+            ours=f"{rate:.0f} decisions/s, {milliseconds(answers.seconds)}",
+            samples={"ours_seconds": answers.seconds, "elapsed_seconds": [answers.elapsed]},
+        )
+    ]
+
+
+async def decided_by(crowd: Crowd, client: Client, database: Database, *, seed: int = 4) -> Answers:
+    """Make the requests, let everybody decide, and hold what came back against the store."""
+    started: Counter[tuple[str, str]] = Counter()
+
+    @tool(effect="once", ask=True)
+    async def pay(params: Amount, ctx: ToolContext) -> dict[str, int]:
+        """Pay an amount."""
+        started[ctx.run_id, ctx.tool_call_id] += 1
+        return {"paid": params.cents}
+
+    model = ManyPayments(crowd.calls)
+    async with (
+        stack(client, database, pay, model=model, working=False) as engine,
+        engine.worker(max_cached_workflows=1000),
+    ):
+        pending = await _opened(engine, crowd)
+        answers = await _decided(engine, crowd, pending, seed)
+        for run_id in {each.run_id for each in pending}:
+            await _ended(engine, run_id)
+        await _check(engine, pending, answers, started, crowd)
+    return answers
+
+
+async def _opened(engine: Stack, crowd: Crowd) -> list[requests.Request]:
+    """Start the runs, and return all their requests once all wait."""
+    wanted = crowd.runs * crowd.calls
+    places = asyncio.Semaphore(RUNS_AT_ONCE)
+
+    async def start() -> None:
+        async with places:
+            await engine.start()
+
+    await asyncio.gather(*(start() for _ in range(crowd.runs)))
+
+    async def all_wait() -> bool:
+        async with engine.database.read() as conn:
+            return await requests.count(conn) == wanted
+
+    await until(all_wait, f"{wanted} pending requests", PATIENCE_SECONDS)
+    found: list[requests.Request] = []
+    async with engine.database.read() as conn:
+        while len(found) < wanted:
+            after = (found[-1].created_at, found[-1].id) if found else None
+            found += await requests.page(conn, InboxFilter(), limit=PAGE, after=after)
+    return found
+
+
+async def _decided(engine: Stack, crowd: Crowd, pending: Sequence[requests.Request], seed: int) -> Answers:
+    gateway = Gateway(engine.client, update_wait=timedelta(seconds=3))
+    app = create_api_app(database=engine.database, gateway=gateway, settings=ApiSettings())
+    transport = httpx.ASGITransport(app=app)
+    chance, answers = random.Random(seed), Answers()  # noqa: S311 - an order to decide in, not a secret
+    names = [f"p{number:03}" for number in range(crowd.people)]
+    triers = {each.id: chance.sample(names, crowd.tries or crowd.people) for each in pending}
+    gate = asyncio.Event()
+
+    async def person(name: str) -> None:
+        mine = [each for each in pending if name in triers[each.id]]
+        chance.shuffle(mine)
+        cookies = await session_for(engine.database, name)
+        headers = {"Origin": URL}
+        async with httpx.AsyncClient(transport=transport, base_url=URL, cookies=cookies, headers=headers) as http:
+            await gate.wait()
+            for request in mine:
+                await _decide(http, request, name, chance.choice(VERBS), answers)
+
+    people = [asyncio.create_task(person(name)) for name in names]
+    began = time.perf_counter()
+    gate.set()
+    await asyncio.gather(*people)
+    answers.elapsed = time.perf_counter() - began
+    await app.state.services.feed.close()
+    return answers
+
+
+async def _decide(
+    http: httpx.AsyncClient, request: requests.Request, name: str, wanted: Mapping[str, Any], answers: Answers
+) -> None:
+    """Send one decision until it is answered, under one id as a client would."""
+    headers = {"Idempotency-Key": f"{name}-{request.id}"}
+    body = {"digest": request.digest, **wanted}
+    began = time.perf_counter()
+    while True:
+        answer = await http.post(f"/api/v1/requests/{request.id}/decisions", json=body, headers=headers)
+        if answer.status_code not in {202, 503}:
+            break
+        answers.asked_again += 1  # recorded, and not taken up yet: the machine is busy with the others
+        await asyncio.sleep(PAUSE_SECONDS)
+    answers.seconds.append(time.perf_counter() - began)
+    said = answer.json()
+    if answer.status_code == 200:
+        answers.won.setdefault(request.id, []).append((name, str(wanted["decision"])))
+    elif (answer.status_code, said.get("code")) == (409, "already_decided"):
+        answers.lost.setdefault(request.id, []).append((str(said["decided_by"]), str(said["verb"])))
+    else:
+        raise MeasurementError(f"a decision was answered {answer.status_code}: {answer.text[:300]}")
+
+
+async def _ended(engine: Stack, run_id: str) -> None:
+    async def look() -> bool:
+        async with engine.database.read() as conn:
+            run = await runs.get(conn, run_id)
+        return run is not None and run.status == "completed"
+
+    await until(look, f"completion of {run_id}", PATIENCE_SECONDS)
+
+
+async def _check(
+    engine: Stack,
+    pending: Sequence[requests.Request],
+    answers: Answers,
+    started: Counter[tuple[str, str]],
+    crowd: Crowd,
+) -> None:
+    """Raise MeasurementError unless each request has one winner, who is the store's, and every loser was told of them."""
+    problems = []
+    for each in pending:
+        async with engine.database.read() as conn:
+            request = await requests.get(conn, each.id)
+            execution = await executions.get(conn, each.run_id, each.tool_call_id)
+        if request is None:
+            raise MeasurementError(f"{each.id} is gone")
+        winner = (str(request.decided_by), str(request.verb))
+        told = answers.lost.get(each.id, [])
+        runs_it = request.verb in {"approve", "edit"}
+        if answers.won.get(each.id) != [winner]:
+            problems.append(f"{each.id}: {answers.won.get(each.id)} won, the store says {winner}")
+        if set(told) - {winner} or len(told) != (crowd.tries or crowd.people) - 1:
+            problems.append(f"{each.id}: {len(told)} losers were told {set(told)}, not {winner}")
+        if started[each.run_id, each.tool_call_id] != runs_it or (execution is not None) != runs_it:
+            problems.append(
+                f"{each.id}: {request.verb}, and its handler started {started[each.run_id, each.tool_call_id]} times"
+            )
+    if problems:
+        raise MeasurementError(f"{len(problems)} requests: {problems[:3]}")
