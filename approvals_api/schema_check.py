@@ -23,7 +23,8 @@ def problems_of(value: Any, schema: dict[str, Any], *, under: str) -> list[Probl
     """
     validator = Draft202012Validator(schema, registry=Registry())
     try:
-        errors = sorted(validator.iter_errors(value), key=lambda error: list(map(str, error.absolute_path)))
+        found = [inner for error in validator.iter_errors(value) for inner in _meant(error)]
+        errors = sorted(found, key=lambda error: list(map(str, error.absolute_path)))
     except Unresolvable as error:
         return [{"pointer": under, "message": f"the tool's schema refers to something it does not hold: {error}"}]
     except RecursionError:
@@ -37,6 +38,27 @@ def problems_of(value: Any, schema: dict[str, Any], *, under: str) -> list[Probl
 def pointer_of(path: Iterable[Any]) -> str:
     """Return the JSON pointer of a path: ``["a/b", 0]`` is ``/a~1b/0``; the empty path is the whole document."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def _meant(error: ValidationError) -> list[ValidationError]:
+    """Return what a complaint about a choice of types comes down to: what is wrong with the one type the value is of.
+
+    "0 is not valid under any of the given schemas" helps nobody whose number is too small. Where several types, or none,
+    could be meant, it stays.
+    """
+    if error.validator not in {"anyOf", "oneOf"} or not error.context:
+        return [error]
+    options: dict[Any, list[ValidationError]] = {}
+    for inner in error.context:
+        options.setdefault(inner.relative_schema_path[0], []).append(inner)
+    meant = [inner for inner in options.values() if not any(_rules_out(each, error) for each in inner)]
+    return [each for inner in meant[0] for each in _meant(inner)] if len(meant) == 1 else [error]
+
+
+def _rules_out(inner: ValidationError, choice: ValidationError) -> bool:
+    """Tell whether a value that this is wrong with is of another type: its own type, or the constant that marks it."""
+    depth = len(inner.absolute_path) - len(choice.absolute_path)
+    return (depth == 0 and inner.validator == "type") or (depth == 1 and inner.validator in {"const", "enum"})
 
 
 def _message(error: ValidationError) -> str:

@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 import httpx
 from hostile import MARK
-from planted_rows import OPERATOR, Filling, plant
+from planted_filling import Filling
+from planted_rows import OPERATOR, plant
 from posted_form import PostedPage
 from temporalio.client import Client
 
@@ -19,6 +20,7 @@ from approvals_api.app import create_app
 from approvals_api.gateway import Gateway
 from approvals_api.principals import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
+from turngate.runtime.temporal_client import data_converter
 from turngate.store import sessions
 from turngate.store.database import Database
 
@@ -57,7 +59,7 @@ STATES: dict[str, PageState] = {
     "approval parked and claimed": PageState("/requests/rq_claimed"),
     "approval edited wrongly": PageState("/requests/rq_approval", "edit", changes={"edit-1": "many", "edit-0": ""}),
     "approval with a row more": PageState("/requests/rq_approval", "edit", changes={"row": "add edit-3"}),
-    "approval unconfirmed": PageState("/requests/rq_approval", "approve", changes={"approve-confirm": "no"}),
+    "approval unconfirmed": PageState("/requests/rq_command", "approve", changes={"approve-confirm": "no"}),
     "question": PageState("/requests/rq_question"),
     "outcome": PageState("/requests/rq_outcome"),
     "approved": PageState("/requests/rq_approved"),
@@ -129,7 +131,7 @@ async def pages_of(filling: Filling, template: Path, folder: Path) -> AsyncItera
     ``template``: a migrated SQLite file to copy. ``folder``: is made, and keeps the copies.
     """
     filled, empty = (Database(f"sqlite:///{file}") for file in _copies(template, folder))
-    nowhere = await Client.connect("127.0.0.1:1", lazy=True)
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
     async with filled.write() as conn:
         await plant(conn, filling)
     async with _client(filled, nowhere) as client, _client(empty, nowhere) as without:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from approvals_api.answer_check import MAX_MESSAGE_CHARS
 from approvals_api.interrupting import MAX_REASON_CHARS
 from approvals_api.run_order import MAX_MODEL_CHARS, MAX_TEXT_CHARS
-from approvals_api.v1.parameters import STORABLE, Id
+from approvals_api.v1.parameters import Id
 from turngate.domain.grants import WantedGrant
 from turngate.domain.identity import MAX_NAME_CHARS, Scope
 from turngate.domain.inbox import MAX_QUERY_CHARS
@@ -19,7 +19,7 @@ from turngate.store.comments import MAX_CHARS
 
 # The inner functions check these bounds too, for the pages; here they are also told to whoever reads the document.
 Text = Annotated[
-    str, Field(min_length=1, max_length=MAX_TEXT_CHARS, pattern=STORABLE, description="More than white space.")
+    str, Field(min_length=1, max_length=MAX_TEXT_CHARS, description="More than white space, and without U+0000.")
 ]
 ModelName = Annotated[
     str,
@@ -73,7 +73,7 @@ class ForkBody(_Body):
 class InterruptBody(_Body):
     """Stop a run."""
 
-    reason: Annotated[str, Field(max_length=MAX_REASON_CHARS, pattern=STORABLE)] = ""
+    reason: Annotated[str, Field(max_length=MAX_REASON_CHARS)] = ""
 
 
 class DecisionBody(_Body):
@@ -82,7 +82,7 @@ class DecisionBody(_Body):
     decision: Verb
     digest: Annotated[str, Field(description="The request's `digest`: of the call as it was shown.")]
     args: JsonValue = None
-    message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS, pattern=STORABLE)] = ""
+    message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] = ""
     outcome: Outcome | None = None
     grant: WantedGrant | None = None
 

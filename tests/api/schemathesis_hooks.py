@@ -27,7 +27,10 @@ def before_call(_context: Any, case: Any, _kwargs: Any) -> None:
             case.query["cursor"] = KNOWN["cursor"]
     if isinstance(case.body, dict):
         swapped = {name: KNOWN[name] for name in ("agent", "model", "workspace") if case.body.get(name) is not None}
-        case.body = {**case.body, **swapped}
+        whole = {
+            name: int(value) for name, value in case.body.items() if isinstance(value, float) and value.is_integer()
+        }
+        case.body = {**case.body, **swapped, **whole}  # to JSON Schema 1.0 is an integer; ours are strict
         case.body.pop("step", None)
         for name in ("input", "text"):
             if isinstance(said := case.body.get(name), str) and not said.strip():

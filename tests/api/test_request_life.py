@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import pytest
 from api_server import Amount, Question, Reply, serving, token_for
+from bench.crowd import Crowd, decided_by
 from harness import Stack, call, says, stack
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -478,3 +479,10 @@ async def test_i4_a_requests_life_is_what_the_model_says(house: House) -> None:
         print_blob=True,
     )
     await asyncio.to_thread(run_state_machine_as_test, machine, settings=chosen)
+
+
+async def test_i4_a_crowd_has_one_winner_per_request_and_tells_every_loser(client: Client, sqlite: Database) -> None:
+    """I4: 20 people decide the same 50 requests at once: one wins each, 19 are told who; what was allowed ran once."""
+    answers = await decided_by(Crowd(people=20, runs=10, calls=5), client, sqlite)
+    assert len(answers.won) == 50
+    assert sum(len(told) for told in answers.lost.values()) == 50 * 19

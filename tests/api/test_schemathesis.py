@@ -36,6 +36,7 @@ hooks = "{hooks}"
 max-stream-events = 1
 request-timeout = 10
 continue-on-failure = true
+suppress-health-check = ["too_slow"]
 color = false
 
 [headers]
@@ -48,6 +49,7 @@ enabled = false
 max-examples = {examples}
 deterministic = true
 database = "none"
+allow-x00 = false
 
 # A request may have ended, or its run: 410 says so of data that were good a moment ago, as 409 does.
 [checks.positive_data_acceptance]

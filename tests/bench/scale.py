@@ -10,8 +10,8 @@ class Scale:
     """Counts of one run. ``turns``: gated turns per round and side. ``latency_samples``: per round and side.
 
     ``concurrency``: turns at work at a time. ``think_seconds``: between a request's appearance and its decision.
-    ``reads``: ungated calls in one step. ``crowd_tries``: how many of the ``crowd_people`` try each of the ``crowd_runs`` times
-    ``crowd_calls`` requests; None: all of them do.
+    ``reads``: ungated calls in one step. ``crowd_seconds``: after which none of the ``crowd_people`` begins another
+    decision about the ``crowd_runs`` times ``crowd_calls`` requests.
     """
 
     rounds: int = 7
@@ -28,7 +28,7 @@ class Scale:
     crowd_people: int = 200
     crowd_runs: int = 100
     crowd_calls: int = 10
-    crowd_tries: int | None = 20
+    crowd_seconds: float = 240.0
 
 
 FULL = Scale()
@@ -43,4 +43,5 @@ QUICK = Scale(
     pages=40,
     crowd_people=40,
     crowd_runs=10,
+    crowd_seconds=20.0,
 )

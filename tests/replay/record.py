@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from harness import Cast, ListModel, Script, Stack, call, says, stack, until
+from harness import Cast, ListModel, Script, Stack, call, person, says, stack, until
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDReusePolicy
 from tools_under_test import Amount, Bench
@@ -24,9 +24,10 @@ from tools_under_test import Amount, Bench
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent, tool
 from turngate.domain.contract import AgentTurnInput, DecideInput, RunLimits
 from turngate.domain.errors import ModelError
+from turngate.domain.grants import GrantPattern, WantedGrant
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import requests, runs
+from turngate.store import grants, requests, runs
 from turngate.store.database import Database
 from turngate.toolkits import signals
 
@@ -272,6 +273,80 @@ async def sub_agent_failed(client: Client, database: Database) -> Recording:
         return await completed(engine, await engine.start(), "sub-agent-failed-parent")
 
 
+def asking(**terms: Any) -> Policy:
+    """Payments are asked for on these terms."""
+    return Policy(rule=[Rule.model_validate({"name": "money", "verdict": "ask", "tools": ["pay"], **terms})])
+
+
+async def quorum(client: Client, database: Database) -> Recording:
+    """Two of three people, one of them twice and one approval repeated; then a veto after one approval."""
+    step = says(call("pay", '{"cents": 1}', "c1"), call("pay", '{"cents": 2}', "c2"))
+    model = ListModel(step, says("Done."))
+    async with stack(client, database, Bench().pay, model=model, policy=asking(quorum=2)) as engine:
+        run = await engine.start()
+        first = await engine.request(run)
+        await engine.decide(first, "approve", by=person("ann"), decision_id="d-ann")
+        for decision_id in ("d-ann", "d-ann-2"):
+            decision = DecideInput(
+                decision_id=decision_id, request_id=first.id, verb="approve", digest=first.digest, by="ann"
+            )
+            try:
+                await engine.workflow(run).execute_update("decide", decision, id=f"{decision_id}-again")
+            except WorkflowUpdateFailedError as refused:
+                print(f"quorum: refused, which is part of the story: {refused.cause}")
+        await engine.decide(first, "approve", by=person("bob"))
+        second = await engine.request(run)
+        await engine.decide(second, "approve", by=person("ann"))
+        await engine.decide(second, "reject", by=person("bob"))
+        return await completed(engine, run, "quorum")
+
+
+async def ladder(client: Client, database: Database) -> Recording:
+    """Remind, escalate, delegate, expire; beside it a call that is decided between two rungs."""
+    rungs = [
+        {"after_seconds": 1, "do": "remind"},
+        {"after_seconds": 2, "do": "escalate", "people": ["vic"]},
+        {"after_seconds": 3, "do": "delegate", "roles": ["admin"]},
+    ]
+    step = says(call("pay", '{"cents": 1}', "c1"), call("pay", '{"cents": 2}', "c2"))
+    policy = asking(ladder=rungs, expires_after_seconds=4)
+    async with stack(client, database, Bench().pay, model=ListModel(step, says("Done.")), policy=policy) as engine:
+        run = await engine.start()
+        decided = await engine.request(run)
+        await engine.event(run, "request.escalated")
+        await engine.decide(decided, "approve", by=person("vic"))
+        return await completed(engine, run, "ladder")
+
+
+async def park(client: Client, database: Database) -> Recording:
+    """Out of time, a request waits on; then it is approved."""
+    policy = asking(on_expiry="park", expires_after_seconds=1)
+    async with stack(client, database, Bench().pay, model=paying(), policy=policy) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.event(run, "request.parked")
+        await engine.decide(request, "approve")
+        return await completed(engine, run, "park")
+
+
+async def asked_after_all(client: Client, database: Database) -> Recording:
+    """Two calls planned on a grant of one use: one runs, the other is asked for at the door, and approved."""
+    wanted = WantedGrant(pattern=GrantPattern(tool="pay", open=["cents"]), scope="everyone")
+    step = says(call("pay", '{"cents": 1}', "c1"), call("pay", '{"cents": 2}', "c2"))
+    async with stack(client, database, Bench().pay, model=ListModel(step, says("Done."))) as engine:
+        async with database.write() as conn:
+            await grants.create(conn, wanted, key="one", created_by="ann", run_id=None, agent=None)
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "approve")
+        return await completed(engine, run, "asked-after-all")
+
+
+async def unattended(client: Client, database: Database) -> Recording:
+    """Nobody attends the run: what would be asked is refused, and the run goes on."""
+    async with stack(client, database, Bench().pay, model=paying()) as engine:
+        return await completed(engine, await engine.start(unattended="deny"), "unattended")
+
+
 STORIES: list[Story] = [
     approve,
     edit,
@@ -290,6 +365,11 @@ STORIES: list[Story] = [
     sub_agents,
     sub_agents_interrupted,
     sub_agent_failed,
+    quorum,
+    ladder,
+    park,
+    asked_after_all,
+    unattended,
 ]
 
 

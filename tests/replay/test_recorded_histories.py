@@ -25,6 +25,7 @@ from workflows.endings import Ending
 HISTORIES = sorted(Path(__file__).with_name("histories").glob("*.json"))
 STORIES = {
     "approve",
+    "asked-after-all",
     "cancelled",
     "continue-as-new-first",
     "continue-as-new-last",
@@ -35,7 +36,10 @@ STORIES = {
     "finish-signal",
     "hand-off",
     "interrupt",
+    "ladder",
+    "park",
     "question",
+    "quorum",
     "reject",
     "signalled",
     "sub-agent-child",
@@ -43,6 +47,7 @@ STORIES = {
     "sub-agent-interrupted-child",
     "sub-agent-interrupted-parent",
     "sub-agent-parent",
+    "unattended",
     "unknown-outcome",
     "wait-until",
 }

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
+from planted_filling import Filling
 from planted_pages import STATES, pages_of
-from planted_rows import Filling
 from shown_pages import shown
 
 ALL_RULES: dict[str, Any] = {"resultTypes": ["violations"]}

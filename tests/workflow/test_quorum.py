@@ -11,6 +11,7 @@ from temporalio.client import Client
 from tools_under_test import Bench
 
 from activities.record_decision import RecordDecision
+from approvals_api import claiming
 from approvals_api.decisions import DecisionAnswer
 from approvals_api.principals import OPERATOR_SCOPES, Principal
 from turngate import Policy, Rule
@@ -277,6 +278,27 @@ async def test_i4_of_twenty_people_at_once_three_count_and_one_wins(
         assert stored.decided_by in counted
         await engine.ended(run)
         assert bench.paid == [5]
+
+
+async def test_who_has_approved_holds_nobody_up_by_their_claim(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A claim keeps others from deciding; it ends with its holder's approval, for the others are still needed."""
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=needing(2)) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await claiming.claim(engine.services, ANN, request.id)
+        with pytest.raises(ConflictError) as held:
+            await engine.decide(request, "approve", by=BOB)
+        assert held.value.error_code == "claimed"
+        await engine.decide(request, "approve", by=ANN)
+        await claiming.claim(engine.services, EVE, request.id)
+        with pytest.raises(ConflictError):
+            await engine.decide(request, "approve", by=BOB)
+        await claiming.release(engine.services, EVE, request.id)
+        await engine.decide(request, "approve", by=BOB)
+        await engine.ended(run)
+        assert bench.paid == [5]
+        claims = [event.type for event in await engine.events(run) if "claim" in event.type or "release" in event.type]
+        assert claims == ["request.claimed", "request.released"] * 2
 
 
 async def test_approvals_end_with_an_interrupted_run(client: Client, sqlite: Database, bench: Bench) -> None:

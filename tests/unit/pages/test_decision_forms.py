@@ -1,3 +1,7 @@
+from planted_filling import Filling
+from planted_pages import pages_of
+from posted_form import PostedPage
+
 from approvals_api.pages.decision_forms import DecisionForms, forms_of, read_decision
 from turngate.wire.requests import RequestDetail
 
@@ -86,3 +90,33 @@ def test_arguments_that_no_form_can_hold_are_edited_as_json():
     for raw in ('{"cents": 1, "cents": 2}', "[1]", "{broken"):
         drawn = forms_of(request_of(input=raw))
         assert (drawn.edit, drawn.raw) == (None, raw)
+
+
+async def test_a_row_is_added_by_a_plain_post(sqlite_template, tmp_path):
+    """Without a script: the page comes back with one row more, nothing decided; filled and sent it reaches the decision.
+
+    Nobody answers for Temporal here, so the answer to that is to try again, with the new row still there.
+    """
+    path = "/requests/rq_approval"
+    async with pages_of(Filling("words"), sqlite_template, tmp_path / "pages") as served:
+        before = PostedPage((await served.client.get(path)).text).form("edit")
+        answer = await served.client.post(path, data=before.pressing("Add to rows"))
+        assert answer.status_code == 200
+        form = PostedPage(answer.text).form("edit")
+        new = sorted(form.sent.keys() - before.sent.keys())
+        assert [name for name in new if name.endswith("-0")] == ["edit-3-2-0"]
+        own = {"edit-3-rows": "0 1 2", "decision_id": form.sent["decision_id"]}
+        assert {**form.sent, **before.sent, **own} == form.sent
+        sent = {**form.sent, "edit-3-2-0": "a third", "edit-confirm": "words"}
+        answer = await served.client.post(path, data=sent)
+        assert answer.status_code == 503, answer.text[:500]
+        assert PostedPage(answer.text).form("edit").sent["edit-3-2-0"] == "a third"
+
+
+async def test_a_row_button_needs_the_form_token(sqlite_template, tmp_path):
+    """Another site cannot have the page drawn with words of its own in the form."""
+    path = "/requests/rq_approval"
+    async with pages_of(Filling("words"), sqlite_template, tmp_path / "pages") as served:
+        form = PostedPage((await served.client.get(path)).text).form("edit")
+        answer = await served.client.post(path, data={**form.pressing("Add to rows"), "csrf_token": "stale"})
+    assert answer.status_code == 403

@@ -22,7 +22,7 @@ from approvals_api.pages.templating import _environment
 from approvals_api.pages.visible import has_hidden
 
 # The first text drawn on a machine builds hypothesis's tables of Unicode, which takes longer than its health check allows.
-patient = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+patient = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=200)
 
 
 def html_of(form, typed=None, errors=None):
@@ -253,7 +253,11 @@ def test_the_new_row_has_the_focus():
     """After the page came back, the keyboard goes on where the person was: in the new row, or at the button."""
     filled = Filled(ORDER, RAW)
     posted = PostedPage(html_of(filled.form, filled.typed)).forms[0]
-    for button, mark in (("Add to lines", 'aria-label="lines 3" tabindex="-1" autofocus'), ("Remove lines 1", "-add")):
+    new = (
+        '<fieldset class="group" id="field-8-2" tabindex="-1" autofocus',
+        'aria-label="counts 3" tabindex="-1" autofocus',
+    )
+    for button, mark in (("Add to lines", new[0]), ("Add to counts", new[1]), ("Remove lines 1", '-add"')):
         changed = pressed(filled.form, posted.pressing(button))
         html = html_of(grown(filled.form, changed), changed)
         assert html.count("autofocus") == 1
@@ -266,6 +270,7 @@ def test_rows_are_removed_without_mixing_up_the_others():
     filled = Filled({**ORDER, "required": []}, raw).put("/lines/2/article", "typed").press("Remove lines 1")
     assert json.loads(filled.read().args) == {"lines": [{"article": "hidden\u200b"}, {"article": "typed"}]}
     filled.press("Remove lines 1").press("Remove lines 1").press("Add to lines")
+    assert filled.typed[filled.name("/lines/0/article")] == ""
     filled.typed[filled.name("/lines/0/article")] = "new"
     assert json.loads(filled.read().args)["lines"][0]["article"] == "new"
 
@@ -332,6 +337,21 @@ def test_the_option_is_told_by_the_value():
     ):  # fmt: skip
         (pet,) = Filled(schema, raw).form.fields
         assert (pet.chosen if pet.kind == "variants" else None) == chosen
+
+
+def test_a_number_keeps_its_kind():
+    """Where whole numbers and others are different types, 1 is the one, 1.0 the other, and each comes back as it was."""
+    schema = of(n={"anyOf": [{"type": "number"}, {"type": "integer"}]}, m={"type": ["integer", "number"]})
+    for raw, m in (("1", 0), ("1.0", 1), ("1e2", 1), ("1" + "0" * 30, 0)):
+        filled = Filled(schema, f'{{"n": {raw}, "m": {raw}}}')
+        assert [field.chosen for field in filled.form.fields] == [0, m]
+        assert forms.read(filled.form, filled.typed).args == filled.raw
+
+
+def test_what_must_be_there_and_is_not_is_not_made_up():
+    """Arguments that lack a required member still lack it when the form comes back untouched."""
+    filled = Filled(of(a={"type": "string"}, b={"enum": [1]}, c=of(d={"type": "string"})), '{"c": {}}')
+    assert forms.read(filled.form, filled.typed).args == '{"c": {}}'
 
 
 def test_constants_that_look_alike_are_told_apart():

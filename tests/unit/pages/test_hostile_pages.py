@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 from hostile import EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON, MARK, TEXTS, tamed
+from planted_filling import Filling
 from planted_pages import STATES, pages_of
-from planted_rows import Filling
 from posted_form import PostedPage
 
 from approvals_api import run_views

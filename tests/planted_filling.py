@@ -1,0 +1,190 @@
+"""One text in every column of a table that is no id, word or instant of Turngate's own. For :mod:`planted_rows`.
+
+A column that is added later needs no work here: it is filled like the others, and shows up on the pages by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import Boolean, Column, Integer, Table
+
+from turngate.domain.ask_terms import AskTerms, Rung
+from turngate.domain.policy import Verdict
+from turngate.domain.presentation import PRESENTATION, CommandBlock, DiffBlock, JsonBlock, TableBlock, TextBlock
+from turngate.store import tables
+from turngate.store.clock import as_text
+
+NOW = datetime.now(UTC)
+THEN = as_text(NOW - timedelta(minutes=3))
+LATER = as_text(NOW + timedelta(hours=2))
+IN_FUTURE = ("expires_at", "claimed_until", "next_attempt_at")
+NULLS = {
+    "parked_at", "claimed_by", "claimed_until", "revoked_at", "revoked_by", "not_by", "decision_id", "verb", "decided_by",
+    "decided_at", "child_run_id", "signal", "whole_result", "idempotency_key", "runs.parent_run_id",
+    "runs.parent_tool_call_id", "forked_from_run_id", "parent_id", "grant_wanted", "plan", "results_message_id",
+    "disabled_at", "password_hash", "oidc_issuer", "oidc_subject", "preview_kind", "preview", "gathering_since",
+}  # fmt: skip
+"""Columns that say something by being empty; a state that they belong to sets them."""
+
+
+class Filling:
+    """The rows. ``text``: in every column; ``in_json``, ``in_raw``: in texts inside JSON, and inside a call's arguments."""
+
+    def __init__(self, text: str, in_json: str | None = None, in_raw: str | None = None) -> None:
+        self.text = text
+        self.in_json = text if in_json is None else in_json
+        self.in_raw = self.in_json if in_raw is None else in_raw
+
+    @cached_property
+    def name(self) -> str:
+        """The text as one of several names in one column."""
+        return self.text.replace(",", ";")
+
+    @cached_property
+    def value(self) -> dict[str, Any]:
+        return {"text": self.in_json, self.in_json: [self.in_json, {"key": self.in_json}], "n": 1.5, "none": None}
+
+    def row(self, table: Table, **given: Any) -> dict[str, Any]:
+        return {
+            column.name: given[column.name] if column.name in given else self._cell(table, column)
+            for column in table.columns
+            if not (table is tables.progress and column.name == "id")
+        }
+
+    def _cell(self, table: Table, column: Column[Any]) -> Any:
+        if isinstance(column.type, Boolean):
+            return True
+        if isinstance(column.type, Integer):
+            return 1
+        if column.nullable and (column.name in NULLS or f"{table.name}.{column.name}" in NULLS):
+            return None
+        for name in (f"{table.name}.{column.name}", column.name):
+            if name in self.own:
+                return self.own[name]
+        if column.name in IN_FUTURE:
+            return LATER
+        return THEN if column.name.endswith(("_at", "_until", "_since")) else self.text
+
+    @cached_property
+    def own(self) -> dict[str, Any]:
+        """Columns that cannot hold just any text: ids, words of ours, and JSON of a shape."""
+        return {
+            "run_id": "run_asking",
+            "conversation_id": "conv_1", "digest": "d1", "risk": "medium", "status": "pending", "kind": "approval",
+            "agent": self.text[:64], "effect": "once", "repeat_key": "k", "policy_version": "p1", "disposition": "ask",
+            "unattended_asks": "park", "executions.idempotency_key": "k", "request_fingerprint": "", "event_hash": "",
+            "provider_options": "{}", "limits": "{}", "scope": "everyone", "outcome": None,
+            "role": "operator", "created_by_role": "operator",
+            "input": self.arguments, "edited_input": self.arguments, "args": self.arguments, "manifest": self.manifest,
+            "verdict": Verdict(answer="ask", rule=self.text, reason=self.text, risk="high").model_dump_json(),
+            "terms": self.terms(), "precondition": json.dumps(self.value),
+            "result": json.dumps({"tag": "ok", "value": self.value}),
+            "presentation": None, "progress.payload": json.dumps(self.value), "agents.sub_agent_of": self.name,
+            "path": f"{self.text}/below", "agents.tools": f"{self.name}, look",
+            "api_tokens.scopes": "requests:read",
+            "pattern": json.dumps({"tool": self.in_json, "fixed": {self.in_json: self.value}, "open": ["x"]}),
+        }  # fmt: skip
+
+    def terms(self, **more: Any) -> str:
+        rung = Rung(after_seconds=60, do="escalate", people=[self.text])
+        return AskTerms(expires_after_seconds=3600, ladder=[rung], **more).model_dump_json()
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        text = {"type": "string", "description": self.in_json, "title": self.in_json}
+        row = {
+            "type": "object",
+            "properties": {self.in_json: text, "n": {"type": "integer"}},
+            "required": [self.in_json],
+        }
+        return {
+            "type": "object",
+            "properties": {
+                "text": text,
+                "number": {"type": "integer", "default": 3},
+                "pick": {"enum": [self.in_json, 1, None], "description": self.in_json},
+                "rows": {"type": "array", "items": row, "description": self.in_json},
+                "map": {"type": "object", "additionalProperties": text},
+                "either": {"anyOf": [{**row, "title": self.in_json}, text, {"const": self.in_json}]},
+                self.in_json: {"type": "array", "items": {"type": "string"}},
+                "far": {"$ref": self.in_json},
+                "flag": {"type": "boolean"},
+            },
+            "required": ["text"],
+        }  # fmt: skip
+
+    @cached_property
+    def arguments(self) -> str:
+        text = self.in_raw
+        return json.dumps(
+            {"text": text, "number": 1, "pick": text, "rows": [{text: text}, {text: text}], "map": {"k": text},
+             "either": {text: text}, text: [text], "more": self.value}
+        )  # fmt: skip
+
+    @cached_property
+    def manifest(self) -> str:
+        return self.manifest_of(self.schema)
+
+    @cached_property
+    def brief(self) -> dict[str, Any]:
+        """The columns of a request that is not about its arguments: one of them, and no conversation to speak of."""
+        schema = {"type": "object", "properties": {"text": {"type": "string", "description": self.in_json}}}
+        manifest = json.dumps({**json.loads(self.manifest), "parameters": schema, "success": schema})
+        return {"run_id": "run_brief", "input": json.dumps({"text": self.in_raw}), "manifest": manifest}
+
+    def manifest_of(self, success: dict[str, Any], kind: str = "local") -> str:
+        return json.dumps(
+            {"name": self.in_json, "description": f"{self.in_json}\n\nmore", "kind": kind, "parameters": self.schema,
+             "success": success, "effect": "once", "origin": {self.in_json: self.in_json}}
+        )  # fmt: skip
+
+    @cached_property
+    def rules(self) -> str:
+        """Stored rules. In TOML a string is written as in JSON, but for what lies beyond the basic plane, and DEL."""
+        reason = json.dumps(self.text, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return f'[[rule]]\nname = "watched"\nverdict = "ask"\ntools = ["pay"]\nreason = {reason}\n'
+
+    @cached_property
+    def diff(self) -> str:
+        return f"--- a/{self.text}\n+++ b/x\n@@ -1,1 +1,1 @@\n-{self.text}\n+{self.text}\n"
+
+    @cached_property
+    def blocks(self) -> str:
+        blocks = (
+            TextBlock(text=self.text),
+            DiffBlock(diff=self.diff),
+            CommandBlock(argv=("echo", self.text, "")),
+            TableBlock(columns=(self.text, "n"), rows=((self.text, 1), (None, True), ({"k": self.text}, "")), more=2),
+            JsonBlock(value={self.text: [self.text]}),
+        )
+        return PRESENTATION.dump_json(blocks).decode()
+
+    @cached_property
+    def failure(self) -> str:
+        return json.dumps({"tag": "failure", "kind": self.in_json, "reason": self.in_json, "fields": self.value})
+
+    @cached_property
+    def signals(self) -> dict[str, str]:
+        return {
+            "hand_off": json.dumps({"signal": "hand_off", "agent": self.text}),
+            "switch_model": json.dumps({"signal": "switch_model", "model": self.text}),
+            "wait_until": json.dumps({"signal": "wait_until", "seconds": 60}),
+            "finish": json.dumps({"signal": "finish", "answer": self.text}),
+        }
+
+    def parts(self, role: str) -> str:
+        text, call = self.in_json, {"tool_call_id": "call_ok", "tool_name": self.in_json}
+        parts: list[dict[str, Any]] = [{"type": "text", "text": text}]
+        if role == "assistant":
+            parts += [{"type": "reasoning", "text": text}, {"type": "tool-call", **call, "input": self.arguments}]
+        if role == "tool":
+            ok, failed = {"tag": "ok", "value": self.value}, json.loads(self.failure)
+            parts = [{"type": "tool-result", **call, "result": ok, "edited_input": self.arguments, "whole_result": "w"}]
+            parts += [{"type": "tool-result", **call, "result": failed}]
+        if role == "user":
+            parts += [{"type": kind, "media_type": text, "url": text} for kind in ("image", "file")]
+        return json.dumps(parts)

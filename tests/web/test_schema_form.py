@@ -1,0 +1,73 @@
+"""The form of a schema in a real browser: what is not sent is out of the way, and the keyboard is where the work is."""
+
+from __future__ import annotations
+
+import pytest
+from planted_filling import Filling
+from planted_pages import STATES, pages_of
+from playwright.async_api import expect
+from shown_pages import shown
+
+NAMES = ("approval", "approval with a row more", "approval edited wrongly")
+
+
+@pytest.fixture(scope="module")
+async def pages(browser, sqlite_template, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("form")
+    async with pages_of(Filling("words"), sqlite_template, folder / "pages") as served:
+        html = {name: await served.html(STATES[name]) for name in NAMES}
+    async with shown(browser, html) as made:
+        yield made
+
+
+async def test_only_the_chosen_type_is_seen(pages):
+    """Of a choice of types the fields of the chosen one are there; another click, and those of the other are."""
+    page = await pages.go("approval")
+    either = page.get_by_role("group", name="either", exact=True)
+    fields = either.locator(".of-variant")
+    await expect(fields.nth(0)).to_be_visible()
+    await expect(fields.nth(1)).to_be_hidden()
+    await either.get_by_role("radio").nth(1).check()
+    await expect(fields.nth(0)).to_be_hidden()
+    await expect(fields.nth(1).get_by_role("textbox")).to_be_visible()
+
+
+async def test_what_is_left_out_shows_no_fields(pages):
+    """A list that is not to be sent hides its rows, and brings them back when it is."""
+    page = await pages.go("approval")
+    rows = page.locator("#edit-3 > .members")
+    await expect(rows.get_by_role("group").first).to_be_visible()
+    await page.get_by_label("What to send for rows", exact=True).select_option("absent")
+    await expect(rows).to_be_hidden()
+    await page.get_by_label("What to send for rows", exact=True).select_option("value")
+    await expect(rows).to_be_visible()
+
+
+async def test_the_keyboard_is_in_the_new_row(pages):
+    """After a row was added the new one has the focus, and Tab leads into its first field."""
+    page = await pages.go("approval with a row more")
+    row = page.get_by_role("group", name="rows 3", exact=True)
+    await expect(row).to_be_focused()
+    await page.keyboard.press("Tab")
+    await expect(row.get_by_role("textbox").first).to_be_focused()
+
+
+async def test_enter_never_removes_a_row(pages):
+    """Enter in a field sends the form as its own button does, although buttons for rows stand before that one."""
+    page = await pages.go("approval")
+    pressed = await page.evaluate(
+        """() => {
+            const form = document.querySelector("[data-form=edit]");
+            return [...form.elements].find(each => each.type === "submit").name;
+        }"""
+    )
+    assert pressed == ""
+    assert await page.locator("[data-form=edit] button[name=row]").count() > 2
+
+
+async def test_a_complaint_is_read_with_its_field(pages):
+    """What does not fit stands at its field, is part of what a screen reader says of it, and keeps what was typed."""
+    page = await pages.go("approval edited wrongly")
+    field = page.locator("#edit-1")
+    await expect(field).to_have_value("many")
+    await expect(field).to_have_accessible_description("Type a whole number, such as 3; “many” is none.")
