@@ -11,6 +11,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from activities.call_model import CallModel
 from activities.close_step import CloseStep
 from activities.engine import Engine, ModelResolver
+from activities.out_of_time import OutOfTime
 from activities.read_result import built_in_toolkit
 from activities.record_decision import RecordDecision
 from activities.run_tool import RunTool
@@ -55,7 +56,8 @@ def build_worker(
 
     ``graceful_shutdown_seconds``: how long running tools may go on after the worker is told to stop.
     """
-    model, tool, decision, closing = CallModel(engine), RunTool(engine), RecordDecision(engine), CloseStep(engine)
+    model, tool, closing = CallModel(engine), RunTool(engine), CloseStep(engine)
+    decision, waiting = RecordDecision(engine), OutOfTime(engine)
     return Worker(
         client,
         task_queue=task_queue,
@@ -64,8 +66,8 @@ def build_worker(
             model.call_model,
             tool.run_tool,
             decision.record_decision,
-            decision.record_expiry,
-            decision.climb_ladder,
+            waiting.record_expiry,
+            waiting.climb_ladder,
             closing.close_step,
             SettleCall(engine).settle_call,
         ],

@@ -1,4 +1,4 @@
-"""Activities ``record_decision`` and ``record_expiry``: the workflow's word, projected into the store.
+"""Activity ``record_decision``: the workflow's word, projected into the store.
 
 An edit is checked here as the edited call, with the tool's own types and the policy, because only a worker has them.
 """
@@ -19,13 +19,7 @@ from activities.engine import Engine
 from activities.preflight import precondition
 from activities.signals import read_signal
 from turngate.domain import contract, results
-from turngate.domain.contract import (
-    ClimbLadderInput,
-    DecideInput,
-    RecordDecisionInput,
-    RecordedDecision,
-    RecordExpiryInput,
-)
+from turngate.domain.contract import DecideInput, RecordDecisionInput, RecordedDecision
 from turngate.domain.digest import framed_sha256
 from turngate.domain.grants import WantedGrant
 from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
@@ -36,11 +30,10 @@ from turngate.store.database import Connection
 from turngate.store.tables import decisions
 
 GRANTING_VERBS: Final = frozenset({"approve", "edit"})
-CLIMBED: Final = {"remind": "request.reminded", "escalate": "request.escalated", "delegate": "request.delegated"}
 
 
 class RecordDecision:
-    """The activities with what they stand on."""
+    """The activity with what it stands on."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -82,43 +75,6 @@ class RecordDecision:
             by=decision.by,
             outcome=decision.outcome,
         )
-
-    @activity.defn(name=contract.CLIMB_LADDER)
-    async def climb_ladder(self, order: ClimbLadderInput) -> None:
-        """Write that a request waits on, up to this rung, with who may decide it now. Safe to repeat.
-
-        Rungs below that were not written yet, because the store was away, are written first.
-        """
-        async with self._engine.database.write() as conn:
-            request = await requests.get(conn, order.request_id)
-            if request is None or request.status != "pending" or request.rungs_climbed > order.rung:
-                return
-            terms, told = request.ask_terms, []
-            named = {"request_id": request.id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
-            for number, rung in enumerate(
-                terms.ladder[request.rungs_climbed : order.rung + 1], request.rungs_climbed + 1
-            ):
-                terms = terms.climbed(rung)
-                told.append((CLIMBED[rung.do], {**named, "rung": number, "roles": rung.roles, "people": rung.people}))
-            await requests.climb(
-                conn, request.id, rungs=order.rung + 1, terms=terms.model_dump_json(exclude_defaults=True)
-            )
-            await events.append(conn, order.run_id, told)
-
-    @activity.defn(name=contract.RECORD_EXPIRY)
-    async def record_expiry(self, order: RecordExpiryInput) -> None:
-        """Close a request that nobody answered in time, and its call; or park it. Safe to repeat."""
-        async with self._engine.database.write() as conn:
-            if order.park:
-                if await requests.park(conn, order.request_id, at=order.at):
-                    await events.append(conn, order.run_id, [("request.parked", {"request_id": order.request_id})])
-                return
-            if not await requests.settle(conn, order.request_id, status="expired", at=order.at):
-                return
-            request = await requests.get(conn, order.request_id)
-            if request is not None:
-                await calls.settle(conn, order.run_id, request.tool_call_id, results.expired())
-            await events.append(conn, order.run_id, [("request.expired", {"request_id": order.request_id})])
 
     async def _apply(self, conn: Connection, request: requests.Request, decision: DecideInput) -> None:
         """Write what the decision means for the call: its edited input, or its result when it will not run."""

@@ -118,7 +118,8 @@ class Settling:
         if not climbed:
             return []
         order = ClimbLadderInput(run_id=self._run_id, request_id=request_id, rung=rung, at=workflow.now())
-        return [asyncio.create_task(self._tell(contract.CLIMB_LADDER, order, activity_options.CLIMB_LADDER))]
+        telling = workflow.start_activity(contract.CLIMB_LADDER, order, **activity_options.CLIMB_LADDER)
+        return [asyncio.create_task(self._told(telling))]
 
     async def _expire(self, gate: Gate, request_id: str) -> list[asyncio.Task[None]]:
         """Let time run out for a request, unless a decision that was on its way was first: it expires, or is parked.
@@ -132,21 +133,20 @@ class Settling:
             return []
         expiry = RecordExpiryInput(run_id=self._run_id, request_id=request_id, at=workflow.now(), park=park)
         if park:
-            return [asyncio.create_task(self._tell(contract.RECORD_EXPIRY, expiry, activity_options.RECORD_EXPIRY))]
+            telling = workflow.start_activity(contract.RECORD_EXPIRY, expiry, **activity_options.RECORD_EXPIRY)
+            return [asyncio.create_task(self._told(telling))]
         await workflow.execute_activity(contract.RECORD_EXPIRY, expiry, **activity_options.RECORD_EXPIRY)
         return []
 
     @staticmethod
-    async def _tell(
-        activity: str, order: ClimbLadderInput | RecordExpiryInput, options: activity_options.Options
-    ) -> None:
+    async def _told(telling: workflow.ActivityHandle[None]) -> None:
         """Let the store hear of a request that waits on.
 
         On a task of its own: a store that is away is tried for a week, with pauses, and a decision, the next rung or the
         expiry must not wait for one of them. Each rung tells of those below it, too, so it does not matter which is first.
         """
         with suppress(ActivityError):
-            await workflow.execute_activity(activity, order, **options)
+            await telling
 
     async def _run_tool(self, call: PlannedCall, decision_id: str | None) -> Ending | None:
         """Run the tool in one of the step's places; an unknown outcome goes to a person and comes back here."""

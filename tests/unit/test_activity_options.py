@@ -34,6 +34,7 @@ ROWS: dict[str, list[Any]] = {
     contract.RUN_TOOL: [activity_options.run_tool(call, LIMITS) for call in (LONGEST_TOOL, SHORTEST_TOOL)],
     contract.RECORD_DECISION: [activity_options.RECORD_DECISION],
     contract.RECORD_EXPIRY: [activity_options.RECORD_EXPIRY],
+    contract.CLIMB_LADDER: [activity_options.CLIMB_LADDER],
     contract.CLOSE_STEP: [activity_options.CLOSE_STEP],
     contract.SETTLE_CALL: [activity_options.SETTLE_CALL],
 }

@@ -187,10 +187,14 @@ async def set_precondition(conn: Connection, request_id: str, precondition: str)
     await conn.execute(update(requests).where(requests.c.id == request_id).values(precondition=precondition))
 
 
-async def climb(conn: Connection, request_id: str, *, rungs: int, terms: str) -> None:
-    """Write how far a request has climbed its ladder, and its terms from there on (JSON of AskTerms)."""
-    query = update(requests).where(requests.c.id == request_id)
-    await conn.execute(query.values(rungs_climbed=rungs, terms=terms))
+async def climb(conn: Connection, request: Request, *, rungs: int, terms: str) -> bool:
+    """Write how far a request has climbed its ladder, and its terms from there on (JSON of AskTerms).
+
+    False when it is not any more as ``request`` says: it has ended, or climbed already.
+    """
+    as_seen = requests.c.status == "pending", requests.c.rungs_climbed == request.rungs_climbed
+    query = update(requests).where(requests.c.id == request.id, *as_seen)
+    return (await conn.execute(query.values(rungs_climbed=rungs, terms=terms))).rowcount == 1
 
 
 async def park(conn: Connection, request_id: str, *, at: datetime) -> bool:

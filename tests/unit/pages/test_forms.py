@@ -22,7 +22,7 @@ from approvals_api.pages.templating import _environment
 from approvals_api.pages.visible import has_hidden
 
 # The first text drawn on a machine builds hypothesis's tables of Unicode, which takes longer than its health check allows.
-patient = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=200)
+patient = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 
 def html_of(form, typed=None, errors=None):
