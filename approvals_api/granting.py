@@ -5,7 +5,6 @@ from __future__ import annotations
 from approvals_api.principals import Principal
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.domain.grants import WantedGrant
-from turngate.domain.json_pointers import decode_arguments
 from turngate.domain.policy import NOBODYS_RULES
 from turngate.domain.requests import Verb
 from turngate.store.requests import Request
@@ -36,7 +35,7 @@ def check_grant(request: Request, principal: Principal, wanted: WantedGrant, *, 
     if problem is None and verb not in {"approve", "edit"}:
         problem = "a grant goes with approve or edit"
     decided = args if verb == "edit" and args is not None else request.input
-    if problem is None and not _fits(wanted, request.tool_name, decided):
+    if problem is None and not wanted.pattern.fits_text(request.tool_name, decided):
         problem = "the pattern does not fit the call that is decided here: it would grant something nobody looked at"
     if problem is not None:
         raise InvalidInputError(problem, code="invalid_grant", errors=[{"pointer": "/grant", "message": problem}])
@@ -49,10 +48,3 @@ def require_scope(principal: Principal, wanted: WantedGrant) -> None:
         raise ForbiddenError(
             "a grant for every agent needs an admin; grant it to this run or this agent", code="not_eligible"
         )
-
-
-def _fits(wanted: WantedGrant, tool: str, raw_input: str) -> bool:
-    try:
-        return wanted.pattern.fits(tool, decode_arguments(raw_input))
-    except ValueError:
-        return False

@@ -137,7 +137,7 @@ async def preview(services: Services, request_id: str, open_arguments: list[str]
     if pattern is not None:
         async for call in recorded_calls.newest(services.database, limit=MAX_CALLS, tool=request.tool_name):
             looked_at += 1
-            if not _fits(pattern, call.tool, call.input):
+            if not pattern.fits_text(call.tool, call.input):
                 continue
             counts["everyone"] += 1
             counts["agent"] += call.agent == request.agent
@@ -195,13 +195,6 @@ def _pattern(request: Request, open_arguments: list[str]) -> tuple[GrantPattern 
         if any(name not in arguments for name in open_arguments):
             raise _invalid(error.message, "open") from None
         return None, error.message
-
-
-def _fits(pattern: GrantPattern, tool: str, raw_input: str) -> bool:
-    try:
-        return pattern.fits(tool, decode_arguments(raw_input))
-    except ValueError:
-        return False
 
 
 def _ended(view: GrantView) -> ConflictError:

@@ -11,15 +11,15 @@ from datetime import timedelta
 from typing import Any
 
 from pydantic import SecretStr
+from stored_requests import live_run
 
-from turngate.domain.messages import user_message
 from turngate.notifications.configuration import Channel
 from turngate.notifications.http_sending import Poster
 from turngate.notifications.items import Item
 from turngate.notifications.selection import Selection
 from turngate.notifications.webhook_channel import WebhookSender
 from turngate.notifications.wording import Links
-from turngate.store import events, messages, requests, runs
+from turngate.store import events, requests
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
 
@@ -130,32 +130,8 @@ def item(**fields: Any) -> Item:
 
 
 async def new_run(conn: Connection, run_id: str, *, agent: str = "support", path: str | None = None) -> None:
-    """Insert a live run in a conversation of its own."""
-    await messages.create_conversation(conn, f"conv_{run_id}")
-    await messages.append(
-        conn,
-        message_id=f"msg_{run_id}",
-        parent_id=None,
-        conversation_id=f"conv_{run_id}",
-        run_id=run_id,
-        step=None,
-        message=user_message("go"),
-    )
-    await runs.create(
-        conn,
-        run_id=run_id,
-        conversation_id=f"conv_{run_id}",
-        agent=agent,
-        agent_version="v1",
-        model="scripted:test",
-        workspace=None,
-        task="the agent's own words",
-        input_message_id=f"msg_{run_id}",
-        started_by="starter",
-        idempotency_key=None,
-        request_fingerprint="",
-        path=path,
-    )
+    """Insert a live run whose task is words that no message may carry."""
+    await live_run(conn, run_id, agent=agent, task="the agent's own words", path=path)
 
 
 def new_request(request_id: str, run_id: str, **fields: Any) -> requests.Request:

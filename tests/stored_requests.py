@@ -38,7 +38,9 @@ def asked(run: runs.Run, request_id: str, *, kind: RequestKind = "approval", **c
     return requests.Request(**{**made, **changes})
 
 
-async def live_run(conn: Connection, run_id: str) -> runs.Run:
+async def live_run(
+    conn: Connection, run_id: str, *, agent: str = "agent", task: str = "go", path: str | None = None
+) -> runs.Run:
     """Insert a live run in a conversation of its own."""
     await messages.create_conversation(conn, f"conv_{run_id}")
     await messages.append(
@@ -54,15 +56,16 @@ async def live_run(conn: Connection, run_id: str) -> runs.Run:
         conn,
         run_id=run_id,
         conversation_id=f"conv_{run_id}",
-        agent="agent",
+        agent=agent,
         agent_version="v1",
         model="scripted:test",
         workspace=None,
-        task="go",
+        task=task,
         input_message_id=f"msg_{run_id}",
         started_by="starter",
         idempotency_key=None,
         request_fingerprint="",
+        path=path,
     )
     run = await runs.get(conn, run_id)
     assert run is not None

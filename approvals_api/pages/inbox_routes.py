@@ -7,7 +7,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api import run_views
+from approvals_api import run_views, saving_views
 from approvals_api.cursors import decode_cursor
 from approvals_api.dependencies import ReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
@@ -24,7 +24,6 @@ router = APIRouter(include_in_schema=False)
 
 PAGE_SIZE: Final = 50
 MAX_CURSOR_CHARS: Final = 500
-MAX_VIEW_NAME_CHARS: Final = 100
 TABS: Final[tuple[InboxStatus, ...]] = (
     "pending",
     "decided",
@@ -81,16 +80,10 @@ async def save_view(request: Request, services: ServicesDep, principal: ReaderDe
     check_form_token(request, typed.get("csrf_token"))
     shown = InboxFilter.from_query(typed.get("query", ""))
     name = typed.get("name", "").strip()
-    if not 0 < len(name) <= MAX_VIEW_NAME_CHARS or not name.isprintable():
-        raise InvalidInputError(
-            f"a view's name has 1 to {MAX_VIEW_NAME_CHARS} printable characters: go back and name it",
-            errors=[{"pointer": "/name", "message": "name it"}],
-        )
-    async with services.database.write() as conn:
-        if typed.get("action") == "remove":
-            await saved_views.remove(conn, principal.name, name)
-        elif await saved_views.put(conn, owner=principal.name, name=name, query=shown.query) is None:
-            raise InvalidInputError(f"you have {saved_views.MAX_PER_PERSON} saved views: remove one first")
+    if typed.get("action") == "remove":
+        await saving_views.remove(services, principal, name)
+    else:
+        await saving_views.save(services, principal, name, shown.query)
     return RedirectResponse(f"/?{shown.query}" if shown.query else "/", status_code=303)
 
 

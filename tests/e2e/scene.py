@@ -20,11 +20,9 @@ from turngate.domain.messages import Message
 from turngate.domain.requests import Outcome, RequestKind, Verb
 from turngate.store import events, executions, requests
 from turngate.store.database import Database
-from turngate.wire.conversations import MessageView
 from turngate.wire.decisions import DecisionResult
 from turngate.wire.requests import RequestDetail, RequestItem
 from turngate.wire.runs import RunDetail
-from turngate.wire.view import Page
 
 Answer = TypeVar("Answer")
 
@@ -167,9 +165,8 @@ class Scene:
 
     async def _reconciled(self, run_id: str) -> None:
         run = await self.run(run_id)
-        path = f"/conversations/{run.conversation_id}/messages"
-        page = await self.insist(lambda client: client._get(Page[MessageView], path))
-        history = [Message(role=message.role, parts=message.parts) for message in page.items]
+        told = await self.insist(lambda client: client.list_messages(run.conversation_id))
+        history = [Message(role=message.role, parts=message.parts) for message in told]
         assert is_reconciled(history), f"{run.task}: {history}"
         assert history[-1].text == "Done."
         calls = [call.tool_call_id for message in history for call in message.calls]

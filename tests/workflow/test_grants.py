@@ -104,7 +104,7 @@ async def test_i2_of_four_calls_at_once_exactly_as_many_pass_as_a_grant_says(
         async with database.read() as conn:
             stored = await grants.get(conn, grant_id)
         assert stored is not None
-        assert (stored.uses, stored.stands) == (2, False)
+        assert (stored.uses, stored.max_uses) == (2, 2)
 
 
 async def _length(items: list[int], wanted_length: int) -> bool:

@@ -10,11 +10,11 @@ import math
 from decimal import Decimal
 from typing import Any, Final, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from turngate.domain.ask_terms import Role
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.json_pointers import Ambiguous
+from turngate.domain.json_pointers import Ambiguous, decode_arguments
 
 GrantScope = Literal["run", "agent", "everyone"]
 
@@ -52,6 +52,13 @@ class GrantPattern(BaseModel):
             return False
         return all(name in arguments and same_json(arguments[name], value) for name, value in self.fixed.items())
 
+    def fits_text(self, tool: str, raw_input: str) -> bool:
+        """As :meth:`fits`, for arguments as exact text; text that is no strict JSON fits nothing."""
+        try:
+            return self.fits(tool, decode_arguments(raw_input))
+        except ValueError:
+            return False
+
 
 class WantedGrant(BaseModel):
     """A grant as somebody asks for it. ``expires_after_seconds``: at most 90 days; ``max_uses``: 1 to 10,000."""
@@ -83,12 +90,6 @@ class Grant(BaseModel):
     uses: int
     created_by: str
     created_by_role: Role = "operator"
-    revoked: bool = False
-
-    @field_validator("run_id", "agent")
-    @classmethod
-    def _none_when_empty(cls, value: str | None) -> str | None:
-        return value or None
 
     def covers(self, *, run_id: str, agent: str) -> bool:
         """Tell whether the grant's scope reaches a run of this agent."""

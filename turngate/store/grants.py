@@ -40,11 +40,6 @@ class StoredGrant:
     revoked_by: str | None
 
     @property
-    def stands(self) -> bool:
-        """Whether it still lets calls through."""
-        return self.revoked_at is None and self.uses < self.max_uses and self.expires_at > as_text(now())
-
-    @property
     def grant(self) -> Grant:
         """The grant as policy reads it."""
         return Grant(
@@ -58,7 +53,6 @@ class StoredGrant:
             uses=self.uses,
             created_by=self.created_by,
             created_by_role=self.created_by_role,
-            revoked=self.revoked_at is not None,
         )
 
 
