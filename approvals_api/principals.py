@@ -76,7 +76,7 @@ async def authenticate(services: Services, request: Request) -> Principal:
             "nobody is logged in: open the log-in page, or send `Authorization: Bearer TOKEN` with a token from "
             "`turngate token NAME --scope SCOPE`",
         )
-    async with services.database.read() as conn:
+    async with services.database.glance() as conn:
         session = await sessions.find(conn, cookie, idle=services.settings.session_idle)
     if session is None:
         raise UnauthenticatedError("this session is over: log in again")
@@ -97,7 +97,7 @@ async def authenticate(services: Services, request: Request) -> Principal:
 
 async def _by_token(services: Services, header: str) -> Principal:
     scheme, _space, secret = header.partition(" ")
-    async with services.database.read() as conn:
+    async with services.database.glance() as conn:
         token = await tokens.find(conn, secret.strip()) if scheme.lower() == "bearer" else None
     if token is None:
         raise UnauthenticatedError(

@@ -17,7 +17,7 @@ from turngate.store.database import Connection
 from turngate.store.events import Event
 from turngate.store.messages import StoredMessage
 from turngate.store.progress import Progress
-from turngate.store.requests import Decision, Request
+from turngate.store.requests import Decision, ListedRequest, Request
 from turngate.store.runs import Run
 from turngate.store.steps import Step
 from turngate.wire.agents import AgentView, agents_path
@@ -154,7 +154,7 @@ def run_summary(run: Run) -> RunSummary:
     return RunSummary.model_validate(run)
 
 
-def request_item(request: Request) -> RequestItem:
+def request_item(request: ListedRequest) -> RequestItem:
     """Return a request as the inbox shows it."""
     return RequestItem.model_validate(request)
 

@@ -9,8 +9,8 @@ from fastapi import Request
 
 from approvals_api.pages.templating import Frame
 from approvals_api.principals import Principal, form_token, session_secret
-from turngate.store import events, grants, requests
 from turngate.store.database import Connection
+from turngate.store.surroundings import surroundings
 
 MAX_FIELDS: Final = 2_000
 
@@ -20,15 +20,15 @@ async def frame_of(conn: Connection, request: Request, principal: Principal) -> 
 
     So a browser that follows the events from there misses nothing between the page and the stream.
     """
-    last_seq = await events.last_seq(conn)
+    around = await surroundings(conn)
     secret = session_secret(request)
     return Frame(
         operator=principal.name,
         form_token="" if secret is None else form_token(secret),
-        pending=await requests.count(conn),
-        grants=await grants.count_standing(conn),
+        pending=around.pending,
+        grants=around.grants,
         role=principal.role,
-        last_seq=last_seq,
+        last_seq=around.last_seq,
     )
 
 

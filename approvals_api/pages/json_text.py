@@ -6,7 +6,8 @@ Arguments are decoded once, at execution; here they are only taken apart to be s
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,26 +40,15 @@ def parse(text: str) -> Parsed | None:
 
     ``NaN`` and ``Infinity`` are not JSON (RFC 8259 §6).
     """
-    doubled: list[str] = []
-
-    def collect(pairs: Sequence[tuple[str, JsonTree]]) -> dict[str, JsonTree]:
-        tree = dict(pairs)
-        if len(tree) < len(pairs):
-            keys = [key for key, _value in pairs]
-            doubled.extend(dict.fromkeys(key for key in keys if keys.count(key) > 1))
-        return tree
-
+    doubled: tuple[str, ...] = ()
     try:
-        tree = json.loads(
-            text,
-            parse_int=NumberToken,
-            parse_float=NumberToken,
-            parse_constant=_refuse_constant,
-            object_pairs_hook=collect,
-        )
+        try:
+            tree = _DECODER.decode(text)
+        except _DoubledKeyError:
+            tree, doubled = _parse_doubled(text)
     except (ValueError, RecursionError):
         return None
-    return None if _is_too_deep(tree) else Parsed(tree, tuple(doubled))
+    return None if _is_too_deep(tree) else Parsed(tree, doubled)
 
 
 def tree_of(value: object) -> JsonTree:
@@ -93,6 +83,42 @@ def quote(text: str) -> str:
     return quoted
 
 
+class _DoubledKeyError(Exception):
+    """An object gives a key twice."""
+
+
+def _single(pairs: Sequence[tuple[str, JsonTree]]) -> dict[str, JsonTree]:
+    tree = dict(pairs)
+    if len(tree) < len(pairs):
+        raise _DoubledKeyError
+    return tree
+
+
+def _refuse_constant(name: str) -> JsonTree:
+    raise ValueError(name)
+
+
+def _decoder(collect: Callable[[Sequence[tuple[str, JsonTree]]], dict[str, JsonTree]]) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        parse_int=NumberToken, parse_float=NumberToken, parse_constant=_refuse_constant, object_pairs_hook=collect
+    )
+
+
+_DECODER: Final = _decoder(_single)
+"""Made once: a list takes fifty texts apart, and each decoder is a cycle that the garbage collector has to find."""
+
+
+def _parse_doubled(text: str) -> tuple[JsonTree, tuple[str, ...]]:
+    doubled: list[str] = []
+
+    def collect(pairs: Sequence[tuple[str, JsonTree]]) -> dict[str, JsonTree]:
+        counts = Counter(key for key, _value in pairs)
+        doubled.extend(key for key, count in counts.items() if count > 1)
+        return dict(pairs)
+
+    return _decoder(collect).decode(text), tuple(doubled)
+
+
 def _is_too_deep(tree: JsonTree) -> bool:
     level, depth = [tree], 0
     while level:
@@ -113,7 +139,3 @@ def _joined(opening: str, members: list[str], closing: str, indent: int | None, 
         return f"{opening}{', '.join(members)}{closing}"
     inner = "\n" + " " * indent * (level + 1)
     return f"{opening}{inner}{f',{inner}'.join(members)}\n{' ' * indent * level}{closing}"
-
-
-def _refuse_constant(name: str) -> JsonTree:
-    raise ValueError(name)

@@ -15,8 +15,8 @@ from turngate.domain.hidden_text import has_hidden, is_hidden, marked_text, piec
 
 __all__ = ["escape_hidden", "has_hidden", "is_hidden", "marked_text", "visible", "visible_line"]
 
-_NEWLINE = Markup('<span class="hidden-char" title="LINE FEED">⏎</span>')
-_TAB = Markup('<span class="hidden-char" title="TAB">⇥</span>')
+_NEWLINE = '<span class="hidden-char" title="LINE FEED">⏎</span>'
+_TAB = '<span class="hidden-char" title="TAB">⇥</span>'
 
 
 def visible(value: object) -> Markup:
@@ -24,14 +24,13 @@ def visible(value: object) -> Markup:
 
     Newlines and tabs stay, so put it in an element with ``white-space: pre-wrap``. The only safe way to show a value.
     """
-    # Plain strings joined once: going through Markup piece by piece takes seconds for a hostile megabyte.
-    shown = [_mark(piece) if hidden else str(escape(piece)) for piece, hidden in pieces(str(value))]
-    return Markup(f"<bdi>{''.join(shown)}</bdi>")  # noqa: S704 - every piece was escaped above
+    return Markup(f"<bdi>{_shown(str(value))}</bdi>")  # noqa: S704 - every piece was escaped
 
 
 def visible_line(value: object) -> Markup:
     """Return :func:`visible` for one line: newlines and tabs are markers too, so nothing can start a line of its own."""
-    return visible(value).replace("\r\n", "\n").replace("\n", _NEWLINE).replace("\t", _TAB)
+    shown = _shown(str(value)).replace("\n", _NEWLINE).replace("\t", _TAB)
+    return Markup(f"<bdi>{shown}</bdi>")  # noqa: S704 - as above, and the two markers are ours
 
 
 def escape_hidden(json_text: str) -> str:
@@ -40,6 +39,11 @@ def escape_hidden(json_text: str) -> str:
     Inside JSON strings both spellings mean the same (RFC 8259 §7); outside of them such characters are not JSON anyway.
     """
     return "".join(_json_escape(piece) if hidden else piece for piece, hidden in pieces(json_text))
+
+
+def _shown(text: str) -> str:
+    # Plain strings joined once: going through Markup piece by piece takes seconds for a hostile megabyte.
+    return "".join(_mark(piece) if hidden else str(escape(piece)) for piece, hidden in pieces(text))
 
 
 @lru_cache(maxsize=4_096)

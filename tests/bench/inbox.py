@@ -1,13 +1,20 @@
-"""Figure 5: a page of 50 among 10,000 pending requests, through the whole app on a loopback socket."""
+"""Figure 5: a page of 50 among 10,000 pending requests, through the whole app on a loopback socket.
+
+At rest, and while requests are decided, run out of time and are opened; and what counting them costs under each filter.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import secrets
 import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import httpx
-from api_server import serving, token_for
+from api_server import serving, session_for, token_for
 from bench.figures import Figure, MeasurementError, milliseconds, percentile
 from bench.scale import Scale
 from sqlalchemy import text
@@ -25,36 +32,151 @@ GOAL_SECONDS = 0.01
 PAGE = 50
 PER_RUN = 50
 WARM_UP = 10
+BEATS = 10
+"""A second: in each, one request is decided, one runs out of time, and two are opened. Fifty operators decide a tenth of it."""
+TRAFFIC = 2000
+"""Enough of the oldest for the longest measurement."""
+FILTERS: Sequence[Mapping[str, str]] = (
+    {},
+    {"status": "decided"},
+    {"status": "expired"},
+    {"status": "all"},
+    {"tool": "edit_file"},
+    {"risk": "medium", "agent": "agent"},
+    {"claimed": "nobody"},
+    {"parked": "false", "kind": "approval"},
+    {"rule": "tool"},
+)
 PREVIEW = "".join(f"-    old line {number}\n+    new line {number}\n" for number in range(25))
 
 
 async def measure(client: Client, databases: dict[str, Database], scale: Scale) -> list[Figure]:
-    """One line per database."""
-    return [await _figure(name, client, database, scale) for name, database in databases.items()]
+    """Five lines per database."""
+    return [figure for name, database in databases.items() for figure in await _figures(name, client, database, scale)]
 
 
-async def _figure(name: str, client: Client, database: Database, scale: Scale) -> Figure:
+async def _figures(name: str, client: Client, database: Database, scale: Scale) -> list[Figure]:
     async with database.write() as conn:
         await _seed(conn, scale.pending)
-        await conn.execute(text("ANALYZE"))  # which PostgreSQL does by itself a minute after such an import
+    async with database.glance() as conn:
+        # PostgreSQL does so by itself within a minute after such an import.
+        await conn.execute(text("ANALYZE" if database.url.startswith("sqlite") else "VACUUM ANALYZE"))
     app = create_app(database=database, gateway=Gateway(client), settings=ApiSettings())
     headers = await token_for(database, "bench", "requests:read")
-    samples: list[float] = []
-    async with serving(app) as url, httpx.AsyncClient(base_url=url, headers=headers, trust_env=False) as http:
-        for _ in range(WARM_UP + scale.pages):
-            began = time.perf_counter()
-            answer = await http.get("/api/v1/requests", params={"limit": PAGE})
-            samples.append(time.perf_counter() - began)
-            if answer.status_code != 200 or len(answer.json()["items"]) != PAGE:
-                raise MeasurementError(f"the inbox answered {answer.status_code}: {answer.text[:200]}")
-    del samples[:WARM_UP]
+    cookies = await session_for(database, "bench-operator")
+    items, page = f"API page of {PAGE} among {scale.pending} pending", "the inbox in HTML"
+    busy = f"while {2 * BEATS} a second end"
+    async with (
+        serving(app) as url,
+        httpx.AsyncClient(base_url=url, headers=headers, trust_env=False) as program,
+        httpx.AsyncClient(base_url=url, cookies=cookies, trust_env=False) as browser,
+    ):
+        gc.freeze()  # as `turngate up` does once it serves
+        figures = [
+            _figure(f"{items}, {name}", await _pages(program, scale.pages)),
+            _figure(f"{page}, {name}", await _html(browser, scale.pages)),
+        ]
+        async with _traffic(database) as ended:
+            figures += [
+                _figure(f"{items} {busy}, {name}", await _pages(program, scale.pages)),
+                _figure(f"{page} {busy}, {name}", await _html(browser, scale.pages)),
+                _figure(f"counts under {len(FILTERS)} filters {busy}, {name}", await _counts(program, scale.pages)),
+            ]
+        if not ended:
+            raise MeasurementError("nothing ended while the inbox was measured")
+    return figures
+
+
+def _figure(name: str, samples: list[float]) -> Figure:
     return Figure(
-        name=f"page of {PAGE} among {scale.pending} pending, {name}",
+        name=name,
         ours=milliseconds(samples),
         goal=f"p50 <= {GOAL_SECONDS * 1000:.0f} ms",
         reached=percentile(samples, 0.5) <= GOAL_SECONDS,
         samples={"ours_seconds": samples},
     )
+
+
+async def _pages(http: httpx.AsyncClient, wanted: int) -> list[float]:
+    samples: list[float] = []
+    for _ in range(WARM_UP + wanted):
+        seconds, answer = await _timed(http, "/api/v1/requests", {"limit": PAGE})
+        if len(answer.json()["items"]) != PAGE:
+            raise MeasurementError(f"a page of {PAGE} has {len(answer.json()['items'])} requests")
+        samples.append(seconds)
+    return samples[WARM_UP:]
+
+
+async def _html(http: httpx.AsyncClient, wanted: int) -> list[float]:
+    samples: list[float] = []
+    for _ in range(WARM_UP + wanted):
+        seconds, answer = await _timed(http, "/", {})
+        if answer.text.count('<li class="row">') != PAGE:
+            raise MeasurementError("a page of the inbox has not its rows")
+        samples.append(seconds)
+    return samples[WARM_UP:]
+
+
+async def _counts(http: httpx.AsyncClient, wanted: int) -> list[float]:
+    samples: list[float] = []
+    for number in range(WARM_UP + wanted):
+        seconds, answer = await _timed(http, "/api/v1/requests/count", FILTERS[number % len(FILTERS)])
+        if answer.json()["count"] < 1:
+            raise MeasurementError(f"nothing is counted under {FILTERS[number % len(FILTERS)]}")
+        samples.append(seconds)
+    return samples[WARM_UP:]
+
+
+async def _timed(http: httpx.AsyncClient, path: str, asked: Mapping[str, str | int]) -> tuple[float, httpx.Response]:
+    began = time.perf_counter()
+    answer = await http.get(path, params=asked)
+    seconds = time.perf_counter() - began
+    if answer.status_code != 200:
+        raise MeasurementError(f"the inbox answered {answer.status_code}: {answer.text[:200]}")
+    return seconds, answer
+
+
+@asynccontextmanager
+async def _traffic(database: Database) -> AsyncIterator[list[str]]:
+    """Let operators and clocks work meanwhile, and models open what takes the place of what ended; yields what ended."""
+    ended: list[str] = []
+    task = asyncio.create_task(_beat(database, ended))
+    try:
+        yield ended
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
+
+
+async def _beat(database: Database, ended: list[str]) -> None:
+    async with database.read() as conn:
+        waiting = iter(await requests.page(conn, limit=TRAFFIC))
+    manifest = edit_file.manifest.model_dump_json()
+    while True:
+        async with database.write() as conn:
+            decided, expired = next(waiting), next(waiting)
+            word = requests.new_decision(
+                decision_id=f"dec_{secrets.token_hex(12)}",
+                request_id=decided.id,
+                verb="approve",
+                digest=decided.digest,
+                args=None,
+                message="",
+                outcome=None,
+                by="operator",
+            )
+            await requests.offer(conn, word)
+            await requests.settle(
+                conn, decided.id, status="approved", at=now(), decision_id=word.id, verb="approve", by="operator"
+            )
+            await requests.settle(conn, expired.id, status="expired", at=now())
+            await requests.insert_all(
+                conn, [_request(decided.run_id, TRAFFIC + len(ended) + number, manifest) for number in range(2)]
+            )
+            ended.extend([decided.id, expired.id])
+        await asyncio.sleep(1 / BEATS)
 
 
 async def _seed(conn: Connection, pending: int) -> None:

@@ -229,6 +229,24 @@ async def test_a_connection_that_is_lost_in_a_transaction_is_an_outage(postgresq
     assert await names(postgresql) == ["c"]
 
 
+@pytest.mark.parametrize("rest", [0.0, 60.0])
+async def test_connections_that_are_lost_in_the_pool_are_made_anew(
+    postgresql: Database, monkeypatch: pytest.MonkeyPatch, rest: float
+) -> None:
+    """What rested long enough to be asked is replaced unseen; what did not costs one transaction at most, then all are new."""
+    monkeypatch.setattr("turngate.store.database.PING_AFTER_SECONDS", rest)
+    await asyncio.gather(*(names(postgresql) for _ in range(3)))
+    other = Database(postgresql.url)
+    async with other.write() as killer:
+        assert (await killer.execute(KILL_OTHERS)).scalar_one() == 3
+    await other.close()
+    if rest:
+        with pytest.raises(UnavailableError):
+            await names(postgresql)
+    await asyncio.gather(*(add(postgresql, name) for name in "abc"))
+    assert await names(postgresql) == ["a", "b", "c"]
+
+
 async def test_no_free_connection_is_an_outage(postgresql: Database) -> None:
     """When every connection is in use and none becomes free in time, the caller is told to try again."""
     pool = postgresql._backend._engine.pool

@@ -13,6 +13,7 @@ from turngate.domain.grants import GrantPattern, WantedGrant
 from turngate.store import grants, tables
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
+from turngate.store.surroundings import surroundings
 
 
 async def made(database: Database, key: str = "k", **options: Any) -> grants.StoredGrant:
@@ -62,7 +63,7 @@ async def test_what_stands_is_listed_and_what_ended_takes_no_more(database: Data
             assert not await grants.take_use(conn, every[name].id, run_id="r", tool_call_id="late")
             assert not await grants.revoke(conn, every[name].id, by="dan")
         assert [each.id for each in await grants.standing(conn)] == [every["stands"].id]
-        assert await grants.count_standing(conn) == 1
+        assert (await surroundings(conn)).grants == 1
         assert [each.id for each in await grants.page(conn, limit=9, standing_only=True)] == [every["stands"].id]
         newest = await grants.page(conn, limit=2)
         older = await grants.page(conn, limit=9, before=(newest[-1].created_at, newest[-1].id))

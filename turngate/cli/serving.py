@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import os
 import signal
 import socket
@@ -95,6 +96,9 @@ class ApiServer:
                 await self.task
                 raise UnavailableError("the API stopped while it was starting; the log above says why")
             await asyncio.sleep(0.01)
+        # What was imported and built so far stays: without this the collector goes through it with every few pages.
+        gc.collect()
+        gc.freeze()
 
     async def stop(self) -> None:
         """Accept nothing more, end event streams, let requests in flight finish (2 s), then close. Safe to repeat."""

@@ -11,6 +11,8 @@ from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import agents
 
+_EVERY = select(agents).order_by(agents.c.name)  # built once: the inbox reads them, too
+
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedAgent:
@@ -63,4 +65,4 @@ async def get(conn: Connection, name: str) -> PublishedAgent | None:
 
 async def every(conn: Connection) -> list[PublishedAgent]:
     """Return all published agents by name."""
-    return [PublishedAgent(**row) for row in (await conn.execute(select(agents).order_by(agents.c.name))).mappings()]
+    return [PublishedAgent(**row) for row in (await conn.execute(_EVERY)).mappings()]

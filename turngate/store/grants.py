@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import ColumnElement, func, insert, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, insert, or_, select, tuple_, update
 
 from turngate.domain.ask_terms import Role
 from turngate.domain.digest import derived_id
@@ -16,6 +16,11 @@ from turngate.store.database import Connection
 from turngate.store.tables import grant_uses, grants
 
 MAX_USES_SHOWN: Final = 200
+
+
+def stands(at: str | ColumnElement[str]) -> tuple[ColumnElement[bool], ...]:
+    """Return what SQL asks of a grant that lets calls through at this instant."""
+    return grants.c.revoked_at.is_(None), grants.c.expires_at > at, grants.c.uses < grants.c.max_uses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,15 +121,10 @@ async def get(conn: Connection, grant_id: str) -> StoredGrant | None:
 
 async def standing(conn: Connection, *, run_id: str | None = None, agent: str | None = None) -> list[StoredGrant]:
     """Return the grants that stand, oldest first; with ``run_id`` and ``agent``, those that reach such a run."""
-    query = select(grants).where(*_standing()).order_by(grants.c.created_at, grants.c.id)
+    query = select(grants).where(*stands(as_text(now()))).order_by(grants.c.created_at, grants.c.id)
     if run_id is not None:
         query = query.where(or_(grants.c.scope == "everyone", grants.c.run_id == run_id, grants.c.agent == agent))
     return [StoredGrant(**row) for row in (await conn.execute(query)).mappings()]
-
-
-async def count_standing(conn: Connection) -> int:
-    """Return how many grants stand."""
-    return int((await conn.execute(select(func.count()).select_from(grants).where(*_standing()))).scalar_one())
 
 
 async def page(
@@ -133,7 +133,7 @@ async def page(
     """Return grants, newest first; ended ones too, unless ``standing_only``. ``before``: (created_at, id) of the last seen."""
     query = select(grants).order_by(grants.c.created_at.desc(), grants.c.id.desc()).limit(limit)
     if standing_only:
-        query = query.where(*_standing())
+        query = query.where(*stands(as_text(now())))
     if before is not None:
         query = query.where(tuple_(grants.c.created_at, grants.c.id) < tuple_(*before))
     return [StoredGrant(**row) for row in (await conn.execute(query)).mappings()]
@@ -149,7 +149,7 @@ async def uses_of(conn: Connection, grant_id: str, *, limit: int = MAX_USES_SHOW
 async def take_use(conn: Connection, grant_id: str, *, run_id: str, tool_call_id: str) -> bool:
     """Let one call through on a grant; False when it was revoked, has expired or is used up."""
     at = as_text(now())
-    taken = update(grants).where(grants.c.id == grant_id, *_standing(at)).values(uses=grants.c.uses + 1)
+    taken = update(grants).where(grants.c.id == grant_id, *stands(at)).values(uses=grants.c.uses + 1)
     if (await conn.execute(taken)).rowcount != 1:
         return False
     use = {"grant_id": grant_id, "run_id": run_id, "tool_call_id": tool_call_id, "used_at": at}
@@ -160,10 +160,5 @@ async def take_use(conn: Connection, grant_id: str, *, run_id: str, tool_call_id
 async def revoke(conn: Connection, grant_id: str, *, by: str) -> bool:
     """End a grant at once: no call that has not started yet passes on it. False when it does not stand any more."""
     at = as_text(now())
-    query = update(grants).where(grants.c.id == grant_id, *_standing(at))
+    query = update(grants).where(grants.c.id == grant_id, *stands(at))
     return (await conn.execute(query.values(revoked_at=at, revoked_by=by))).rowcount == 1
-
-
-def _standing(at: str | None = None) -> tuple[ColumnElement[bool], ...]:
-    at = at or as_text(now())
-    return grants.c.revoked_at.is_(None), grants.c.expires_at > at, grants.c.uses < grants.c.max_uses

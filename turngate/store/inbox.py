@@ -2,43 +2,65 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Column, ColumnElement, Select, func, literal_column, or_, select, tuple_
+from sqlalchemy import (
+    BindParameter,
+    Column,
+    ColumnElement,
+    Select,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+)
 
 from turngate.domain.inbox import NOBODY, InboxFilter
 from turngate.store.clock import as_text, now
 from turngate.store.tables import requests
 
 if TYPE_CHECKING:
-    from turngate.store.requests import Request
+    from turngate.store.requests import ListedRequest
 
 # Written out, not bound: only so do the planners see that an index of the pending requests alone will do.
 _PENDING = requests.c.status == literal_column("'pending'")
+KEPT_QUERIES: Final = 256
+"""Building a query costs more than running it, and people look through the same few filters all day."""
 _ENDED = requests.c.status != literal_column("'pending'")
 
 
-def page_query(wanted: InboxFilter, *, limit: int, after: tuple[str, str] | None) -> Select[Any]:
+@lru_cache(maxsize=KEPT_QUERIES)
+def page_query(wanted: InboxFilter, columns: tuple[Column[Any], ...], *, limit: int, resumed: bool) -> Select[Any]:
     """Return the query of one page: pending requests oldest first, ended ones by their end, newest first, ``all`` newest first.
 
-    ``after``: the :func:`key_of` the last request seen.
+    ``columns``: of each request. ``resumed``: it begins after a request seen before. Run it with :func:`values_of`.
     """
     instant, newest_first = _order(wanted)
-    query = select(requests).where(*_conditions(wanted)).limit(limit)
-    if after is not None:
-        seen, place = tuple_(*after), tuple_(instant, requests.c.id)
+    query = select(*columns).where(*_conditions(wanted)).limit(limit)
+    if resumed:
+        seen, place = tuple_(bindparam("seen_at"), bindparam("seen_id")), tuple_(instant, requests.c.id)
         query = query.where(place < seen if newest_first else place > seen)
     if newest_first:
         return query.order_by(instant.desc(), requests.c.id.desc())
     return query.order_by(instant, requests.c.id)
 
 
+@lru_cache(maxsize=KEPT_QUERIES)
 def count_query(wanted: InboxFilter) -> Select[int]:
-    """Return the query of how many there are on all pages."""
+    """Return the query of how many there are on all pages. Run it with :func:`values_of`."""
     return select(func.count()).select_from(requests).where(*_conditions(wanted))
 
 
-def key_of(wanted: InboxFilter, request: Request) -> tuple[str, str]:
+def values_of(wanted: InboxFilter, after: tuple[str, str] | None = None) -> dict[str, str]:
+    """Return the values that the filter's queries are run with. ``after``: the :func:`key_of` the last request seen."""
+    values = {} if wanted.claimed is None else {"at": as_text(now())}
+    return values if after is None else {**values, "seen_at": after[0], "seen_id": after[1]}
+
+
+def key_of(wanted: InboxFilter, request: ListedRequest) -> tuple[str, str]:
     """Return a request's place in the filter's order: an instant, then its id."""
     instant, _newest_first = _order(wanted)
     return str(getattr(request, instant.name)), request.id
@@ -81,7 +103,7 @@ def _status(wanted: InboxFilter) -> list[ColumnElement[bool]]:
 
 
 def _claimed(name: str) -> ColumnElement[bool]:
-    at = as_text(now())
+    at: BindParameter[str] = bindparam("at")
     if name == NOBODY:
         return or_(requests.c.claimed_until.is_(None), requests.c.claimed_until <= at)
     return (requests.c.claimed_by == name) & (requests.c.claimed_until > at)

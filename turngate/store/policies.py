@@ -15,15 +15,15 @@ from turngate.domain.known_tools import KnownTool
 from turngate.domain.policy import Policy
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.tables import grants, policy_versions, published_policies
+from turngate.store.grants import stands
+from turngate.store.tables import policy_versions, published_policies
 
 _TOOLS = TypeAdapter(list[KnownTool])
 
-_LIVE_GRANT = exists().where(
-    grants.c.revoked_at.is_(None), grants.c.expires_at > bindparam("at"), grants.c.uses < grants.c.max_uses
-)
 # One round trip per plan: the stored rules and the grants themselves are only read when there is something to read.
-_GLANCE = select(select(func.max(policy_versions.c.version)).scalar_subquery(), _LIVE_GRANT)
+_GLANCE = select(
+    select(func.max(policy_versions.c.version)).scalar_subquery(), exists().where(*stands(bindparam("at")))
+)
 
 
 @dataclass(frozen=True, kw_only=True)

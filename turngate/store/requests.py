@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 
 from sqlalchemy import bindparam, delete, insert, select, update
@@ -36,13 +36,12 @@ _SETTLE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """One item in the inbox. ``input``: the exact text that would run. ``agent_words``: what the model said with the call.
+class ListedRequest:
+    """One line of the inbox: a request without what weighs most. ``input``: the exact text that would run.
 
-    ``path``: the agents from the run that a person started down to this one, joined by ``/``. ``precondition``: JSON of
-    what the call depended on when it was asked for; None when its tool does not say. ``terms``: JSON of AskTerms, as the
-    ladder's ``rungs_climbed`` first rungs left them. ``approvals``: how many of the ``quorum`` it has. ``parked_at``: it
-    ran out of time and waits on. ``claimed_by``, ``claimed_until``: who has taken it on, and until when that counts.
+    ``path``: the agents from the run that a person started down to this one, joined by ``/``. ``approvals``: how many of
+    the ``quorum`` it has. ``rungs_climbed``: of its ladder. ``parked_at``: it ran out of time and waits on.
+    ``claimed_by``, ``claimed_until``: who has taken it on, and until when that counts.
     """
 
     id: str
@@ -52,31 +51,41 @@ class Request:
     status: RequestStatus
     agent: str
     tool_name: str
-    manifest: str
     input: str
     digest: str
     rule: str
     reason: str
     risk: str
-    agent_words: str
-    preview_kind: str | None
-    preview: str | None
-    not_by: str | None
     expires_at: str | None
     created_at: str
-    decision_id: str | None = None
     verb: Verb | None = None
     decided_by: str | None = None
     decided_at: str | None = None
     path: str = ""
-    precondition: str | None = None
-    terms: str = ""
     rungs_climbed: int = 0
     quorum: int = 1
     approvals: int = 0
     parked_at: str | None = None
     claimed_by: str | None = None
     claimed_until: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(ListedRequest):
+    """A request in full. ``agent_words``: what the model said with the call.
+
+    ``precondition``: JSON of what the call depended on when it was asked for; None when its tool does not say. ``terms``:
+    JSON of AskTerms, as the ladder's ``rungs_climbed`` first rungs left them.
+    """
+
+    manifest: str
+    agent_words: str
+    preview_kind: str | None
+    preview: str | None
+    not_by: str | None
+    decision_id: str | None = None
+    precondition: str | None = None
+    terms: str = ""
 
     @property
     def ask_terms(self) -> AskTerms:
@@ -106,6 +115,10 @@ class Decision:
     decided_by: str
     created_at: str
     grant_wanted: str | None = None
+
+
+_LISTED = tuple(requests.c[each.name] for each in fields(ListedRequest))
+"""A list reads no manifest and no preview: they are most of a request's bytes, and PostgreSQL sends them over a socket."""
 
 
 async def insert_all(conn: Connection, opened: Sequence[Request]) -> None:
@@ -145,15 +158,16 @@ async def of_call(conn: Connection, run_id: str, tool_call_id: str, *, kind: Req
 
 async def page(
     conn: Connection, wanted: InboxFilter = PENDING, *, limit: int, after: tuple[str, str] | None = None
-) -> list[Request]:
+) -> list[ListedRequest]:
     """Return requests: pending ones oldest first, others newest first. ``after``: ``inbox.key_of`` the last one seen."""
-    query = inbox.page_query(wanted, limit=limit, after=after)
-    return [Request(**row) for row in (await conn.execute(query)).mappings()]
+    query = inbox.page_query(wanted, _LISTED, limit=limit, resumed=after is not None)
+    rows = await conn.execute(query, inbox.values_of(wanted, after))
+    return [ListedRequest(**row) for row in rows.mappings()]
 
 
 async def count(conn: Connection, wanted: InboxFilter = PENDING) -> int:
     """Return how many requests there are on all pages of this filter."""
-    return int((await conn.execute(inbox.count_query(wanted))).scalar_one())
+    return int((await conn.execute(inbox.count_query(wanted), inbox.values_of(wanted))).scalar_one())
 
 
 async def decided_in_live_runs(conn: Connection) -> list[str]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import saved_views
 
 MAX_PER_PERSON: Final = 100
+
+# Built once: the inbox reads them each time.
+_OF_PERSON = select(saved_views).where(saved_views.c.owner == bindparam("person")).order_by(saved_views.c.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +29,8 @@ class SavedView:
 
 async def of_person(conn: Connection, owner: str) -> list[SavedView]:
     """Return a person's views by name."""
-    query = select(saved_views).where(saved_views.c.owner == owner).order_by(saved_views.c.name)
-    return [SavedView(**row) for row in (await conn.execute(query)).mappings()]
+    rows = await conn.execute(_OF_PERSON, {"person": owner})
+    return [SavedView(**row) for row in rows.mappings()]
 
 
 async def get(conn: Connection, owner: str, name: str) -> SavedView | None:

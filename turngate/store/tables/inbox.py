@@ -61,6 +61,7 @@ requests = Table(
         "claimed_by",
         "claimed_until",
         "parked_at",
+        "status",  # always 'pending' here, but SQLite reads the row for it when the index does not say so
         sqlite_where=text("status = 'pending'"),
         postgresql_where=text("status = 'pending'"),
     ),

@@ -183,7 +183,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_requests_pending",
         "requests",
-        ["created_at", "id", *filters, "claimed_by", "claimed_until", "parked_at"],
+        ["created_at", "id", *filters, "claimed_by", "claimed_until", "parked_at", "status"],
         unique=False,
         sqlite_where=pending,
         postgresql_where=pending,

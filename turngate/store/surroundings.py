@@ -1,0 +1,36 @@
+"""What every page shows around its content, read in one round trip: the newest event, what waits, what is granted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, func, select
+
+from turngate.domain.inbox import InboxFilter
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.grants import stands
+from turngate.store.inbox import count_query
+from turngate.store.tables import event_counter, grants
+
+# Built once: this runs with every page.
+_ALL = select(
+    select(event_counter.c.last_seq).where(event_counter.c.id == 1).scalar_subquery().label("last_seq"),
+    count_query(InboxFilter()).scalar_subquery().label("pending"),
+    select(func.count()).select_from(grants).where(*stands(bindparam("at"))).scalar_subquery().label("grants"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """``last_seq``: of the newest event. ``pending``: how many requests wait. ``grants``: how many stand."""
+
+    last_seq: int
+    pending: int
+    grants: int
+
+
+async def surroundings(conn: Connection) -> Surroundings:
+    """Return them as they are now."""
+    row = (await conn.execute(_ALL, {"at": as_text(now())})).mappings().one()
+    return Surroundings(**row)
