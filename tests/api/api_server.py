@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Annotated, Any
 
 import httpx
@@ -123,7 +124,12 @@ class Api:
     stranger: httpx.AsyncClient
 
     async def start(self, text: str, **body: Any) -> dict[str, Any]:
-        answer = await self.agent.post("/api/v1/runs", json={"agent": "agent", "input": text, **body})
+        """Start a run as a client does: again under the same key while Temporal is too busy to answer."""
+        key = {"Idempotency-Key": secrets.token_hex(8)}
+        for _ in range(5):
+            answer = await self.agent.post("/api/v1/runs", json={"agent": "agent", "input": text, **body}, headers=key)
+            if answer.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
+                break
         assert answer.status_code == 201, answer.text
         return answer.json()
 
