@@ -26,6 +26,8 @@ from turngate.domain.errors import (
 
 RPC_WAIT = timedelta(seconds=3)
 READY_WAIT = timedelta(seconds=1)
+BUSY_WAIT = timedelta(seconds=5)
+"""How long a server that is there may take to answer before nothing is begun with it."""
 AWAY = "Temporal cannot be reached; nothing was changed. Try again when it is back (`turngate doctor` checks it)."
 
 
@@ -37,13 +39,13 @@ class Gateway:
         self._update_wait = update_wait
         self._answered_at = float("-inf")
 
-    async def ready(self) -> bool:
-        """Tell whether Temporal answers within one second, or has answered within the last one."""
+    async def ready(self, within: timedelta = READY_WAIT) -> bool:
+        """Tell whether Temporal answers in time, or has answered within the last second. One that is gone says no at once."""
         if time.monotonic() - self._answered_at < READY_WAIT.total_seconds():
             return True
         try:
-            async with asyncio.timeout(READY_WAIT.total_seconds()):
-                healthy = await self._client.service_client.check_health(timeout=READY_WAIT)
+            async with asyncio.timeout(within.total_seconds()):
+                healthy = await self._client.service_client.check_health(timeout=within)
         except (RPCError, RuntimeError, TimeoutError):
             return False
         if healthy:

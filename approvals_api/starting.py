@@ -7,6 +7,7 @@ import secrets
 
 from sqlalchemy.exc import IntegrityError
 
+from approvals_api.gateway import BUSY_WAIT
 from approvals_api.principals import Principal
 from approvals_api.run_order import Order, checked_order
 from approvals_api.services import Services
@@ -79,7 +80,7 @@ async def start_ordered(services: Services, principal: Principal, agent: str, or
         first = await _first_under_key(conn, order)
     if first is not None:
         return await _again(services, first, published)
-    if not await services.gateway.ready():
+    if not await services.gateway.ready(BUSY_WAIT):
         raise UnavailableError("Temporal cannot be reached, so no run was started. Try again when it is back.")
     try:
         async with services.database.write() as conn:
