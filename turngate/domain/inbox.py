@@ -12,7 +12,7 @@ from turngate.domain.errors import InvalidInputError
 from turngate.domain.requests import RequestKind, RequestStatus
 from turngate.domain.tool_failures import describe_validation
 
-InboxStatus = RequestStatus | Literal["decided", "all"]
+InboxStatus = Literal[RequestStatus, "decided", "all"]
 """One status; ``decided``: every one that is no longer pending, whoever or whatever ended it; ``all``."""
 
 ME: Final = "me"
