@@ -179,7 +179,9 @@ async def api_on(engine: Stack, gateway: Gateway, name: str | None = None) -> As
         url = await clients.enter_async_context(serving(app))
 
         async def connected(**options: Any) -> httpx.AsyncClient:
-            return await clients.enter_async_context(httpx.AsyncClient(base_url=url, trust_env=False, **options))
+            return await clients.enter_async_context(
+                httpx.AsyncClient(base_url=url, trust_env=False, timeout=30, **options)
+            )
 
         yield Api(
             name=name,

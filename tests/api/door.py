@@ -33,7 +33,7 @@ class Door:
     def browser(self, **options: Any) -> httpx.AsyncClient:
         """A browser that sends what browsers send with forms; it keeps cookies and follows no redirects."""
         headers = {"Sec-Fetch-Site": "same-origin", "Accept": "text/html", **options.pop("headers", {})}
-        return httpx.AsyncClient(base_url=self.url, headers=headers, trust_env=False, **options)
+        return httpx.AsyncClient(base_url=self.url, headers=headers, trust_env=False, timeout=30, **options)
 
     async def add(self, name: str, role: str = "operator", password: str = PASSWORD) -> users.User:
         made = await hash_password(password)
