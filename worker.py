@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from temporalio.client import Client
-from temporalio.worker import Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from activities.call_model import CallModel
 from activities.close_step import CloseStep
@@ -16,18 +15,13 @@ from activities.read_result import built_in_toolkit
 from activities.record_decision import RecordDecision
 from activities.run_tool import RunTool
 from activities.settle_call import SettleCall
+from activities.steering import SteerRun
 from turngate.domain.known_tools import known_tools
 from turngate.runtime.app_loader import LoadedApp
+from turngate.runtime.workflow_code import SANDBOX
 from turngate.store import agents, policies
 from turngate.store.database import Database
 from workflows.agent_turn import AgentTurn
-
-SANDBOX = SandboxedWorkflowRunner(
-    # Ours and pydantic are deterministic and are shared, not imported anew for every run.
-    restrictions=SandboxRestrictions.default.with_passthrough_modules(
-        "pydantic", "pydantic_core", "turngate", "workflows"
-    )
-)
 
 
 def build_engine(app: LoadedApp, database: Database, models: ModelResolver) -> Engine:
@@ -51,13 +45,15 @@ def build_worker(
     max_cached_workflows: int = 1000,
     activity_slots: int = 100,
     graceful_shutdown_seconds: float = 5.0,
+    deployment: WorkerDeploymentConfig | None = None,
 ) -> Worker:
     """Return a worker for the workflow and every activity; run it with ``async with`` or ``run()``.
 
-    ``graceful_shutdown_seconds``: how long running tools may go on after the worker is told to stop.
+    ``graceful_shutdown_seconds``: how long running tools may go on after the worker is told to stop. ``deployment``: the
+    build it is of; None: of none, so it takes every run.
     """
     model, tool, closing = CallModel(engine), RunTool(engine), CloseStep(engine)
-    decision, waiting = RecordDecision(engine), OutOfTime(engine)
+    decision, waiting, steering = RecordDecision(engine), OutOfTime(engine), SteerRun(engine)
     return Worker(
         client,
         task_queue=task_queue,
@@ -68,10 +64,13 @@ def build_worker(
             decision.record_decision,
             waiting.record_expiry,
             waiting.climb_ladder,
+            steering.note_pause,
+            steering.supersede_requests,
             closing.close_step,
             SettleCall(engine).settle_call,
         ],
         workflow_runner=SANDBOX,
+        deployment_config=deployment,
         max_cached_workflows=max_cached_workflows,
         max_concurrent_activities=activity_slots,
         # An interrupt reaches a running activity with its heartbeat's answer; the SDK's default makes that 6.5 s.

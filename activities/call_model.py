@@ -16,8 +16,10 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.after_steps import after_step
+from activities.budgets import require_budget
 from activities.engine import Engine
 from activities.heartbeats import heartbeating
+from activities.next_messages import open_next, take_messages
 from activities.planning import Planner
 from activities.rules import RulesInForce
 from activities.signals import carry_out
@@ -32,7 +34,7 @@ from turngate.domain.malformed import corrective, without_calls
 from turngate.domain.messages import Message, ModelResponse, TextPart
 from turngate.domain.tools import ToolManifest
 from turngate.models.port import ModelRequest
-from turngate.store import calls, events, messages, requests, runs, steps
+from turngate.store import calls, events, messages, queued_messages, requests, runs, steps
 from turngate.store.clock import now
 
 
@@ -72,6 +74,7 @@ class CallModel:
             run = await runs.get(conn, start.run_id)
             previous, stored = await steps.around(conn, start.run_id, start.step)
             response = None if stored is None else await messages.get(conn, stored.assistant_message_id)
+            told = stored is None and await queued_messages.wait_for_next_step(conn, start.run_id)
         if run is None:
             raise ApplicationError(
                 f"the store has no run {start.run_id!r}; was it taken back, or is this another database?",
@@ -81,6 +84,9 @@ class CallModel:
             )
         if previous is not None and previous.closed_at is None:
             run = await self._close(run, previous)
+        if told:
+            async with self._engine.database.write() as conn:
+                run = await take_messages(conn, run)
         return run, stored, response
 
     async def _close(self, run: runs.Run, step: steps.Step) -> runs.Run:
@@ -100,6 +106,7 @@ class CallModel:
         """Return the model's answer, and what it is told of one that nothing can be made of."""
         async with self._engine.database.read() as conn:
             history = [stored.message for stored in await messages.path_to(conn, run.head_message_id)]
+            await require_budget(conn, run, agent.limits)
             rules = await self._engine.rules(conn, run) if any(t.kind == "provider" for t in agent.toolkit) else None
         system = Message(role="system", parts=(TextPart(text=agent.instructions),))
         try:
@@ -171,6 +178,10 @@ class CallModel:
             await steps.record_response(conn, run, step, answer, final=plan)
             responded = _responded(step, answer.message, answer.finish_reason)
             await events.append(conn, run.id, [responded, ("run.ended", ended)])
+            follows = await open_next(self._engine, conn, run)
+            if follows is not None:
+                plan = plan.model_copy(update={"next": follows})
+                await steps.replace_plan(conn, run.id, step, plan)
         return plan
 
     async def _plan(

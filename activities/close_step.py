@@ -6,9 +6,10 @@ from temporalio import activity
 
 from activities.after_steps import after_step
 from activities.engine import Engine
+from activities.next_messages import open_next, recorded_next
 from activities.signals import SIGNAL
 from turngate.domain import contract, results
-from turngate.domain.contract import CloseStepInput
+from turngate.domain.contract import CloseStepInput, CloseStepResult
 from turngate.domain.digest import derived_id
 from turngate.domain.messages import Message, TextPart
 from turngate.domain.results import Failure
@@ -26,12 +27,17 @@ class CloseStep:
         self._engine = engine
 
     @activity.defn(name=contract.CLOSE_STEP)
-    async def close_step(self, order: CloseStepInput) -> None:
+    async def close_step(self, order: CloseStepInput) -> CloseStepResult:
         """Cancel open requests, close open calls, write the results message and end the run. Safe to repeat."""
         async with self._engine.database.write() as conn:
             run = await end_run(conn, order)
+            if run is None:
+                follows = await recorded_next(self._engine, conn, order.run_id)
+            else:
+                follows = await open_next(self._engine, conn, run)
         if run is not None and order.status == "completed":
             await after_step(self._engine, run, run.step)
+        return CloseStepResult(next=follows)
 
 
 async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:

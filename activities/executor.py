@@ -19,7 +19,7 @@ from activities.success import encoded, json_of
 from turngate.domain import results
 from turngate.domain.middleware import Invocation, Proceed
 from turngate.domain.results import MAX_DEPTH, Failure, Ok, as_object, is_deeper
-from turngate.domain.tool_context import ToolContext
+from turngate.domain.tool_context import NoWorkspaceError, ToolContext
 from turngate.domain.tool_failures import InvalidToolInput, ToolFailure
 from turngate.domain.tools import Tool
 
@@ -99,6 +99,8 @@ def _gone_wrong(tool: Tool, crash: BaseException, *, timed_out: bool) -> Failure
     if isinstance(crash, asyncio.CancelledError):
         # Nobody cancelled the call: the tool gave up by itself, as libraries do whose own task group broke.
         return Failure(kind="cancelled", reason=f"{tool.name!r} cancelled itself before it had a result.")
+    if isinstance(crash, NoWorkspaceError):  # ours, so its words hold no secret, and say the fix
+        return Failure(kind="execution_error", reason=f"{tool.name!r} did not run: {crash.message}")
     return _crashed(tool)
 
 

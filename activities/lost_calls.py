@@ -46,7 +46,7 @@ async def again(
         pass  # it starts again, on the tool's own word that the first start will never take effect
     elif call.effect == "once":
         # Before anything else is looked at: even when the call could not run again, nobody knows whether it has run.
-        return await _ask_outcome(conn, run, call, tool, outcome_id)
+        return await _ask_outcome(conn, run, call, tool, outcome_id, partial=execution.partial_output)
     elif execution.attempts >= MAX_STARTS:
         lost = f"its worker was lost {execution.attempts} times while it ran"
         await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
@@ -69,7 +69,7 @@ async def again(
     start = Start(attempt=execution.attempts + 1, decision_id=order.decision_id, by=by, digest=execution.digest)
     await tell_started(conn, run, call, start)
     raw_input = call.running_input
-    return Redeemed(tool, run, call, raw_input, execution.idempotency_key)
+    return Redeemed(tool, run, call, raw_input, execution.idempotency_key, attempt=start.attempt)
 
 
 def _may_start_again(execution: executions.Execution, seen: Seen | None) -> bool:
@@ -103,10 +103,14 @@ async def _not_again(
 
 
 async def _ask_outcome(
-    conn: Connection, run: runs.Run, call: calls.Call, tool: Tool | None, outcome_id: str
+    conn: Connection, run: runs.Run, call: calls.Call, tool: Tool | None, outcome_id: str, *, partial: str
 ) -> OutcomeUnknown:
-    """Mark the execution unknown and open an ``outcome`` request for it, in the caller's transaction."""
-    await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="unknown")
+    """Mark the execution unknown and open an ``outcome`` request for it, in the caller's transaction.
+
+    ``partial``: what its handler had said before it was stopped; it stays with the execution.
+    """
+    named = {"run_id": run.id, "tool_call_id": call.tool_call_id}
+    await executions.finish(conn, **named, state="unknown", partial_output=partial)
     approval = await requests.get(conn, request_id_of(run.id, call.tool_call_id, "approval"))
     opened_at = as_text(now())
     raw_input = call.running_input
@@ -134,8 +138,8 @@ async def _ask_outcome(
         path=run.path,
     )
     await requests.insert_all(conn, [request])
-    named = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "request_id": outcome_id}
-    await events.append(conn, run.id, [("execution.unknown", named), opened(request)])
+    told = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "request_id": outcome_id}
+    await events.append(conn, run.id, [("execution.unknown", told), opened(request)])
     return OutcomeUnknown(outcome_id, call.digest)
 
 

@@ -12,13 +12,14 @@ from turngate.store import calls, runs
 
 @dataclass(frozen=True)
 class Redeemed:
-    """The handler may start now, with exactly this input."""
+    """The handler may start now, with exactly this input. ``attempt``: its how-many-th start this is, from 1."""
 
     tool: Tool
     run: runs.Run
     call: calls.Call
     raw_input: str
     idempotency_key: str
+    attempt: int = 1
 
 
 @dataclass(frozen=True)

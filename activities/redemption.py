@@ -8,6 +8,8 @@ sub-agents have no handler: behind the same door stands what the engine does for
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from activities.asking import ask_after_all, ask_again, asked_after_all, asked_again
 from activities.call_checks import authority, judged, raises
 from activities.call_marks import Start, refuse, tell_started
@@ -162,7 +164,12 @@ async def _started_before(
 ) -> Redemption:
     """The door was open once, and no result came of it."""
     if tool is not None and tool.kind in {"signal", "agent"}:
-        return underway(engine, call, tool)
+        return await underway(engine, conn, call, tool)
+    if execution.state == "failed":
+        # Its handler was stopped, and the run was not closed after it: its workflow was terminated (Temporal cancels the
+        # activities of such a one, as for an interrupt) or lost. The run was recovered, so nobody knows how far it came.
+        await executions.reopen_stopped(conn, run_id=run.id, tool_call_id=call.tool_call_id)
+        execution = replace(execution, state="executing")
     agent = engine.agent(run.agent)
     unseen = execution.state == "executing" and seen is None
     if unseen and tool is not None and looks_first(agent, tool, asked=False, lost=True):

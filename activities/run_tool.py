@@ -159,7 +159,8 @@ class RunTool:
         """Note what an interrupted handler had done. ``close_step`` gives the call its result.
 
         Only for an interrupt: when the worker itself shuts down, the handler's end is not known to anyone, so the row
-        stays ``executing`` and the next attempt treats it as a lost worker.
+        stays ``executing`` and the next attempt treats it as a lost worker. A terminated workflow's activities are
+        cancelled alike: should the run be recovered, the next attempt does the same, and this one leaves it alone.
         """
         details = activity.cancellation_details()
         if details is None or not details.cancel_requested:
@@ -167,8 +168,8 @@ class RunTool:
         limit = self._engine.agent(redeemed.run.agent).limits.result_chars
         kept = shortened(partial, limit=limit)
         async with self._engine.database.write() as conn:
-            await executions.finish(
-                conn, run_id=order.run_id, tool_call_id=order.call, state="failed", partial_output=kept
+            await executions.stop(
+                conn, run_id=order.run_id, tool_call_id=order.call, attempt=redeemed.attempt, partial_output=kept
             )
 
     async def _record(self, order: RunToolInput, finished: Finished) -> bool:

@@ -14,6 +14,7 @@ from turngate.domain.digest import derived_id
 from turngate.domain.messages import Message, user_message
 from turngate.domain.results import Failure, Ok
 from turngate.domain.tools import Tool
+from turngate.domain.turn_state import TurnState
 from turngate.store import calls, events, messages, runs
 from turngate.store.database import Connection
 
@@ -97,10 +98,13 @@ async def open_child(
     return child_id
 
 
-def child_run(engine: Engine, run_id: str, tool: Tool) -> ChildRun:
-    """Return what the workflow needs to start the sub-agent's run, with the sub-agent's own limits."""
+def child_run(engine: Engine, run_id: str, tool: Tool, state: TurnState | None = None) -> ChildRun:
+    """Return what the workflow needs to start the sub-agent's run, with the sub-agent's own limits.
+
+    ``state``: where it goes on, when its workflow was lost.
+    """
     agent = engine.agent(agent_name(tool))
-    return ChildRun(run_id=run_id, agent=agent.name, limits=agent.limits.for_run())
+    return ChildRun(run_id=run_id, agent=agent.name, limits=agent.limits.for_run(), state=state)
 
 
 async def answer_of(conn: Connection, child: runs.Run) -> Ok | Failure:

@@ -8,11 +8,12 @@ from activities.redeemed import AlreadySettled, Delegated, Waits
 from activities.signals import SIGNAL, read_signal, result_of, wait_of
 from activities.sub_agents import brief_of, child_run, open_child, too_deep
 from turngate.domain import results
+from turngate.domain.contract import Wait
 from turngate.domain.results import Failure
 from turngate.domain.signals import Finish, WaitUntil
 from turngate.domain.tool_failures import InvalidToolInput
 from turngate.domain.tools import Tool
-from turngate.store import calls, events, executions, runs
+from turngate.store import calls, events, executions, recovery, runs
 from turngate.store.database import Connection
 
 
@@ -49,10 +50,18 @@ async def delegate(
     return Delegated(child_run(engine, child_id, tool))
 
 
-def underway(engine: Engine, call: calls.Call, tool: Tool) -> Waits | Delegated:
-    """Answer an attempt that was repeated after the first one had opened the wait or the run."""
+async def underway(engine: Engine, conn: Connection, call: calls.Call, tool: Tool) -> Waits | Delegated:
+    """Answer an attempt that was repeated after the first one had opened the wait or the run.
+
+    A sub-agent's run whose workflow was lost with its parent's goes on where it stood. One that has ended is not started
+    again: nothing is waited for, and its ending becomes the call's result.
+    """
     if call.child_run_id is not None:
-        return Delegated(child_run(engine, call.child_run_id, tool))
+        child = await runs.get(conn, call.child_run_id)
+        if child is None or child.status != "running":
+            return Waits(Wait())
+        state = await recovery.turn_state(conn, child) if child.step else None
+        return Delegated(child_run(engine, call.child_run_id, tool, state))
     signal = SIGNAL.validate_json(call.signal or "")  # settled calls never come here, and every other signal is settled
     assert isinstance(signal, WaitUntil)  # noqa: S101 - see above
     return Waits(wait_of(signal))

@@ -12,6 +12,7 @@ from approvals_api.claiming import refuse_if_claimed
 from approvals_api.eligibility import check_verb, require_eligible
 from approvals_api.granting import check_grant
 from approvals_api.principals import Principal
+from approvals_api.recovering import is_lost
 from approvals_api.services import Services
 from turngate.domain.contract import DecideInput
 from turngate.domain.errors import (
@@ -155,9 +156,20 @@ async def _first_answer(services: Services, offer: Decision, refusal: TurngateEr
         return DecisionAnswer(decision_id=offer.id, status="pending", recorded_only=False)
     if request is not None and request.status != "pending":
         raise _not_pending(request)
+    if refusal is not None and request is not None and await _is_lost(services, request.run_id, refusal):
+        # The workflow is gone, and the run is not over: whoever decided has to know that it is not too late.
+        raise UnavailableError(
+            f"Temporal has lost the workflow of run {request.run_id}, so nothing was decided. When it was recovered "
+            "(`turngate recover`), send this again.",
+            run_id=request.run_id,
+        )
     if refusal is not None:
         raise refusal
     return DecisionAnswer(decision_id=offer.id, status=None, recorded_only=True)
+
+
+async def _is_lost(services: Services, run_id: str, refusal: TurngateError) -> bool:
+    return refusal.error_code == "run_ended" and await is_lost(services, run_id)
 
 
 async def _look_up(services: Services, offer: Decision, *, chosen: bool) -> tuple[Request, DecisionAnswer | None]:
@@ -207,8 +219,10 @@ async def _withdraw(services: Services, offer: Decision) -> None:
 
 
 def _not_pending(request: Request) -> TurngateError:
-    if request.status in {"cancelled", "superseded"}:
+    if request.status == "cancelled":
         return GoneError("the run has ended, and this request ended with it", code="run_ended", status=request.status)
+    if request.status == "superseded":
+        return GoneError("a newer message took this request's place", code="request_superseded", status=request.status)
     if request.status == "expired":
         return GoneError("nobody answered in time, so this request has expired", code="request_expired")
     return ConflictError(

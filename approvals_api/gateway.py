@@ -13,8 +13,17 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCStatusCode
 
+from approvals_api.workflow_look import WorkflowLook, look_at
 from turngate.domain import contract
-from turngate.domain.contract import AgentTurnInput, DecideInput, DecideResult, InterruptInput
+from turngate.domain.contract import (
+    AgentTurnInput,
+    DecideInput,
+    DecideResult,
+    InterruptInput,
+    PauseInput,
+    ResumeInput,
+    SupersedeInput,
+)
 from turngate.domain.errors import (
     ConflictError,
     ForbiddenError,
@@ -38,6 +47,11 @@ class Gateway:
         self._client = client
         self._update_wait = update_wait
         self._answered_at = float("-inf")
+
+    @property
+    def client(self) -> Client:
+        """Temporal's client, for the gateway's other modules and nobody else."""
+        return self._client
 
     async def ready(self, within: timedelta = READY_WAIT) -> bool:
         """Tell whether Temporal answers in time, or has answered within the last second. One that is gone says no at once."""
@@ -117,15 +131,35 @@ class Gateway:
                 handle = self._client.get_workflow_handle(run_id)
                 await handle.signal(contract.DECIDE, decision, rpc_timeout=RPC_WAIT)
 
+    async def look(self, run_id: str) -> WorkflowLook:
+        """Return what Temporal says of the run's workflow now; never raises for a server that is away."""
+        return await look_at(self._client, run_id)
+
     async def interrupt(self, run_id: str, interrupt: InterruptInput) -> None:
         """Tell the run to stop. Raises ConflictError (code ``run_ended``) when it has ended, UnavailableError when away."""
+        await self._tell(run_id, contract.INTERRUPT, interrupt)
+
+    async def pause(self, run_id: str, pause: PauseInput) -> None:
+        """Tell the run to hold. Raises as :meth:`interrupt`."""
+        await self._tell(run_id, contract.PAUSE, pause)
+
+    async def resume(self, run_id: str, resume: ResumeInput) -> None:
+        """Tell the run to go on. Raises as :meth:`interrupt`."""
+        await self._tell(run_id, contract.RESUME, resume)
+
+    async def supersede(self, run_id: str, supersede: SupersedeInput) -> None:
+        """Tell the run that a newer message ends what waits in it. Raises as :meth:`interrupt`."""
+        await self._tell(run_id, contract.SUPERSEDE, supersede)
+
+    async def _tell(
+        self, run_id: str, signal: str, told: InterruptInput | PauseInput | ResumeInput | SupersedeInput
+    ) -> None:
         try:
             with _reported():
                 async with asyncio.timeout(RPC_WAIT.total_seconds()):
-                    handle = self._client.get_workflow_handle(run_id)
-                    await handle.signal(contract.INTERRUPT, interrupt, rpc_timeout=RPC_WAIT)
+                    await self._client.get_workflow_handle(run_id).signal(signal, told, rpc_timeout=RPC_WAIT)
         except GoneError:
-            raise ConflictError("the run has ended, so there is nothing to interrupt", code="run_ended") from None
+            raise ConflictError(f"the run has ended, so there is nothing to {signal}", code="run_ended") from None
 
 
 @contextmanager

@@ -1,13 +1,17 @@
-"""Stopping a run. Used by the JSON API and the pages."""
+"""Stopping a run, holding it, letting it go on. Used by the JSON API and the pages."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from approvals_api.answer_check import require_storable
 from approvals_api.principals import Principal
+from approvals_api.recovering import is_lost
 from approvals_api.run_views import existing_run
 from approvals_api.services import Services
-from turngate.domain.contract import InterruptInput
-from turngate.domain.errors import ConflictError, InvalidInputError
+from turngate.domain.contract import InterruptInput, PauseInput, ResumeInput
+from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
 from turngate.store.runs import Run
 
 MAX_REASON_CHARS = 2_000
@@ -21,8 +25,35 @@ async def interrupt(services: Services, principal: Principal, run_id: str, *, re
         ConflictError: ``run_ended``.
         InvalidInputError: the reason is longer than 2,000 characters.
         ForbiddenError: the principal may not stop runs.
-        UnavailableError: Temporal is away; nothing was changed.
+        UnavailableError: Temporal is away, or has lost the run's workflow; nothing was changed.
     """
+    run = await _live(services, principal, run_id, reason)
+    async with _not_lost(services, run_id):
+        await services.gateway.interrupt(run_id, InterruptInput(by=principal.name, reason=reason))
+    return run
+
+
+async def pause(services: Services, principal: Principal, run_id: str, *, reason: str = "") -> Run:
+    """Tell a run to hold, and return it as it is now; a repeat changes nothing more.
+
+    Calls that run go on to their ends, and requests can be decided; nothing new starts until :func:`resume`. Its sub-agents
+    are held, too. Raises as :func:`interrupt`.
+    """
+    run = await _live(services, principal, run_id, reason)
+    async with _not_lost(services, run_id):
+        await services.gateway.pause(run_id, PauseInput(by=principal.name, reason=reason))
+    return run
+
+
+async def resume(services: Services, principal: Principal, run_id: str) -> Run:
+    """Let a held run go on, and return it as it is now; of one that is not held nothing changes. Raises as :func:`interrupt`."""
+    run = await _live(services, principal, run_id, "")
+    async with _not_lost(services, run_id):
+        await services.gateway.resume(run_id, ResumeInput(by=principal.name))
+    return run
+
+
+async def _live(services: Services, principal: Principal, run_id: str, reason: str) -> Run:
     principal.require("runs:write")
     if len(reason) > MAX_REASON_CHARS:
         message = f"at most {MAX_REASON_CHARS:,} characters, not {len(reason):,}"
@@ -32,5 +63,18 @@ async def interrupt(services: Services, principal: Principal, run_id: str, *, re
         run = await existing_run(conn, run_id)
     if run.status != "running":
         raise ConflictError(f"the run has ended already: it is {run.status}", code="run_ended", status=run.status)
-    await services.gateway.interrupt(run_id, InterruptInput(by=principal.name, reason=reason))
     return run
+
+
+@asynccontextmanager
+async def _not_lost(services: Services, run_id: str) -> AsyncIterator[None]:
+    """Say of a live run whose workflow is gone that it has to be recovered, not that it has ended."""
+    try:
+        yield
+    except ConflictError:
+        if await is_lost(services, run_id):
+            raise UnavailableError(
+                f"Temporal has lost the workflow of run {run_id}: recover it first (`turngate recover {run_id}`)",
+                run_id=run_id,
+            ) from None
+        raise

@@ -13,10 +13,11 @@ import logging
 from datetime import timedelta
 
 from approvals_api.services import Services
+from approvals_api.talking import tell_superseded
 from turngate.domain.contract import DecideInput
 from turngate.domain.errors import GoneError, UnavailableError
 from turngate.domain.requests import runs_the_call
-from turngate.store import calls, events, executions, requests, runs, steps
+from turngate.store import calls, events, executions, queued_messages, requests, runs, steps
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.requests import Request
@@ -53,8 +54,11 @@ async def redeliver_earlier(services: Services) -> int:
     async with services.database.read() as conn:
         seq = await events.last_seq(conn)
         decided = await requests.decided_in_live_runs(conn)
+        superseding = await queued_messages.superseding_in_live_runs(conn)
     for request_id in decided:
         await redeliver(services, request_id)
+    for message in superseding:
+        await tell_superseded(services, message)
     return seq
 
 

@@ -29,7 +29,8 @@ class ForkPoint:
 class Order:
     """A checked order. ``fingerprint``: equal for the same content from the same person; ``key``: Idempotency-Key.
 
-    ``forked_from``: the past that a new conversation begins with; None: it begins empty. ``unattended``: what becomes of its
+    ``forked_from``: the past that a new conversation begins with; None: it begins empty. ``continues``: it goes on in the same
+    conversation where that run ended, and nothing new is said. ``unattended``: what becomes of its
     questions, because nobody attends the run; None: somebody does.
     """
 
@@ -40,6 +41,7 @@ class Order:
     key: str | None
     fingerprint: str
     forked_from: ForkPoint | None = None
+    continues: bool = False
     unattended: UnattendedAsks | None = None
 
 

@@ -12,7 +12,7 @@ from turngate.domain.errors import NotFoundError
 from turngate.domain.inbox import InboxFilter
 from turngate.domain.messages import ReasoningPart
 from turngate.domain.requests import RunStatus
-from turngate.store import agents, approvals, calls, executions, inbox, messages, requests, runs, steps
+from turngate.store import agents, approvals, calls, executions, inbox, messages, queued_messages, requests, runs, steps
 from turngate.store.database import Connection
 from turngate.store.events import Event
 from turngate.store.messages import StoredMessage
@@ -26,7 +26,7 @@ from turngate.wire.conversations import MessageView
 from turngate.wire.decisions import DecisionView
 from turngate.wire.events import EventView, ProgressView
 from turngate.wire.requests import ApprovalView, RequestDetail, RequestItem
-from turngate.wire.runs import ParentCall, RunDetail, RunSummary, StepView
+from turngate.wire.runs import ParentCall, RunDetail, RunSummary, StepView, ToldMessage, WaitingMessage
 from turngate.wire.view import Page
 
 
@@ -96,12 +96,20 @@ async def run_detail(conn: Connection, run_id: str) -> RunDetail:
     made: dict[int, list[CallView]] = defaultdict(list)
     for call in await calls.of_run(conn, run_id):
         made[call.step].append(call_view(call, asked[call.tool_call_id], executed.get(call.tool_call_id)))
-    views = [_step_view(step, by_id[step.assistant_message_id], made[step.step]) for step in taken]
+    told = _told(path, run, {each.id: each.sent_by for each in await queued_messages.taken_by(conn, run_id)})
+    views = [
+        _step_view(step, by_id[step.assistant_message_id], made[step.step], told[step.assistant_message_id])
+        for step in taken
+    ]
     return RunDetail(
         **run_summary(run).model_dump(),
         steps=views,
         final_text=await _final_text(conn, run, by_id),
         parent=await _parent_call(conn, run),
+        waiting_messages=[
+            WaitingMessage.model_validate(each)
+            for each in (await queued_messages.waiting(conn, run_id) if run.status == "running" else [])
+        ],
     )
 
 
@@ -185,7 +193,19 @@ def progress_view(said: Progress) -> ProgressView:
     return ProgressView.model_validate(said)
 
 
-def _step_view(step: Step, stored: StoredMessage, made: list[CallView]) -> StepView:
+def _told(path: Sequence[StoredMessage], run: Run, senders: Mapping[str, str]) -> dict[str, list[ToldMessage]]:
+    """Return what was said to a live run by the response before which the model read it."""
+    found: dict[str, list[ToldMessage]] = defaultdict(list)
+    said: list[ToldMessage] = []
+    for stored in path:
+        if stored.message.role == "assistant":
+            found[stored.id], said = said, []
+        elif stored.id in senders and stored.id != run.input_message_id:
+            said.append(ToldMessage(text=stored.message.text, sent_by=senders[stored.id]))
+    return found
+
+
+def _step_view(step: Step, stored: StoredMessage, made: list[CallView], told: list[ToldMessage]) -> StepView:
     thoughts = [part.text for part in stored.message.parts if isinstance(part, ReasoningPart)]
     return StepView(
         step=step.step,
@@ -199,6 +219,7 @@ def _step_view(step: Step, stored: StoredMessage, made: list[CallView]) -> StepV
         created_at=step.created_at,
         closed_at=step.closed_at,
         corrective=step.corrective,
+        told=told,
     )
 
 

@@ -59,7 +59,8 @@ class ApiSettings:
     decision waits for a worker before it is sent as a Signal. ``sse_ping``: pause between heartbeat comments.
     ``public_url``: where browsers reach it, without a trailing slash; None: as each request says. ``session_idle``: how
     long a session may rest before it is over. ``oidc`` None: people log in by password or link only. ``channels``: to
-    whom notifications are sent; with none, nothing is.
+    whom notifications are sent; with none, nothing is. ``temporal_pages``: what Temporal's own page of a workflow begins
+    with, before a slash and its id; None: nobody knows.
     """
 
     host: str = "127.0.0.1"
@@ -73,6 +74,7 @@ class ApiSettings:
     rate_limits: RateLimitSettings = field(default_factory=RateLimitSettings)
     oidc: OidcSettings | None = None
     channels: tuple[Channel, ...] = ()
+    temporal_pages: str | None = None
 
     @property
     def host_names(self) -> frozenset[str] | None:

@@ -15,6 +15,7 @@ from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from turngate.domain.messages import user_message
 from turngate.domain.requests import UnattendedAsks
+from turngate.domain.turn_state import TurnState
 from turngate.store import agents, events, messages, runs
 from turngate.store.agents import PublishedAgent
 from turngate.store.database import Connection
@@ -88,9 +89,9 @@ async def start_ordered(services: Services, principal: Principal, agent: str, or
     except IntegrityError:  # somebody else was first with this key or in this conversation
         return await _again(services, await _first_or_conflict(services, order), published)
     try:
-        await services.gateway.start_run(_turn_input(services, run, published), published.task_queue)
+        await services.gateway.start_run(turn_input(services, run, published), published.task_queue)
     except UnavailableError:
-        await _take_back(services, run, made_conversation=order.conversation_id is None)
+        await _take_back(services, run, order)
         raise
     return run
 
@@ -110,7 +111,7 @@ async def start_recorded(services: Services) -> int:
         for run in page:
             agent = published.get(run.agent)
             if agent is not None and run.step == 0 and run.parent_run_id is None:
-                await services.gateway.start_run(_turn_input(services, run, agent), agent.task_queue)
+                await services.gateway.start_run(turn_input(services, run, agent), agent.task_queue)
                 tried += 1
         if len(page) < SWEEP_PAGE:
             return tried
@@ -128,17 +129,8 @@ async def _record(conn: Connection, principal: Principal, agent: PublishedAgent,
     if live is not None:
         raise _live(live)
     fork = order.forked_from
-    run_id, message_id = f"run_{secrets.token_hex(12)}", f"msg_{secrets.token_hex(12)}"
-    model = order.model or agent.model
-    await messages.append(
-        conn,
-        message_id=message_id,
-        parent_id=await messages.head_of(conn, conversation_id) if fork is None else fork.message_id,
-        conversation_id=conversation_id,
-        run_id=run_id,
-        step=None,
-        message=user_message(order.text),
-    )
+    run_id, model = f"run_{secrets.token_hex(12)}", order.model or agent.model
+    message_id = await _input_message(conn, order, conversation_id, run_id)
     await runs.create(
         conn,
         run_id=run_id,
@@ -172,17 +164,41 @@ async def _record(conn: Connection, principal: Principal, agent: PublishedAgent,
     return run
 
 
+async def _input_message(conn: Connection, order: Order, conversation_id: str, run_id: str) -> str:
+    """Write what is said to the new run, and return the message it begins with."""
+    fork = order.forked_from
+    head = await messages.head_of(conn, conversation_id) if fork is None or order.continues else fork.message_id
+    if order.continues:
+        if fork is None or head != fork.message_id:
+            raise ConflictError(
+                "the conversation has gone on since: fork the run from one of its steps instead",
+                code="conversation_moved_on",
+            )
+        return fork.message_id
+    message_id = f"msg_{secrets.token_hex(12)}"
+    await messages.append(
+        conn,
+        message_id=message_id,
+        parent_id=head,
+        conversation_id=conversation_id,
+        run_id=run_id,
+        step=None,
+        message=user_message(order.text),
+    )
+    return message_id
+
+
 async def _again(services: Services, first: Run, agent: PublishedAgent) -> Run:
     """Return the first run; start its workflow if a crash came between recording the run and starting it.
 
     Starting is repeatable. The run is never taken back here: it may be at work already.
     """
     if first.status == "running" and first.step == 0:
-        await services.gateway.start_run(_turn_input(services, first, agent), agent.task_queue)
+        await services.gateway.start_run(turn_input(services, first, agent), agent.task_queue)
     return first
 
 
-async def _take_back(services: Services, run: Run, *, made_conversation: bool) -> None:
+async def _take_back(services: Services, run: Run, order: Order) -> None:
     """Remove a run that did not start. Its events stay: the log is append-only, and it says how the run ended.
 
     Should the workflow have started after all, it finds no run in the store, and nothing can run in its name.
@@ -196,7 +212,9 @@ async def _take_back(services: Services, run: Run, *, made_conversation: bool) -
         await events.append(conn, run.id, [("run.ended", ended)])
         await events.keep_head(conn, run.id)
         await runs.remove_unstarted(conn, run.id)
-        if made_conversation:
+        if order.continues:
+            return
+        if order.conversation_id is None:
             await conn.execute(conversations.delete().where(conversations.c.id == run.conversation_id))
         elif parent_id is not None:
             await messages.set_head(conn, run.conversation_id, parent_id)
@@ -235,10 +253,11 @@ async def _published(conn: Connection, name: str) -> PublishedAgent:
     return found
 
 
-def _turn_input(services: Services, run: Run, agent: PublishedAgent) -> AgentTurnInput:
+def turn_input(services: Services, run: Run, agent: PublishedAgent, state: TurnState | None = None) -> AgentTurnInput:
+    """Return what the run's workflow is started with. ``state``: where a recovered one goes on."""
     heartbeat = {"heartbeat_timeout_seconds": services.settings.heartbeat_timeout_seconds}
     limits = agent.run_limits.for_run().model_copy(update=heartbeat)
-    return AgentTurnInput(run_id=run.id, agent=run.agent, limits=limits)
+    return AgentTurnInput(run_id=run.id, agent=run.agent, limits=limits, state=state)
 
 
 def _live(run: Run) -> ConflictError:

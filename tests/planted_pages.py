@@ -74,6 +74,8 @@ STATES: dict[str, PageState] = {
     "run completed": PageState("/runs/run_completed"),
     "run failed": PageState("/runs/run_failed"),
     "run interrupted": PageState("/runs/run_interrupted"),
+    "runs compared": PageState("/runs/run_running/compare/run_completed"),
+    "fork compared": PageState("/runs/run_completed/compare/run_failed"),
     "run told wrongly": PageState("/runs/run_failed", "message", changes={"input": ""}),
     "result": PageState("/runs/run_completed/result?call=call_ok"),
     "result of a failure": PageState("/runs/run_completed/result?call=call_failed"),

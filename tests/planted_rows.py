@@ -75,6 +75,8 @@ async def plant(conn: Connection, filling: Filling) -> None:
     await put(tables.policy_versions, version=1, source=filling.rules)
     await put(tables.deliveries, id="dl_1", status="failed", payload=json.dumps(filling.value))
     await put(tables.delivery_attempts, delivery_id="dl_1")
+    attempt = {"step": 1, "attempt": 1, "error_class": filling.in_json, "message": filling.in_json}
+    await events.append(conn, "run_failed", [("model.retrying", {**attempt, "retry_in_seconds": None})])
     for run_id in ("run_completed", events.SYSTEM):
         payload = {"by": filling.in_json, "request_id": "rq_approved", **filling.value}
         await events.append(conn, run_id, [("request.opened", payload)])
@@ -89,12 +91,16 @@ async def _put_run(put: Put, filling: Filling, run: str) -> None:
         parent = above and f"{run}_{above}"
         await put(tables.messages, id=f"{run}_{role}", parent_id=parent, role=role, parts=filling.parts(role), **at)
     links = {"parent_run_id": "run_completed", "parent_tool_call_id": "call_ok"} if run == "interrupted" else {}
+    first = "msg_first" if run == "running" else f"{run}_user"  # what its path shows was said to it later
     await put(
-        tables.runs, id=f"run_{run}", conversation_id=f"conv_{run}", status=RUNS[run], input_message_id=f"{run}_user",
+        tables.runs, id=f"run_{run}", conversation_id=f"conv_{run}", status=RUNS[run], input_message_id=first,
         head_message_id=said, ended_at=None if RUNS[run] == "running" else THEN,
         forked_from_run_id="run_completed" if run == "failed" else None, **links,
     )  # fmt: skip
     await put(tables.steps, run_id=f"run_{run}", assistant_message_id=said)
+    if run == "running":
+        await put(tables.queued_messages, id="running_user", run_id="run_running", taken_at=THEN)
+        await put(tables.queued_messages, id="msg_waits", run_id="run_running", while_running="queue", taken_at=None)
     if run in {"running", "completed"}:
         await _put_calls(put, filling, f"run_{run}")
 

@@ -98,6 +98,20 @@ CLIMB_LADDER: Options = {
     "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)),
 }
 
+NOTE_PAUSE: Options = {
+    # Nobody waits for it, and whoever looks at the run must see it sooner or later.
+    "start_to_close_timeout": timedelta(seconds=10),
+    "schedule_to_close_timeout": OUTAGE,
+    "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)),
+}
+
+SUPERSEDE_REQUESTS: Options = {
+    # One short transaction; until it is stored the requests wait on, and nothing is lost.
+    "start_to_close_timeout": timedelta(seconds=10),
+    "schedule_to_close_timeout": OUTAGE,
+    "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)),
+}
+
 CLOSE_STEP: Options = {
     # The run's one way out: tried until the store is back.
     "start_to_close_timeout": timedelta(seconds=30),
@@ -118,6 +132,8 @@ TABLE = {
     contract.RECORD_DECISION: RECORD_DECISION,
     contract.RECORD_EXPIRY: RECORD_EXPIRY,
     contract.CLIMB_LADDER: CLIMB_LADDER,
+    contract.NOTE_PAUSE: NOTE_PAUSE,
+    contract.SUPERSEDE_REQUESTS: SUPERSEDE_REQUESTS,
     contract.CLOSE_STEP: CLOSE_STEP,
     contract.SETTLE_CALL: SETTLE_CALL,
 }

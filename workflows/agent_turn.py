@@ -7,10 +7,16 @@ it and nowhere else. Conversation content never passes through here: ids and dig
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    WorkflowAlreadyStartedError,
+)
 
 with workflow.unsafe.imports_passed_through():
     from turngate.domain import contract
@@ -18,18 +24,24 @@ with workflow.unsafe.imports_passed_through():
         AgentTurnInput,
         AgentTurnResult,
         CallModelInput,
+        ChildRun,
         CloseStepInput,
+        CloseStepResult,
         DecideInput,
         DecideResult,
         InterruptInput,
+        PauseInput,
         RecordDecisionInput,
         RecordedDecision,
+        ResumeInput,
         StepPlan,
+        SupersedeInput,
     )
-    from turngate.domain.turn_state import Refusal, TurnState
+    from turngate.domain.turn_state import Gate, Refusal, TurnState
     from workflows import activity_options
     from workflows.endings import Ending, describe_failure
     from workflows.settling import Settling
+    from workflows.steering import Steering
     from workflows.under_way import UnderWay
 
 STORE_PAUSE = timedelta(seconds=5)
@@ -51,6 +63,7 @@ class AgentTurn:
         # have passed `refusal` and the second would overwrite the winner. An expiry waits for it, too.
         self._deciding = asyncio.Lock()
         self._settling = Settling(start.run_id, start.limits, self._state, self._under_way, self._deciding)
+        self._steering = Steering(start.run_id, self._state, self._under_way, self._deciding)
 
     @workflow.run
     async def run(self, start: AgentTurnInput) -> AgentTurnResult:
@@ -78,13 +91,17 @@ class AgentTurn:
             if ending is not None:
                 return await self._end(ending)
             if self._is_long():
-                workflow.continue_as_new(start.model_copy(update={"state": self._state}))
+                newest = workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE  # of the worker's builds, if it has any
+                carried = start.model_copy(update={"state": self._state})
+                workflow.continue_as_new(carried, initial_versioning_behavior=newest)
 
     # One step
 
     async def _step(self) -> Ending | None:
         """Get one response and settle its calls; None: go on with the next step."""
         state, limits = self._state, self._limits
+        if state.held:
+            await workflow.wait_condition(lambda: not state.held)
         if state.interrupted:
             return Ending.interrupted(state)
         if state.step > limits.steps:
@@ -96,7 +113,7 @@ class AgentTurn:
         if plan is None:
             return Ending.interrupted(state)
         if plan.final:
-            return Ending.completed()
+            return Ending.completed(plan.next)
         failure = await self._settling.settle_all(plan)
         if failure is not None or state.interrupted:
             return failure
@@ -118,13 +135,17 @@ class AgentTurn:
             result_type=StepPlan,
             **activity_options.call_model(self._limits),
         )
-        return await self._under_way.until_done(handle)
+        self._under_way.planning = True
+        try:
+            return await self._under_way.until_done(handle)
+        finally:
+            self._under_way.planning = False
 
     # The end
 
     async def _end(self, ending: Ending) -> AgentTurnResult:
-        """Close what is open and end the run, unless the store has both already."""
-        state = self._state
+        """Close what is open and end the run, unless the store has both already; then start the conversation's next."""
+        state, follows = self._state, ending.next
         if not ending.stored:
             closing = CloseStepInput(
                 run_id=self._run_id,
@@ -134,11 +155,30 @@ class AgentTurn:
                 at=workflow.now(),
                 error_class=ending.error_class,
             )
-            await workflow.execute_activity(contract.CLOSE_STEP, closing, **activity_options.CLOSE_STEP)
+            closed: CloseStepResult | None = await workflow.execute_activity(
+                contract.CLOSE_STEP, closing, result_type=CloseStepResult, **activity_options.CLOSE_STEP
+            )
+            follows = None if closed is None else closed.next
+        if follows is not None:
+            await self._start_next(follows)
         await workflow.wait_condition(workflow.all_handlers_finished)
         if ending.status == "failed":
             raise ApplicationError(ending.reason, type=contract.ERROR_RUN_FAILED, non_retryable=True)
         return AgentTurnResult(status=ending.status, steps=state.step)
+
+    async def _start_next(self, follows: ChildRun) -> None:
+        """Start the run that answers a message which was sent meanwhile. It lives on by itself.
+
+        The store has recorded it together with this one's end, so should this fail, a sweep of the API starts it.
+        """
+        limits = follows.limits.model_copy(update={"heartbeat_timeout_seconds": self._limits.heartbeat_timeout_seconds})
+        with suppress(ChildWorkflowError, WorkflowAlreadyStartedError):
+            await workflow.start_child_workflow(
+                contract.AGENT_TURN,
+                AgentTurnInput(run_id=follows.run_id, agent=follows.agent, limits=limits),
+                id=follows.run_id,
+                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            )
 
     def _is_long(self) -> bool:
         """Tell whether to continue as new; called only at a closed step with every handler finished (I8)."""
@@ -175,6 +215,26 @@ class AgentTurn:
     def interrupt(self, interrupt: InterruptInput) -> None:
         """Stop the run: cancel what runs, end what waits."""
         self._under_way.stop(interrupt)
+
+    @workflow.signal(name=contract.PAUSE)
+    async def pause(self, pause: PauseInput) -> None:
+        """Hold the run: what runs goes on to its end, nothing new starts."""
+        await self._steering.pause(pause)
+
+    @workflow.signal(name=contract.RESUME)
+    async def resume(self, resume: ResumeInput) -> None:
+        """Let a held run go on."""
+        await self._steering.resume(resume)
+
+    @workflow.signal(name=contract.SUPERSEDE)
+    async def supersede(self, supersede: SupersedeInput) -> None:
+        """End what waits for a person, because a newer message came."""
+        await self._steering.supersede(supersede)
+
+    @workflow.query(name=contract.GATES)
+    def gates(self) -> dict[str, Gate]:
+        """Return the gates of the step at hand, for whoever compares them with the inbox."""
+        return self._state.gates
 
     async def _request_known(self, request_id: str) -> None:
         """Wait for a request that an activity has written and this workflow has not heard of yet.

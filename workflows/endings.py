@@ -7,23 +7,28 @@ from dataclasses import dataclass
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 
+from turngate.domain.contract import ChildRun
 from turngate.domain.requests import RunStatus
 from turngate.domain.turn_state import TurnState
 
 
 @dataclass(frozen=True)
 class Ending:
-    """The one ending of a run. ``error_class`` is empty unless it failed. ``stored``: the store knows of it already."""
+    """The one ending of a run. ``error_class`` is empty unless it failed. ``stored``: the store knows of it already.
+
+    ``next``: the conversation's next run, if the store has recorded one with it.
+    """
 
     status: RunStatus
     reason: str = ""
     error_class: str = ""
     stored: bool = False
+    next: ChildRun | None = None
 
     @staticmethod
-    def completed() -> Ending:
+    def completed(follows: ChildRun | None = None) -> Ending:
         """The model answered without calls, which ``call_model`` stored as the run's end."""
-        return Ending("completed", stored=True)
+        return Ending("completed", stored=True, next=follows)
 
     @staticmethod
     def finished() -> Ending:

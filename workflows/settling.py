@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -72,7 +73,7 @@ class Settling:
         return failure
 
     def _open_gate(self, call: PlannedCall) -> None:
-        if call.request_id is None:
+        if call.request_id is None or call.request_id in self._state.gates:  # there already: the run was recovered
             return
         terms = call.terms or PLAIN_TERMS
         gate = Gate(call=call.call, kind=call.kind, digest=call.digest, not_by=call.not_by, terms=terms)
@@ -86,9 +87,9 @@ class Settling:
         On the way it climbs its ladder. Waking up for a rung, or to be parked, answers nothing: it waits on.
         """
         gate = self._state.gates[request_id]
-        opened_at = workflow.now()
+        opened_at = gate.opened_at or workflow.now()
         telling: list[asyncio.Task[None]] = []
-        for rung in gate.terms.rungs_before(call.expires_after_seconds):
+        for rung in gate.terms.rungs_before(call.expires_after_seconds)[gate.climbed :]:
             after = timedelta(seconds=gate.terms.ladder[rung].after_seconds)
             if await self._decided_within(gate, opened_at + after, "ladder"):
                 break
@@ -150,7 +151,7 @@ class Settling:
 
     async def _run_tool(self, call: PlannedCall, decision_id: str | None) -> Ending | None:
         """Run the tool in one of the step's places; an unknown outcome goes to a person and comes back here."""
-        async with self._places:
+        async with self._place():
             if self._state.interrupted:
                 return None
             handle = workflow.start_activity(
@@ -186,6 +187,21 @@ class Settling:
                 assert_never(result.state)
         return None
 
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        """Take one of the step's places as soon as the run is not held; a held run holds none."""
+        while True:
+            if self._state.held:
+                await workflow.wait_condition(lambda: not self._state.held)
+            await self._places.acquire()
+            if not self._state.held:
+                break
+            self._places.release()
+        try:
+            yield
+        finally:
+            self._places.release()
+
     async def _asked(self, call: PlannedCall) -> Ending | None:
         """Go through a gate that running the call has opened."""
         self._open_gate(call)
@@ -202,6 +218,8 @@ class Settling:
 
     async def _child(self, call: PlannedCall, child: ChildRun | None) -> Ending | None:
         """Let a sub-agent's run answer the call. It closes by itself, also when its parent is gone."""
+        if self._state.held:
+            await workflow.wait_condition(lambda: not self._state.held)
         if child is not None and not self._state.interrupted:
             # How it ended is in the store, and the call's result says it; of one that could not start, too.
             with suppress(ChildWorkflowError, WorkflowAlreadyStartedError):
@@ -214,7 +232,7 @@ class Settling:
         limits = child.limits.model_copy(update=heartbeat)
         handle = await workflow.start_child_workflow(
             contract.AGENT_TURN,
-            AgentTurnInput(run_id=child.run_id, agent=child.agent, limits=limits),
+            AgentTurnInput(run_id=child.run_id, agent=child.agent, limits=limits, state=child.state),
             id=child.run_id,
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
         )

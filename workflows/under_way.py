@@ -11,18 +11,22 @@ from temporalio.exceptions import ActivityError, TemporalError, is_cancelled_exc
 
 with workflow.unsafe.imports_passed_through():
     from turngate.domain import contract
-    from turngate.domain.contract import InterruptInput
+    from turngate.domain.contract import InterruptInput, PauseInput, ResumeInput
     from turngate.domain.turn_state import TurnState
 
 Result = TypeVar("Result")
 
 
 class UnderWay:
-    """Activities and sub-agents' runs that an interrupt has to reach. ``activities``: those that are not done."""
+    """Activities and sub-agents' runs that an interrupt has to reach.
+
+    ``activities``: those that are not done. ``planning``: the model is asked, and what it wants is not known yet.
+    """
 
     def __init__(self, state: TurnState) -> None:
         self._state = state
         self.activities: set[workflow.ActivityHandle[Any]] = set()
+        self.planning = False
         self._children: set[workflow.ChildWorkflowHandle[Any, Any]] = set()
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -62,8 +66,19 @@ class UnderWay:
             for child in list(self._children):
                 self._telling.add(asyncio.create_task(self._interrupt_child(child)))
 
+    def tell_children(self, signal: str, told: PauseInput | ResumeInput) -> None:
+        """Pass a pause or its end on to the sub-agents' runs."""
+        for child in list(self._children):
+            self._telling.add(asyncio.create_task(_tell(child, signal, told)))
+
     async def _interrupt_child(self, child: workflow.ChildWorkflowHandle[Any, Any]) -> None:
         """Pass the interrupt on, in the words of whoever gave it. A child that has just ended cannot be told."""
         told = InterruptInput(by=self._state.interrupted_by or "engine", reason=self._state.interrupt_reason)
-        with suppress(TemporalError):
-            await child.signal(contract.INTERRUPT, told)
+        await _tell(child, contract.INTERRUPT, told)
+
+
+async def _tell(
+    child: workflow.ChildWorkflowHandle[Any, Any], signal: str, told: InterruptInput | PauseInput | ResumeInput
+) -> None:
+    with suppress(TemporalError):
+        await child.signal(signal, told)

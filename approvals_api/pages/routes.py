@@ -8,6 +8,7 @@ from approvals_api.pages import (
     account_routes,
     audit_routes,
     bulk_routes,
+    compare_routes,
     grant_routes,
     inbox_routes,
     notification_routes,
@@ -31,5 +32,6 @@ router.include_router(grant_routes.router)
 router.include_router(policy_routes.router)
 router.include_router(run_routes.router)
 router.include_router(result_routes.router)
+router.include_router(compare_routes.router)
 router.include_router(notification_routes.router)
 router.include_router(audit_routes.router)

@@ -11,10 +11,11 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api import run_views, starting
+from approvals_api import retrying, run_views, starting, talking
 from approvals_api.cursors import decode_cursor
 from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.interrupting import interrupt
+from approvals_api.explaining import explained_end
+from approvals_api.interrupting import interrupt, pause, resume
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import render
 from approvals_api.principals import Principal, check_form_token
@@ -23,6 +24,7 @@ from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.domain.requests import RunStatus, UnattendedAsks
+from turngate.domain.steering import WhileRunning
 from turngate.store import progress
 from turngate.wire.runs import RunDetail, RunSummary
 
@@ -89,13 +91,22 @@ async def run_page(request: Request, services: ServicesDep, principal: RunReader
 
 @router.post("/runs/{run_id}")
 async def act_on_run(request: Request, services: ServicesDep, principal: StarterDep, run_id: str) -> Response:
-    """Interrupt a run, or go on with its conversation in a new one."""
+    """Interrupt a run, hold it, let it go on, retry it, or say something more in its conversation."""
     typed = await typed_of(request)
     try:
         check_form_token(request, typed.get("csrf_token"))
         match typed.get("action"):
             case "interrupt":
                 await interrupt(services, principal, run_id, reason=typed.get("reason", "").strip())
+                target = run_id
+            case "retry":
+                key = typed.get("key") or None
+                target = (await retrying.retry(services, principal, run_id, idempotency_key=key)).id
+            case "pause":
+                await pause(services, principal, run_id, reason=typed.get("reason", "").strip())
+                target = run_id
+            case "resume":
+                await resume(services, principal, run_id)
                 target = run_id
             case "message":
                 target = await _talk_on(services, principal, run_id, typed)
@@ -109,20 +120,16 @@ async def act_on_run(request: Request, services: ServicesDep, principal: Starter
 
 
 async def _talk_on(services: Services, principal: Principal, run_id: str, typed: Mapping[str, str]) -> str:
-    """Start the next run of the conversation, like the one before; returns its id."""
-    async with services.database.read() as conn:
-        before = await run_views.existing_run(conn, run_id)
-    run = await starting.start(
+    """Say something more in the conversation; returns the id of the run that takes it."""
+    sent = await talking.send(
         services,
         principal,
-        agent=before.agent,
+        run_id,
         text=typed.get("input", "").replace("\r\n", "\n"),
-        conversation_id=before.conversation_id,
-        workspace=before.workspace,
-        unattended=None if before.attended else before.unattended_asks,
+        while_running=_while_running(typed.get("while_running", "")),
         idempotency_key=typed.get("key") or None,
     )
-    return run.id
+    return sent.run.id
 
 
 async def _show_new(
@@ -154,6 +161,9 @@ async def _show_run(
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         run = await run_views.run_detail(conn, run_id)
+        explanation = (
+            await explained_end(conn, run, services.settings.temporal_pages) if run.status == "failed" else None
+        )
         said = await progress.newest_of_executing(conn, run_id, limit=PROGRESS_LINES)
     # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
     return await asyncio.to_thread(
@@ -162,6 +172,7 @@ async def _show_run(
         frame=frame,
         status=HTTPStatus.OK if error is None else status_of(error),
         run=run,
+        explanation=explanation,
         progress=said,
         typed=typed,
         error=error,
@@ -190,11 +201,25 @@ def _run_state(run: RunDetail) -> str:
         for step in run.steps
         for call in step.calls
     ]
-    return framed_sha256(run.status, run.agent, run.model, str(len(run.steps)), *calls)[:16]
+    waiting = [message.id for message in run.waiting_messages]
+    told = run.status, run.paused_at or "", run.agent, run.model
+    return framed_sha256(*told, str(len(run.steps)), *calls, *waiting)[:16]
 
 
 def _list_state(items: list[RunSummary]) -> str:
     return framed_sha256(*(f"{item.id} {item.status} {item.step}" for item in items))[:16]
+
+
+def _while_running(chosen: str) -> WhileRunning | None:
+    """Return what the form says a live run does with a message; raises InvalidInputError for a value it does not offer."""
+    match chosen:
+        case "":
+            return None
+        case "queue" | "inject" | "supersede":
+            return chosen
+        case _:
+            message = "choose one of the answers of this form"
+            raise InvalidInputError(message, errors=[{"pointer": "/while_running", "message": message}])
 
 
 def _unattended(chosen: str) -> UnattendedAsks | None:

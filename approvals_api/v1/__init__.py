@@ -10,7 +10,9 @@ from approvals_api.v1 import (
     bulk,
     claims,
     comments,
+    comparisons,
     events,
+    explanations,
     grants,
     me,
     notifications,
@@ -28,6 +30,8 @@ router = APIRouter(prefix="/api/v1")
 router.include_router(runs.router)
 router.include_router(runs.conversations)
 router.include_router(results.router)
+router.include_router(explanations.router)
+router.include_router(comparisons.router)
 router.include_router(events.router)
 router.include_router(requests.router)
 router.include_router(claims.router)

@@ -14,6 +14,7 @@ from turngate.domain.grants import WantedGrant
 from turngate.domain.identity import MAX_NAME_CHARS, Scope
 from turngate.domain.inbox import MAX_QUERY_CHARS
 from turngate.domain.requests import Outcome, UnattendedAsks, Verb
+from turngate.domain.steering import WhileRunning
 from turngate.store.claims import DEFAULT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS
 from turngate.store.comments import MAX_CHARS
 
@@ -55,9 +56,16 @@ class StartRunBody(_Body):
 
 
 class MessageBody(_Body):
-    """Say something more in a run's conversation; the next run answers it."""
+    """Say something more in a run's conversation. ``while_running``: what a live run does with it; None: as its agent says."""
 
     input: Text
+    while_running: WhileRunning | None = None
+
+
+class RetryBody(_Body):
+    """Go on where a run ended. ``model``: in place of the run's own."""
+
+    model: ModelName | None = None
 
 
 class ForkBody(_Body):

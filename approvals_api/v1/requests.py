@@ -67,7 +67,7 @@ async def get_request(request_id: RequestId, services: ServicesDep, principal: R
         **problems(
             {
                 409: "`already_decided` (names the winner), `digest_differs` or `idempotency_key_reused`",
-                410: "`run_ended` or `request_expired`",
+                410: "`run_ended`, `request_expired` or `request_superseded`",
             }
         ),
     },

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from approvals_api import forking, run_views, starting
+from approvals_api import forking, retrying, run_views, starting, talking
 from approvals_api.cursors import decode_cursor
 from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.interrupting import interrupt
+from approvals_api.interrupting import interrupt, pause, resume
 from approvals_api.problems import problems
-from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, StartRunBody
+from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, RetryBody, StartRunBody
 from approvals_api.v1.parameters import ConversationId, Cursor, IdempotencyKey, Limit, RunId
 from turngate.domain.requests import RunStatus
 from turngate.wire.conversations import MessageView
@@ -80,7 +80,11 @@ async def get_run(run_id: RunId, services: ServicesDep, _principal: RunReaderDep
         return await run_views.run_detail(conn, run_id)
 
 
-@router.post("/runs/{run_id}/messages", status_code=HTTPStatus.CREATED, responses=STARTED)
+@router.post(
+    "/runs/{run_id}/messages",
+    status_code=HTTPStatus.CREATED,
+    responses={202: {"model": RunSummary, "description": "A live run takes the message"}, **STARTED},
+)
 async def send_message(
     run_id: RunId,
     body: MessageBody,
@@ -89,22 +93,23 @@ async def send_message(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> RunSummary:
-    """Start the next run of this run's conversation, with its agent, model and workspace."""
-    async with services.database.read() as conn:
-        earlier = await run_views.existing_run(conn, run_id)
-    run = await starting.start(
+    """Say something more in this run's conversation.
+
+    It starts the conversation's next run, with this one's agent, model and workspace. While a run of it is live, that one
+    takes the message, now or when it has ended: the answer is 202 then, and shows the live run.
+    """
+    sent = await talking.send(
         services,
         principal,
-        agent=earlier.agent,
+        run_id,
         text=body.input,
-        conversation_id=earlier.conversation_id,
-        workspace=earlier.workspace,
-        unattended=None if earlier.attended else earlier.unattended_asks,
-        model=earlier.model or None,
+        while_running=body.while_running,
         idempotency_key=idempotency_key,
     )
-    response.headers["Location"] = f"/api/v1/runs/{run.id}"
-    return run_views.run_summary(run)
+    if sent.message is not None:
+        response.status_code = HTTPStatus.ACCEPTED
+    response.headers["Location"] = f"/api/v1/runs/{sent.run.id}"
+    return run_views.run_summary(sent.run)
 
 
 @router.post("/runs/{run_id}/fork", status_code=HTTPStatus.CREATED, responses=STARTED)
@@ -135,6 +140,26 @@ async def fork_run(
     return run_views.run_summary(run)
 
 
+@router.post("/runs/{run_id}/retry", status_code=HTTPStatus.CREATED, responses=STARTED)
+async def retry_run(
+    run_id: RunId,
+    services: ServicesDep,
+    principal: StarterDep,
+    response: Response,
+    body: RetryBody | None = None,
+    idempotency_key: IdempotencyKey = None,
+) -> RunSummary:
+    """Retry a run.
+
+    Starts the run that goes on where this one failed or was interrupted, in the same conversation, with nothing new said.
+    What it did stays done; what its end closed is asked for again, if the model still wants it.
+    """
+    model = None if body is None else body.model
+    run = await retrying.retry(services, principal, run_id, model=model, idempotency_key=idempotency_key)
+    response.headers["Location"] = f"/api/v1/runs/{run.id}"
+    return run_views.run_summary(run)
+
+
 @router.post(
     "/runs/{run_id}/interrupt",
     status_code=HTTPStatus.ACCEPTED,
@@ -148,6 +173,32 @@ async def interrupt_run(
     It ends a moment later, so the answer still shows it as it is now. A repeat changes nothing more.
     """
     return run_views.run_summary(await interrupt(services, principal, run_id, reason=body.reason if body else ""))
+
+
+@router.post(
+    "/runs/{run_id}/pause",
+    status_code=HTTPStatus.ACCEPTED,
+    responses=problems({409: "`run_ended`: there is nothing to hold"}),
+)
+async def pause_run(
+    run_id: RunId, services: ServicesDep, principal: StarterDep, body: InterruptBody | None = None
+) -> RunSummary:
+    """Hold a run.
+
+    Calls that run go on to their ends, and requests can be decided; nothing new starts until it is resumed. It is held a
+    moment later, so the answer still shows it as it is now. A repeat changes nothing more.
+    """
+    return run_views.run_summary(await pause(services, principal, run_id, reason=body.reason if body else ""))
+
+
+@router.post(
+    "/runs/{run_id}/resume",
+    status_code=HTTPStatus.ACCEPTED,
+    responses=problems({409: "`run_ended`: there is nothing that could go on"}),
+)
+async def resume_run(run_id: RunId, services: ServicesDep, principal: StarterDep) -> RunSummary:
+    """Let a held run go on. Of one that is not held nothing changes."""
+    return run_views.run_summary(await resume(services, principal, run_id))
 
 
 @conversations.get("/conversations/{conversation_id}/messages")

@@ -167,12 +167,16 @@ async def token_for(database: Database, name: str, *scopes: access.Scope) -> dic
 
 
 @contextlib.asynccontextmanager
-async def api_on(engine: Stack, gateway: Gateway, name: str | None = None) -> AsyncIterator[Api]:
+async def api_on(
+    engine: Stack, gateway: Gateway, name: str | None = None, *, temporal_pages: str | None = None
+) -> AsyncIterator[Api]:
     """Serve an API on the engine. ``name``: what its people are called after their role; None makes one."""
     app = create_api_app(
         database=engine.database,
         gateway=gateway,
-        settings=ApiSettings(heartbeat_timeout_seconds=2, sse_ping=timedelta(milliseconds=300)),
+        settings=ApiSettings(
+            heartbeat_timeout_seconds=2, sse_ping=timedelta(milliseconds=300), temporal_pages=temporal_pages
+        ),
     )
     name = name or secrets.token_hex(3)
     async with contextlib.AsyncExitStack() as clients:

@@ -275,7 +275,10 @@ async def test_a_fork_that_did_not_start_is_taken_back_alone(api: Api) -> None:
     run = await finished(api, (await api.start("hello"))["id"])
     before = [await rows(api.stack, table) for table in (runs_table, messages_table, conversations)]
     fork = await recorded(api, run)
-    await starting._take_back(api.stack.services, fork, made_conversation=True)
+    order = await starting.checked_order(
+        by="ada", agent="agent", text="x", conversation_id=None, workspace=None, model=None, idempotency_key=None
+    )
+    await starting._take_back(api.stack.services, fork, order)
     assert [await rows(api.stack, table) for table in (runs_table, messages_table, conversations)] == before
 
 

@@ -70,7 +70,9 @@ async def test_a_conversation_goes_on(api: Api) -> None:
     """The next run of a conversation sees the first one's messages; while one is live another is 409 run_live."""
     request = await api.gated()
     path = f"/api/v1/runs/{request['run_id']}/messages"
-    live = await api.agent.post(path, json={"input": "and?"})
+    conversation = (await api.agent.get(f"/api/v1/runs/{request['run_id']}")).json()["conversation_id"]
+    body = {"agent": "agent", "input": "and?", "conversation_id": conversation}
+    live = await api.agent.post("/api/v1/runs", json=body)
     assert (live.status_code, live.json()["code"]) == (409, "run_live")
     assert live.json()["run_id"] == request["run_id"]
     assert (await api.decide(request)).status_code == 200
@@ -84,6 +86,32 @@ async def test_a_conversation_goes_on(api: Api) -> None:
         "user", "assistant", "tool", "assistant", "user", "assistant",
     ]  # fmt: skip
     assert (await api.agent.get("/api/v1/conversations/conv_none/messages")).status_code == 404
+
+
+async def test_a_live_run_takes_messages_and_is_held_and_let_go_on(api: Api) -> None:
+    """202 with the live run; it shows what waits for it and who holds it; an ended one is 409, nonsense is 422."""
+    request = await api.gated()
+    path = f"/api/v1/runs/{request['run_id']}"
+    sent = await api.agent.post(f"{path}/messages", json={"input": "hurry", "while_running": "inject"})
+    assert (sent.status_code, sent.json()["id"]) == (202, request["run_id"])
+    nonsense = await api.agent.post(f"{path}/messages", json={"input": "hurry", "while_running": "drop"})
+    assert (nonsense.status_code, nonsense.json()["errors"][0]["pointer"]) == (422, "/while_running")
+    assert (await api.agent.post(f"{path}/pause", json={"reason": "lunch"})).status_code == 202
+
+    async def held() -> dict[str, Any] | None:
+        found = (await api.agent.get(path)).json()
+        return found if found["paused_at"] is not None else None
+
+    shown = await until(held, "held run")
+    assert (shown["status"], shown["pause_reason"]) == ("running", "lunch")
+    assert [each["text"] for each in shown["waiting_messages"]] == ["hurry"]
+    assert (await api.decide(request)).status_code == 200
+    assert (await api.agent.post(f"{path}/resume")).status_code == 202
+    assert (await finished(api, request["run_id"]))["waiting_messages"] == []
+    for word in ("pause", "resume"):
+        ended = await api.agent.post(f"{path}/{word}")
+        assert (ended.status_code, ended.json()["code"]) == (409, "run_ended")
+    assert (await api.stranger.post(f"{path}/pause")).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -176,7 +204,7 @@ async def test_a_start_that_fails_halfway_is_taken_back(api: Api, cut_off: Api) 
         )  # fmt: skip
         async with api.stack.database.write() as conn:
             recorded = await starting._record(conn, principal, published, order)
-        await starting._take_back(api.stack.services, recorded, made_conversation=conversation_id is None)
+        await starting._take_back(api.stack.services, recorded, order)
     assert await counts(api) == before
     async with api.stack.database.read() as conn:
         assert await messages.head_of(conn, run["conversation_id"]) == head

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -63,6 +64,29 @@ async def test_a_finished_runs_answer_is_printed(office: Api, printed: Printed) 
     await office.stack.ended(run)
     told = (await printed("watch", run.id)).splitlines()
     assert told.index("  │ I end this.") < told.index("  │ It is 42.")
+
+
+async def test_a_run_is_held_spoken_to_and_let_go_on(office: Api, printed: Printed) -> None:
+    """`pause`, `send` and `resume` say what they did and how to follow; `watch` tells who held it, why, and who spoke."""
+    run = await begun(office, task(step(("pay", {"cents": 5}))))
+    await office.stack.request(run)
+    assert f"{run.id} is told to hold" in await printed("pause", run.id, "--reason", "lunch\x1b[31m")
+    await office.stack.event(run, "run.paused")
+    assert f"{run.id} takes the message" in await printed(
+        "send", run.id, json.dumps(task(step(words="Never mind."))), "--while-running", "supersede"
+    )
+    await office.stack.event(run, "request.superseded")
+    assert f"{run.id} is told to go on" in await printed("resume", run.id)
+    await office.stack.interrupt(run)
+    await office.stack.ended(run)
+    told = await printed("watch", run.id)
+    for line in (
+        "⇒ cli holds the run: lunch⟨U+001B⟩[31m",
+        "⇒ cli sent a message, to be read before the next step",
+        "the request superseded",
+        "⇒ cli lets the run go on",
+    ):
+        assert line in told
 
 
 async def test_a_sub_agents_lines_carry_its_path(office: Api, printed: Printed, world: World) -> None:

@@ -16,13 +16,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from harness import Cast, ListModel, Script, Stack, call, person, says, stack, until
+from harness import STARTER, Cast, ListModel, Script, Stack, call, person, says, stack, until
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDReusePolicy
 from tools_under_test import Amount, Bench
 
+from approvals_api import talking
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent, tool
-from turngate.domain.contract import AgentTurnInput, DecideInput, RunLimits
+from turngate.domain.contract import AgentTurnInput, DecideInput, PauseInput, ResumeInput, RunLimits
 from turngate.domain.errors import ModelError
 from turngate.domain.grants import GrantPattern, WantedGrant
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
@@ -347,6 +348,28 @@ async def unattended(client: Client, database: Database) -> Recording:
         return await completed(engine, await engine.start(unattended="deny"), "unattended")
 
 
+async def held(client: Client, database: Database) -> Recording:
+    """Held while a call waits, decided while it is held, and let go on."""
+    async with stack(client, database, Bench().pay, model=paying()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.services.gateway.pause(run.id, PauseInput(by="operator", reason="lunch"))
+        await engine.event(run, "run.paused")
+        await engine.decide(request, "approve")
+        await engine.services.gateway.resume(run.id, ResumeInput(by="operator"))
+        return await completed(engine, run, "held")
+
+
+async def superseded(client: Client, database: Database) -> Recording:
+    """A newer message ends what waits; the model reads it, and a queued one is answered by the next run."""
+    async with stack(client, database, Bench().pay, model=paying()) as engine:
+        run = await engine.start()
+        await engine.request(run)
+        for how in ("queue", "supersede"):
+            await talking.send(engine.services, STARTER, run.id, text="never mind", while_running=how)
+        return await completed(engine, run, "superseded")
+
+
 STORIES: list[Story] = [
     approve,
     edit,
@@ -370,6 +393,8 @@ STORIES: list[Story] = [
     park,
     asked_after_all,
     unattended,
+    held,
+    superseded,
 ]
 
 

@@ -121,7 +121,7 @@ class WithoutClosing(AgentTurn):
         return await super().run(start)
 
     async def _end(self, ending: Ending) -> AgentTurnResult:
-        return await super()._end(Ending.completed())
+        return await super()._end(Ending.completed(ending.next))
 
 
 @pytest.mark.parametrize("path", HISTORIES, ids=named)

@@ -21,7 +21,7 @@ from turngate.domain.contract import PlannedCall, RunLimits
 from turngate.domain.policy import Policy
 from turngate.models.registry import Models, ModelSettings
 from turngate.store.database import Database
-from workflows import activity_options, agent_turn, settling, under_way
+from workflows import activity_options, agent_turn, settling, steering, under_way
 from workflows.activity_options import GRACE, OUTAGE, TABLE
 
 WEEK = timedelta(days=7)
@@ -35,6 +35,8 @@ ROWS: dict[str, list[Any]] = {
     contract.RECORD_DECISION: [activity_options.RECORD_DECISION],
     contract.RECORD_EXPIRY: [activity_options.RECORD_EXPIRY],
     contract.CLIMB_LADDER: [activity_options.CLIMB_LADDER],
+    contract.NOTE_PAUSE: [activity_options.NOTE_PAUSE],
+    contract.SUPERSEDE_REQUESTS: [activity_options.SUPERSEDE_REQUESTS],
     contract.CLOSE_STEP: [activity_options.CLOSE_STEP],
     contract.SETTLE_CALL: [activity_options.SETTLE_CALL],
 }
@@ -55,7 +57,7 @@ async def test_the_table_has_a_row_for_each_registered_activity(client: Client, 
 def test_the_workflow_starts_activities_with_their_own_row_only() -> None:
     """Every place in the workflow that starts an activity names one of the table, and unpacks that one's row."""
     started: dict[str, str] = {}
-    sources = (inspect.getsource(module) for module in (agent_turn, settling, under_way))
+    sources = (inspect.getsource(module) for module in (agent_turn, settling, steering, under_way))
     for node in (node for source in sources for node in ast.walk(ast.parse(source))):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue

@@ -38,6 +38,7 @@ from turngate.domain.results import Failure, wire_text
 from turngate.domain.tools import Tool
 from turngate.runtime.app_loader import check_app
 from turngate.store.database import Database
+from turngate.toolkits.files import read_file
 from turngate.toolkits.json_schema import json_schema_tool
 from turngate.toolkits.signals import finish
 
@@ -462,3 +463,13 @@ async def test_a_tool_of_raw_json_schema_at_work(client: Client, sqlite: Databas
     assert results["c4"] == Ok(value={"ordered": 3})
     assert sorted(each["count"] for each in given) == [2, 3, 13]
     assert {"count": 3, "at": "noon"} in given
+
+
+async def test_a_file_tool_without_a_workspace_says_the_fix(client: Client, sqlite: Database) -> None:
+    """The run has no directory: the model, and whoever looks at the run, reads how it gets one."""
+    [read] = await results_of(client, sqlite, Toolkit.of(read_file), call("read_file", '{"path": "a.txt"}', "a"))
+    assert isinstance(read, Failure)
+    assert (read.kind, read.reason) == (
+        "execution_error",
+        "'read_file' did not run: this tool needs a workspace: start the run with one (`--workspace DIR`)",
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from approvals_api.settings import ApiSettings, OidcSettings, RateLimitSettings, is_loopback
 from turngate.domain.errors import ConfigurationError
@@ -22,7 +22,14 @@ def api_settings(settings: Settings, channels: tuple[Channel, ...] = ()) -> ApiS
         session_idle=settings.session_idle,
         rate_limits=_rate_limits(settings),
         oidc=_oidc(settings),
+        temporal_pages=_temporal_pages(settings),
     )
+
+
+def _temporal_pages(settings: Settings) -> str | None:
+    if settings.temporal_ui_url is None:
+        return None
+    return f"{settings.temporal_ui_url}/namespaces/{quote(settings.temporal_namespace, safe='')}/workflows"
 
 
 def _rate_limits(settings: Settings) -> RateLimitSettings:

@@ -1,4 +1,4 @@
-"""``turngate fork``: go on from a closed step of a run, in a conversation of its own."""
+"""``turngate fork`` and ``retry``: go on from a closed step of a run in a conversation of its own, or where it ended."""
 
 from __future__ import annotations
 
@@ -13,6 +13,33 @@ from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.run_commands import RunId, follow, warn_of_shared_directory
+
+
+def retry(
+    run_id: RunId,
+    model: Annotated[
+        str | None, typer.Option(help="Another model, as PROVIDER:NAME.", show_default="the run's")
+    ] = None,
+    watch: Annotated[bool, typer.Option(help="Follow the new run to its end, or return at once.")] = True,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Go on where a run failed or was interrupted, in its conversation, with nothing new said.
+
+    What it did stays done, and nothing is sent twice: of each call the model knows whether it ran. Ctrl-C leaves the new
+    run running. Exit code: 0 completed, 1 failed, 3 interrupted.
+    """
+    link = find_api(data_dir, url)
+    with link.client() as client:
+        started = client.retry_run(run_id, model=model)
+        if watch:
+            follow(link, client, started.id, as_json=as_json)
+        if as_json:
+            terminal.raw(json.dumps(started.model_dump(mode="json")))
+        else:
+            terminal.line(started.id)
+            terminal.note(f"follow it: turngate watch{link.options} {started.id}, or {link.url}/runs/{started.id}")
 
 
 def fork(

@@ -15,13 +15,19 @@ import typer
 from turngate.cli import (
     access_commands,
     audit_commands,
+    build_commands,
+    compare_commands,
     demo_command,
     doctor_command,
+    explain_commands,
+    export_commands,
     fork_commands,
     grant_commands,
     init_command,
     notify_commands,
     policy_commands,
+    recovery_commands,
+    replay_commands,
     request_commands,
     result_commands,
     run_commands,
@@ -60,11 +66,22 @@ app.command("worker", rich_help_panel=SERVE)(serve_commands.worker)
 app.command("api", rich_help_panel=SERVE)(serve_commands.api)
 app.command("temporal", rich_help_panel=SERVE)(serve_commands.temporal)
 app.command("migrate", rich_help_panel=SERVE)(serve_commands.migrate)
+app.command("recover", rich_help_panel=SERVE)(recovery_commands.recover)
+app.command("reconcile", rich_help_panel=SERVE)(recovery_commands.reconcile)
+app.command("replay-check", rich_help_panel=SERVE)(replay_commands.replay_check)
+app.command("builds", rich_help_panel=SERVE)(build_commands.builds)
 
 app.command("run", rich_help_panel=WORK)(run_commands.run)
 app.command("watch", rich_help_panel=WORK)(run_commands.watch)
 app.command("runs", rich_help_panel=WORK)(run_commands.runs)
+app.command("explain", rich_help_panel=WORK)(explain_commands.explain)
+app.command("export", rich_help_panel=WORK)(export_commands.export)
+app.command("compare", rich_help_panel=WORK)(compare_commands.compare)
 app.command("fork", rich_help_panel=WORK)(fork_commands.fork)
+app.command("retry", rich_help_panel=WORK)(fork_commands.retry)
+app.command("send", rich_help_panel=WORK)(run_commands.send)
+app.command("pause", rich_help_panel=WORK)(run_commands.pause)
+app.command("resume", rich_help_panel=WORK)(run_commands.resume)
 app.command("interrupt", rich_help_panel=WORK)(run_commands.interrupt)
 app.command("result", rich_help_panel=WORK)(result_commands.result)
 app.command("requests", rich_help_panel=WORK)(request_commands.requests)

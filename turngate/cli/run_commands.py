@@ -17,10 +17,12 @@ from turngate.cli.gate_prompt import GatePrompt
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.plain_text import plain_line
 from turngate.cli.run_lines import STATUS_STYLE
+from turngate.cli.stuck_runs import show_stuck
 from turngate.cli.watching import Watch
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.requests import RunStatus
+from turngate.domain.steering import WhileRunning
 from turngate.wire.runs import RunDetail, RunSummary
 
 EXIT_OF: Final[dict[RunStatus, int]] = {
@@ -115,6 +117,9 @@ def watch(run_id: RunId, as_json: AsJson = False, data_dir: DataDir = None, url:
 
 def runs(
     status: Annotated[StatusChoice | None, typer.Option(help="Only runs of this status.", show_default=False)] = None,
+    stuck: Annotated[
+        bool, typer.Option("--stuck", help="Only live runs that stand still, each with its reason.")
+    ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
@@ -124,6 +129,9 @@ def runs(
     What waits in it waits in the same inbox: `turngate requests`.
     """
     link = find_api(data_dir, url)
+    if stuck:
+        show_stuck(link, as_json=as_json)
+        return
     wanted: RunStatus | None = None if status is None else status.value
     with link.client() as client:
         page = client.list_runs(status=wanted, limit=RUNS_SHOWN)
@@ -147,6 +155,52 @@ def interrupt(
     with find_api(data_dir, url).client() as client:
         client.interrupt(run_id, reason=reason)
     terminal.line(f"{run_id} is told to stop")
+
+
+def pause(
+    run_id: RunId,
+    reason: Annotated[str, typer.Option(help="Why; the run's history keeps it.")] = "",
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Hold a run: calls that run go on to their ends, nothing new starts until it is resumed."""
+    link = find_api(data_dir, url)
+    with link.client() as client:
+        client.pause(run_id, reason=reason)
+    terminal.line(f"{run_id} is told to hold")
+    terminal.note(f"let it go on:  turngate resume{link.options} {run_id}")
+
+
+def resume(run_id: RunId, data_dir: DataDir = None, url: Url = None) -> None:
+    """Let a held run go on."""
+    with find_api(data_dir, url).client() as client:
+        client.resume(run_id)
+    terminal.line(f"{run_id} is told to go on")
+
+
+def send(
+    run_id: RunId,
+    text: Annotated[str, typer.Argument(help="What to say.", show_default=False)],
+    while_running: Annotated[
+        WhileRunning | None,
+        typer.Option(
+            help="What a live run does with it: answer it in a run of its own (queue), read it before its next step "
+            "(inject), or that, with what waits for a person ended at once (supersede). Default: as its agent declares.",
+            show_default=False,
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Say something more in a run's conversation, while it is live or after it."""
+    link = find_api(data_dir, url)
+    with link.client() as client:
+        run = client.send_message(run_id, text, while_running=while_running)
+    if run.status == "running" and run.id == run_id:
+        terminal.line(f"{run.id} takes the message")
+    else:
+        terminal.line(f"{run.id} answers the message")
+    terminal.note(f"follow it:  turngate watch{link.options} {run.id}")
 
 
 def follow(link: ApiLink, client: SyncTurngateClient, run_id: str, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from approvals_api.pages import json_text
 from turngate.cli import terminal
 from turngate.cli.plain_text import clipped, indented, plain_line
 from turngate.cli.presenting import first_lines, on_one_line
-from turngate.cli.run_words import forked_from, handed_off, in_part_said, model_switched, wait_said
+from turngate.cli.run_words import forked_from, handed_off, in_part_said, model_switched, steered, wait_said
 from turngate.client import SyncTurngateClient
 from turngate.domain.requests import RunStatus
 from turngate.domain.results import Failure
@@ -54,7 +54,7 @@ class RunLines:
                 self._gate(str(said["request_id"]), str(said["tool_call_id"]), str(said["kind"]))
             case "request.decided":
                 self._decided(said)
-            case "request.expired" | "request.cancelled":
+            case "request.expired" | "request.cancelled" | "request.superseded":
                 how = event.type.removeprefix("request.")
                 terminal.line(("  ✗ ", "yellow"), f"{self._tool(said)}: the request {how}")
             case "execution.started":
@@ -75,6 +75,12 @@ class RunLines:
                 terminal.line(("  ⇒ ", "magenta"), handed_off(said))
             case "run.model_switched":
                 terminal.line(("  ⇒ ", "magenta"), model_switched(said))
+            case "run.paused" | "run.resumed" | "message.queued" | "message.taken":
+                terminal.line(("  ⇒ ", "magenta"), steered(kind, said))
+            case "run.recovered":
+                terminal.line(
+                    ("  ⇒ ", "magenta"), f"recovered by {plain_line(str(said['by']), 80)}: step {said['step']}"
+                )
             case "model.retrying":
                 self._retrying(said)
             case "run.ended":

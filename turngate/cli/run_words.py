@@ -27,6 +27,22 @@ def forked_from(said: Mapping[str, Any]) -> str:
     return f"forked from run {_plain(said['run_id'])} after step {_plain(said['step'])}"
 
 
+def steered(kind: str, said: Mapping[str, Any]) -> str:
+    """Return what an event says of somebody who held the run, let it go on, or spoke to it."""
+    who = _plain(said.get("by", said.get("sent_by", "somebody")))
+    match kind:
+        case "run.paused":
+            why = f": {_plain(said['reason'])}" if said["reason"] else ""
+            return f"{who} holds the run{why}"
+        case "run.resumed":
+            return f"{who} lets the run go on"
+        case "message.queued":
+            when = "in the next run" if said["while_running"] == "queue" else "before the next step"
+            return f"{who} sent a message, to be read {when}"
+        case _:
+            return f"the agent reads the message of {who}"
+
+
 def wait_said(call: CallView) -> str | None:
     """Return how long a call that waits will wait; None for every other call."""
     if not isinstance(call.signal, WaitUntil):

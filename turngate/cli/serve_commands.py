@@ -33,14 +33,26 @@ def up(
     )
 
 
-def worker(app: AppArgument = DEFAULT_APP, data_dir: DataDir = None) -> None:
+def worker(
+    app: AppArgument = DEFAULT_APP,
+    build_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BUILD",
+            help="The build this worker is of. A run stays with the build that began it, and new runs go to the current "
+            "one: `turngate builds`.",
+            show_default="$TURNGATE_BUILD_ID, else none: it takes every run",
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
     """Run a worker with APP: it calls models and runs tools. Start as many as you like.
 
     Finds Temporal by TEMPORAL_ADDRESS, or by the data directory that `turngate up` or `turngate temporal` uses.
     """
     from turngate.cli import servers  # noqa: PLC0415 - slow to import
 
-    servers.serve_worker(_settings(data_dir=data_dir), app)
+    servers.serve_worker(_settings(data_dir=data_dir, build_id=build_id), app)
 
 
 def api(

@@ -21,6 +21,7 @@ from turngate.cli.temporal_link import connect_when_there, find_address
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import Settings, load_settings
+from turngate.runtime.workflow_code import deployment
 from worker import publish_agents
 
 logger = logging.getLogger(__name__)
@@ -53,8 +54,12 @@ def serve_worker(settings: Settings, target: str) -> None:
             async with AsyncExitStack() as parts:
                 database = await parts.enter_async_context(stores.opened_store(settings))
                 client = await connect_when_there(settings, terminal.note)
-                task = await parts.enter_async_context(stack.serving_worker(settings, loaded, client, database))
+                build = deployment(settings.deployment_name, settings.build_id)
+                task = await parts.enter_async_context(stack.serving_worker(settings, loaded, client, database, build))
                 terminal.note(f"worker runs: agents {', '.join(loaded.agents)}; task queue {settings.task_queue}")
+                if settings.build_id is not None:
+                    made_current = f"turngate builds --set-current {settings.build_id}"
+                    terminal.note(f"it is of build {settings.build_id}, which gets new runs after `{made_current}`")
                 stop.running()
                 await stack.until_stopped(stop.told, [task])
         terminal.note("worker stopped")
@@ -139,6 +144,8 @@ async def _greet(running: stack.Stack, app: LoadedApp, *, built_in: bool) -> Non
             ("No model is set, so coder plays a script made for `turngate demo`.", "yellow"),
             " For a real one set TURNGATE_MODEL=openai:NAME and TURNGATE_OPENAI_API_KEY or TURNGATE_OPENAI_BASE_URL.",
         )
+    if settings.build_id is not None:
+        logger.warning("TURNGATE_BUILD_ID is for `turngate worker`: the worker of `turngate up` belongs to no build")
     if not is_loopback(settings.api_host):
         logger.warning(
             "the API listens on %s, beyond this machine: put a proxy that speaks TLS before it", settings.api_host

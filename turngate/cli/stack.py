@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from temporalio.client import Client
+from temporalio.worker import WorkerDeploymentConfig
 
 from approvals_api.app import create_app
 from approvals_api.gateway import Gateway
@@ -76,6 +77,7 @@ async def whole_stack(
                 embedded_temporal(settings, settings.temporal_port, ui=temporal_ui)
             )
             temporal_address, ui_url = temporal.address, temporal.ui_url
+            settings = settings.model_copy(update={"temporal_ui_url": ui_url or settings.temporal_ui_url})
         database = await running.enter_async_context(stores.opened_store(settings, migrate=True))
         client = await connect_when_there(
             settings.model_copy(update={"temporal_address": temporal_address}), terminal.note
@@ -118,15 +120,23 @@ async def embedded_temporal(settings: Settings, port: int | None, *, ui: bool) -
 
 @asynccontextmanager
 async def serving_worker(
-    settings: Settings, app: LoadedApp, client: Client, database: Database
+    settings: Settings,
+    app: LoadedApp,
+    client: Client,
+    database: Database,
+    deployment: WorkerDeploymentConfig | None = None,
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """Run the app's worker, its agents published; gives the task that ends when it fails."""
+    """Run the app's worker, its agents published; gives the task that ends when it fails.
+
+    ``deployment``: as :func:`worker.build_worker` takes it.
+    """
     shorten_failures(details=settings.log_format == "json")
     models = build_models(settings, script_base=app.base)
     _warn_of_models(app, models)
     for said in app_survey.warnings(app):
         logger.warning("%s", said)
-    worker = build_worker(client, build_engine(app, database, models), task_queue=settings.task_queue)
+    engine = build_engine(app, database, models)
+    worker = build_worker(client, engine, task_queue=settings.task_queue, deployment=deployment)
     await publish_agents(app, database, task_queue=settings.task_queue)
     task = asyncio.create_task(worker.run(), name="worker")
     try:

@@ -24,7 +24,7 @@ OnGate = Callable[[RequestDetail, StillOpen], None]
 """What to do about a pending request. The second argument shows what happened meanwhile, and tells whether the request
 is still open; call it while waiting."""
 
-GATE_ENDS: Final = frozenset({"request.decided", "request.expired", "request.cancelled"})
+GATE_ENDS: Final = frozenset({"request.decided", "request.expired", "request.cancelled", "request.superseded"})
 LONGEST_PATH: Final = 60
 
 

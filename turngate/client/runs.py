@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import httpx
 
-from turngate.client.calls import Call, get, key_or_new, model, post, segment, without_none
+from turngate.client.calls import Call, change, get, key_or_new, model, post, segment, without_none
 from turngate.domain.requests import RunStatus, UnattendedAsks
+from turngate.domain.steering import WhileRunning
 from turngate.wire.calls import WholeResult
+from turngate.wire.comparison import Comparison
+from turngate.wire.explanation import Explanation, StuckRun
 from turngate.wire.runs import RunDetail, RunSummary
 from turngate.wire.view import Page
 
@@ -53,12 +56,38 @@ def get_run(run_id: str) -> Call[RunDetail]:
     return get(f"/runs/{segment(run_id)}", model(RunDetail))
 
 
-def send_message(run_id: str, text: str, *, idempotency_key: str | None = None) -> Call[RunSummary]:
-    """Start the next run of the run's conversation, with its agent, model and workspace.
+def explain_run(run_id: str) -> Call[Explanation]:
+    """Return why a run failed or what a live one waits for, and what to do about it. Raises NotFoundError."""
+    return get(f"/runs/{segment(run_id)}/explanation", model(Explanation))
 
-    Raises what ``start_run`` raises; ConflictError ``run_live`` while a run of the conversation has not ended.
+
+def compare_runs(run_id: str, other_id: str) -> Call[Comparison]:
+    """Return two runs side by side: what they share, and where and in what they differ.
+
+    Raises NotFoundError; InvalidInputError ``same_run``.
     """
-    return post(f"/runs/{segment(run_id)}/messages", _run, {"input": text}, key=key_or_new(idempotency_key))
+    return get(f"/runs/{segment(run_id)}/comparison/{segment(other_id)}", model(Comparison))
+
+
+def list_stuck_runs(*, still_for_seconds: int = 60, limit: int = 50, cursor: str | None = None) -> Call[Page[StuckRun]]:
+    """Return the live runs that stand still, newest first, each with its reason.
+
+    ``still_for_seconds``: how long a person, a tool or a model may take before it counts. A page looks at ``limit`` live
+    runs, 1 to 200: it may be empty and not the last.
+    """
+    return get("/stuck-runs", model(Page[StuckRun]), still_for_seconds=still_for_seconds, limit=limit, cursor=cursor)
+
+
+def send_message(
+    run_id: str, text: str, *, while_running: WhileRunning | None = None, idempotency_key: str | None = None
+) -> Call[RunSummary]:
+    """Say something more in the run's conversation, and return the run that answers it or, while one is live, that one.
+
+    It starts the next run, with this one's agent, model and workspace. A live run takes the message as ``while_running``
+    says (``queue``, ``inject``, ``supersede``), or as its agent declares. Raises what ``start_run`` raises.
+    """
+    body = without_none({"input": text, "while_running": while_running})
+    return post(f"/runs/{segment(run_id)}/messages", _run, body, key=key_or_new(idempotency_key))
 
 
 def fork_run(
@@ -81,9 +110,29 @@ def fork_run(
     return post(f"/runs/{segment(run_id)}/fork", _run, body, key=key_or_new(idempotency_key))
 
 
+def retry_run(run_id: str, *, model: str | None = None, idempotency_key: str | None = None) -> Call[RunSummary]:
+    """Start the run that goes on where this one failed or was interrupted, in the same conversation.
+
+    ``model``: in place of the run's own. Raises what ``start_run`` raises; ConflictError ``not_failed``,
+    ``conversation_moved_on``.
+    """
+    body = without_none({"model": model})
+    return post(f"/runs/{segment(run_id)}/retry", _run, body, key=key_or_new(idempotency_key))
+
+
 def interrupt(run_id: str, *, reason: str = "") -> Call[RunSummary]:
     """Tell a run to stop, and return it as it is now: it ends a moment later. Raises ConflictError ``run_ended``."""
     return post(f"/runs/{segment(run_id)}/interrupt", _run, {"reason": reason})
+
+
+def pause(run_id: str, *, reason: str = "") -> Call[RunSummary]:
+    """Hold a run: what runs goes on to its end, nothing new starts. Raises ConflictError ``run_ended``."""
+    return post(f"/runs/{segment(run_id)}/pause", _run, {"reason": reason})
+
+
+def resume(run_id: str) -> Call[RunSummary]:
+    """Let a held run go on. Raises ConflictError ``run_ended``."""
+    return change("POST", f"/runs/{segment(run_id)}/resume", _run)
 
 
 def get_result(run_id: str, tool_call_id: str) -> Call[WholeResult]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,6 +17,7 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.hooks import Hooks
 from turngate.domain.policy import Policy
+from turngate.domain.steering import WhileRunning
 from turngate.domain.toolkit import Toolkit
 
 if TYPE_CHECKING:
@@ -32,6 +33,12 @@ class Limits(BaseModel):
 
     steps: int = Field(default=100, ge=1, le=100_000)
     """Model responses in one run."""
+    tool_calls: int | None = Field(default=None, ge=1)
+    """Tool calls in one run, whatever became of them; None: as many as the steps make."""
+    tokens: int | None = Field(default=None, ge=1)
+    """Input and output tokens of one run together, as the provider counts them; None: no bound."""
+    wall_time: timedelta | None = Field(default=None, gt=timedelta(0))
+    """From a run's start to its last model request, the time that people take included; None: no bound."""
     concurrency: int = Field(default=4, ge=1, le=64)
     """Tool calls of one step that run at the same time; a call that waits for a person holds no place."""
     malformed_in_a_row: int = Field(default=3, ge=1, le=100)
@@ -64,12 +71,18 @@ class Agent:
     limits: Limits = field(default_factory=Limits)
     description: str = ""
     hooks: Sequence[Hooks] = ()
+    while_running: WhileRunning = "queue"
+    """What becomes of a message that is sent to a run of this agent while it is live; the sender may say otherwise."""
 
     def __post_init__(self) -> None:
         """Refuse a name that could not stand in a URL or a rule."""
         if not AGENT_NAME.fullmatch(self.name):
             raise ConfigurationError(
                 f"agent name {self.name!r} is not allowed: lower-case letters, digits, '_' and '-', at most 64"
+            )
+        if self.while_running not in get_args(WhileRunning):
+            raise ConfigurationError(
+                f"agent {self.name!r}: while_running is one of {', '.join(get_args(WhileRunning))}, not {self.while_running!r}"
             )
 
     @property

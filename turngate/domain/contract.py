@@ -25,10 +25,17 @@ RECORD_EXPIRY = "record_expiry"
 CLOSE_STEP = "close_step"
 SETTLE_CALL = "settle_call"
 CLIMB_LADDER = "climb_ladder"
+NOTE_PAUSE = "note_pause"
+SUPERSEDE_REQUESTS = "supersede_requests"
 
 DECIDE = "decide"
 """Update and Signal of this name carry the same DecideInput; the Signal is for when no worker answers."""
 INTERRUPT = "interrupt"
+PAUSE = "pause"
+RESUME = "resume"
+SUPERSEDE = "supersede"
+GATES = "gates"
+"""Query: the run's gates of the step at hand, request id → Gate."""
 
 MAX_CALLS_PER_STEP = 128
 """Calls of one response beyond this are closed unexecuted, so that a plan stays far below 256 KiB (I8)."""
@@ -60,7 +67,7 @@ class RunLimits(_Wire):
 
 
 class AgentTurnInput(_Wire):
-    """Start of a run. ``state`` is None at the start and set only by continue-as-new."""
+    """Start of a run. ``state`` is None at the start, and set by continue-as-new and when a lost run is recovered."""
 
     run_id: str
     agent: str
@@ -101,8 +108,23 @@ class PlannedCall(_Wire):
     terms: AskTerms | None = None
 
 
+class ChildRun(_Wire):
+    """A run that is recorded in the store and to be started by the workflow: a sub-agent's, or the conversation's next.
+
+    ``state``: of a sub-agent's run that had begun when its workflow was lost; None: it starts at its beginning.
+    """
+
+    run_id: str
+    agent: str
+    limits: RunLimits
+    state: TurnState | None = None
+
+
 class StepPlan(_Wire):
-    """What the model's response asks of the workflow. ``final``: no calls, the run is already stored as completed."""
+    """What the model's response asks of the workflow. ``final``: no calls, the run is already stored as completed.
+
+    ``next``: of a final one, the run that answers a message which was sent meanwhile.
+    """
 
     final: bool
     calls: tuple[PlannedCall, ...] = ()
@@ -112,6 +134,7 @@ class StepPlan(_Wire):
     """Of a malformed one, in a few words for whoever reads why the run ended: failure kinds with their count."""
     signals: bool = False
     """A call of the response asks something of the run."""
+    next: ChildRun | None = None
 
 
 class RunToolInput(_Wire):
@@ -127,14 +150,6 @@ class Wait(_Wire):
 
     until: AwareDatetime | None = None
     seconds: float | None = None
-
-
-class ChildRun(_Wire):
-    """A sub-agent's run, recorded in the store and to be started by the workflow."""
-
-    run_id: str
-    agent: str
-    limits: RunLimits
 
 
 class RunToolResult(_Wire):
@@ -232,6 +247,50 @@ class InterruptInput(_Wire):
 
     by: str
     reason: str = ""
+
+
+class PauseInput(_Wire):
+    """Hold the run: what runs goes on to its end, nothing new starts. A repeat changes nothing."""
+
+    by: str
+    reason: str = ""
+
+
+class ResumeInput(_Wire):
+    """Let a held run go on."""
+
+    by: str
+
+
+class NotePauseInput(_Wire):
+    """Write that the run is held (``paused``), or goes on; by whom, and why."""
+
+    run_id: str
+    paused: bool
+    by: str
+    reason: str = ""
+    at: datetime
+
+
+class SupersedeInput(_Wire):
+    """End what waits for a person, because ``by`` has sent a newer message."""
+
+    by: str
+
+
+class SupersedeRequestsInput(_Wire):
+    """Close these requests and their calls in favour of a newer message."""
+
+    run_id: str
+    request_ids: tuple[str, ...]
+    by: str
+    at: datetime
+
+
+class CloseStepResult(_Wire):
+    """``next``: the run that answers a message which was sent while this one was live."""
+
+    next: ChildRun | None = None
 
 
 class CloseStepInput(_Wire):

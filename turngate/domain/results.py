@@ -178,6 +178,16 @@ def expired() -> Failure:
     )
 
 
+def superseded(by: str) -> Failure:
+    """Return the closure of a call whose request ended because a newer message came."""
+    return Failure(
+        kind="cancelled",
+        reason=f"{by} sent a newer message before anybody answered this request, so the call did not run. Read that "
+        "message first; ask again only if the call still fits it.",
+        fields={"by": by, "refused_by": "newer message"},
+    )
+
+
 def interrupted(by: str, reason: str, *, started: bool, partial: str = "") -> Failure:
     """The run was interrupted while the call was open. ``started``: its handler had begun; effects may exist."""
     ran = "It had started and was stopped; effects may be partial." if started else "It did not run."

@@ -16,6 +16,10 @@ from pydantic import JsonValue
 from turngate.domain.errors import ConfigurationError
 
 
+class NoWorkspaceError(ConfigurationError):
+    """A tool needs a directory, and the run was started without one."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToolContext:
     """What a handler is given besides its parameters.
@@ -37,9 +41,9 @@ class ToolContext:
     emits faster than it can be shown, the oldest are left out. Not part of the result, nor of the conversation."""
 
     def require_workspace(self) -> Path:
-        """Return the workspace; raises ConfigurationError when the run was started without one."""
+        """Return the workspace; raises NoWorkspaceError when the run was started without one."""
         if self.workspace is None:
-            raise ConfigurationError("this tool needs a workspace: start the run with one (`--workspace DIR`)")
+            raise NoWorkspaceError("this tool needs a workspace: start the run with one (`--workspace DIR`)")
         return self.workspace
 
     @cached_property

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from turngate.domain.ask_terms import PLAIN_TERMS, AskTerms
 from turngate.domain.requests import Outcome, RefusalType, RequestKind, RequestStatus, Verb
 
 if TYPE_CHECKING:
-    from turngate.domain.contract import DecideInput, InterruptInput, RecordedDecision
+    from turngate.domain.contract import DecideInput, InterruptInput, PauseInput, RecordedDecision
 
 MAX_REMEMBERED_ANSWERS = 500
 """Answers carried across continue-as-new; older ones are answered from the store before they reach the workflow."""
@@ -23,6 +23,8 @@ class Gate(BaseModel):
     """One request of this run that waits, or waited in the step at hand.
 
     ``terms``: as the ladder's rungs so far left them. ``approved_by``: who approved so far, where several have to.
+    ``opened_at``, ``climbed``: of a gate that was there before this workflow, which was started to recover its run: since
+    when it waits, and how many rungs it had climbed.
     """
 
     call: str
@@ -31,10 +33,13 @@ class Gate(BaseModel):
     not_by: str | None = None
     status: RequestStatus = "pending"
     decision_id: str | None = None
+    decided_by: str | None = None
     verb: Verb | None = None
     outcome: Outcome | None = None
     terms: AskTerms = PLAIN_TERMS
     approved_by: list[str] = Field(default_factory=list)
+    opened_at: AwareDatetime | None = None
+    climbed: int = 0
 
 
 class Answer(BaseModel):
@@ -56,8 +61,8 @@ class TurnState(BaseModel):
     """Everything a run must not forget.
 
     ``gates``: request id → gate of the step at hand. ``answers``: decision id → first answer. ``step``: the step being
-    worked on, from 1. ``interrupted_by`` is None while the run is not interrupted. ``finishing``: a call of the step at
-    hand ends the run as completed.
+    worked on, from 1. ``interrupted_by`` is None while the run is not interrupted. ``paused_by``: who holds it; None while
+    it goes on. ``finishing``: a call of the step at hand ends the run as completed.
     """
 
     step: int = 1
@@ -66,12 +71,18 @@ class TurnState(BaseModel):
     answers: dict[str, Answer] = Field(default_factory=dict)
     interrupted_by: str | None = None
     interrupt_reason: str = ""
+    paused_by: str | None = None
     finishing: bool = False
 
     @property
     def interrupted(self) -> bool:
         """Whether an interrupt has arrived; from then on nothing starts and nothing is decided."""
         return self.interrupted_by is not None
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing may start now. An interrupt ends a pause: the run has to come to its end."""
+        return self.paused_by is not None and not self.interrupted
 
     def answer_to(self, decision: DecideInput) -> Answer | None:
         """Return the first answer to this decision; None for a new one, and for an id that decided another request."""
@@ -101,6 +112,7 @@ class TurnState(BaseModel):
         else:
             gate.status = recorded.status
             gate.decision_id = recorded.decision_id
+            gate.decided_by = recorded.by
             gate.verb = recorded.verb
             gate.outcome = recorded.outcome
         answer = Answer(request_id=request_id, status=recorded.status)
@@ -135,6 +147,30 @@ class TurnState(BaseModel):
             if gate.status == "pending":
                 gate.status = "cancelled"
         return True
+
+    def pause(self, pause: PauseInput) -> bool:
+        """Hold the run; False when it is held already, or interrupted."""
+        if self.interrupted or self.paused_by is not None:
+            return False
+        self.paused_by = pause.by
+        return True
+
+    def resume(self) -> bool:
+        """Let the run go on; False when nobody holds it."""
+        held, self.paused_by = self.paused_by is not None, None
+        return held
+
+    @property
+    def supersedable(self) -> list[str]:
+        """The requests that a newer message may end. Whether a call happened has to be said all the same."""
+        return [name for name, gate in self.gates.items() if gate.status == "pending" and gate.kind != "outcome"]
+
+    def supersede(self, request_ids: list[str]) -> None:
+        """End these requests, those that still wait, for a newer message."""
+        for request_id in request_ids:
+            gate = self.gates.get(request_id)
+            if gate is not None and gate.status == "pending":
+                gate.status = "superseded"
 
     def close_step(self, *, malformed: bool) -> None:
         """Go on to the next step: its gates are settled, its results stored."""

@@ -76,12 +76,15 @@ class EmbeddedTemporal:
     """A Temporal server of our own, as an async context manager or by :meth:`start` and :meth:`stop`.
 
     ``port``: None takes the port remembered in the data directory when it is free, else another one, and remembers it.
-    ``ui``: also serve Temporal's web pages, at :attr:`ui_url`. Start it on the process's main event loop (see
-    ``die_with_parent``).
+    ``switches``: dynamic settings (``name=value``) beside :data:`TUNING`. ``ui``: also serve Temporal's web pages, at
+    :attr:`ui_url`. Start it on the process's main event loop (see ``die_with_parent``).
     """
 
-    def __init__(self, data_dir: Path, port: int | None = None, *, ui: bool = False) -> None:
+    def __init__(
+        self, data_dir: Path, port: int | None = None, *, ui: bool = False, switches: Iterable[str] = ()
+    ) -> None:
         self._data_dir = data_dir
+        self._switches = (*TUNING, *switches)
         self._wanted_port = port
         self._ui = ui
         self._port: int | None = None
@@ -204,7 +207,7 @@ class EmbeddedTemporal:
         yield from ("--db-filename", str(self._data_dir / locations.TEMPORAL_DB), "--sqlite-pragma", "journal_mode=WAL")
         yield from ("--namespace", NAMESPACE, "--log-level", "warn", "--disable-config-env", "--disable-config-file")
         yield from ("--headless",) if self._ui_port is None else ("--ui-port", str(self._ui_port))
-        for value in TUNING:
+        for value in self._switches:
             yield from ("--dynamic-config-value", value)
 
     async def _until_ready(self, process: asyncio.subprocess.Process) -> None:

@@ -55,6 +55,18 @@ def _http_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def _build_id(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._+-]{1,200}", name):
+        raise ValueError("must be up to 200 letters, digits, dots, plus and minus signs and underscores")
+    return name
+
+
+def _deployment_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,200}", name):  # Temporal joins it to the build by a dot or a colon
+        raise ValueError("must be up to 200 letters, digits, minus signs and underscores")
+    return name
+
+
 def _lower_case(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
@@ -78,10 +90,14 @@ class Settings(BaseSettings):
     """Everything a process is told from outside. Frozen; an empty environment variable counts as not set.
 
     ``temporal_address`` None means that ``turngate up`` runs its own server, on ``temporal_port`` (None: a free port,
-    the same one again after a restart). ``temporal_tls`` None means TLS when an API key or a certificate is given.
+    the same one again after a restart). ``temporal_ui_url``: where Temporal's own pages are, for links; None: not known,
+    unless ``turngate up --temporal-ui`` serves them. ``temporal_tls`` None means TLS when an API key or a certificate is given.
     ``public_url``: where people's browsers reach the pages (links in notifications lead there); None: as this machine
     does. ``notifications``: the file that says who is told of what. ``model`` overrides the default model of agents
     (``provider:name``). Secrets print as asterisks.
+
+    ``build_id``: of ``turngate worker``, whose runs then stay with workers of that build; None: it takes every run.
+    ``deployment_name``: of what Temporal keeps those builds under; another for each stack that shares a namespace.
 
     ``session_idle_seconds``: after how long without a request a browser has to log in again. ``rate_limits`` None: failed
     log-ins are limited, and requests where the API is not bound to loopback; True: both everywhere; False: neither.
@@ -129,7 +145,10 @@ class Settings(BaseSettings):
     temporal_tls_key: Path | None = Field(default=None, validation_alias="TEMPORAL_TLS_KEY")
     temporal_tls_server_ca: Path | None = Field(default=None, validation_alias="TEMPORAL_TLS_SERVER_CA")
     temporal_port: Port | None = None
+    temporal_ui_url: HttpUrl | None = None
     task_queue: Annotated[str, Field(min_length=1, max_length=200)] = "turngate"
+    build_id: Annotated[str, AfterValidator(_build_id)] | None = None
+    deployment_name: Annotated[str, AfterValidator(_deployment_name)] = "turngate"
     heartbeat_timeout_seconds: Annotated[int, Field(ge=1, le=3_600)] = 10
 
     model: str | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete, insert, select
 
 from turngate.domain.agents import App, Limits
+from turngate.domain.steering import WhileRunning
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import agents
@@ -30,6 +31,7 @@ class PublishedAgent:
     task_queue: str
     published_at: str
     sub_agent_of: str = ""
+    while_running: WhileRunning = "queue"
 
     @property
     def run_limits(self) -> Limits:
@@ -53,6 +55,7 @@ async def publish(conn: Connection, app: App, *, task_queue: str) -> None:
                 task_queue=task_queue,
                 published_at=as_text(now()),
                 sub_agent_of=", ".join(callers.get(agent.name, ())),
+                while_running=agent.while_running,
             )
         )
 

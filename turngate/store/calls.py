@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pydantic_core import PydanticSerializationError
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from turngate.domain.results import TOOL_RESULT, Failure, Ok
 from turngate.store.clock import as_text, now
@@ -94,6 +94,12 @@ async def of_step(conn: Connection, run_id: str, step: int) -> list[Call]:
     """Return the calls of one step in the model's order."""
     rows = (await conn.execute(_OF_STEP, {"run": run_id, "at_step": step})).mappings()
     return [Call(**row) for row in rows]
+
+
+async def count(conn: Connection, run_id: str) -> int:
+    """Return how many calls the run made."""
+    query = select(func.count()).select_from(calls).where(calls.c.run_id == run_id)
+    return int((await conn.execute(query)).scalar_one())
 
 
 async def of_run(conn: Connection, run_id: str) -> list[Call]:

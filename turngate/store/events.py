@@ -121,6 +121,13 @@ async def after(
     return [Event(**{**row, "payload": json.loads(row["payload"])}) for row in rows]
 
 
+async def newest(conn: Connection, run_id: str, kind: str, *, limit: int) -> list[Event]:
+    """Return the newest events of this type of one run, newest first."""
+    query = select(events).where(events.c.run_id == run_id, events.c.type == kind)
+    rows = await conn.execute(query.order_by(events.c.run_seq.desc()).limit(limit))
+    return [Event(**{**row, "payload": json.loads(row["payload"])}) for row in rows.mappings()]
+
+
 async def last_seq(conn: Connection) -> int:
     """Return the newest sequence number; 0 when there is no event."""
     return int((await conn.execute(select(event_counter.c.last_seq).where(event_counter.c.id == 1))).scalar_one())

@@ -125,6 +125,31 @@ async def finish(
     return (await conn.execute(_FINISH, ended)).rowcount == 1
 
 
+async def stop(conn: Connection, *, run_id: str, tool_call_id: str, attempt: int, partial_output: str) -> bool:
+    """Note that the handler of this start was stopped, and what it had said; False when it is not the one under way."""
+    query = (
+        update(executions)
+        .where(
+            executions.c.run_id == run_id,
+            executions.c.tool_call_id == tool_call_id,
+            executions.c.state == "executing",
+            executions.c.attempts == attempt,
+        )
+        .values(state="failed", partial_output=partial_output, ended_at=as_text(now()))
+    )
+    return (await conn.execute(query)).rowcount == 1
+
+
+async def reopen_stopped(conn: Connection, *, run_id: str, tool_call_id: str) -> bool:
+    """Take back that a handler was stopped, because its call is still open; False when it was not."""
+    query = (
+        update(executions)
+        .where(executions.c.run_id == run_id, executions.c.tool_call_id == tool_call_id, executions.c.state == "failed")
+        .values(state="executing", ended_at=None)
+    )
+    return (await conn.execute(query)).rowcount == 1
+
+
 async def resolve_unknown(conn: Connection, *, run_id: str, tool_call_id: str, state: ExecutionState) -> bool:
     """Write what a person said about an unknown outcome; False when it is not unknown."""
     query = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import bindparam, insert, select, tuple_, update
 
@@ -34,6 +35,7 @@ class Run:
     ``parent_run_id``, ``parent_tool_call_id``: the call that a sub-agent's run answers. ``path``: the agents above it and
     itself, joined by ``/``. ``forked_from_run_id``, ``forked_from_step``: the closed step whose past a fork shares.
     ``attended``: somebody watches the inbox; ``unattended_asks`` says what becomes of its questions when nobody does.
+    ``paused_at``, ``paused_by``, ``pause_reason``: since when, by whom and why it is held, while somebody holds it.
     """
 
     id: str
@@ -63,6 +65,9 @@ class Run:
     forked_from_step: int | None
     attended: bool
     unattended_asks: UnattendedAsks
+    paused_at: str | None = None
+    paused_by: str | None = None
+    pause_reason: str = ""
 
 
 async def create(
@@ -135,6 +140,26 @@ async def live_of_conversation(conn: Connection, conversation_id: str) -> Run | 
     query = select(runs).where(runs.c.conversation_id == conversation_id, runs.c.status == "running")
     row = (await conn.execute(query)).mappings().one_or_none()
     return Run(**row) if row else None
+
+
+async def hold_live(conn: Connection, conversation_id: str) -> Run | None:
+    """Return the conversation's live run, which cannot end before this transaction does; None: none is live."""
+    query = select(runs).where(runs.c.conversation_id == conversation_id, runs.c.status == "running").with_for_update()
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return Run(**row) if row else None
+
+
+async def pause(conn: Connection, run_id: str, *, by: str, reason: str, at: datetime) -> bool:
+    """Note that a live run is held; False when it is noted already, or the run has ended."""
+    going_on = runs.c.id == run_id, runs.c.status == "running", runs.c.paused_at.is_(None)
+    query = update(runs).where(*going_on).values(paused_at=as_text(at), paused_by=by, pause_reason=reason)
+    return (await conn.execute(query)).rowcount == 1
+
+
+async def resume(conn: Connection, run_id: str) -> bool:
+    """Note that a run goes on; False when nobody held it."""
+    query = update(runs).where(runs.c.id == run_id, runs.c.paused_at.is_not(None))
+    return (await conn.execute(query.values(paused_at=None, paused_by=None, pause_reason=""))).rowcount == 1
 
 
 async def page(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from turngate.domain.contract import StepPlan
 from turngate.domain.digest import derived_id
@@ -79,6 +79,12 @@ async def of_run(conn: Connection, run_id: str) -> list[Step]:
     return [Step(**row) for row in (await conn.execute(query)).mappings()]
 
 
+async def tokens(conn: Connection, run_id: str) -> int:
+    """Return the tokens that the run's responses took, input and output together."""
+    used = func.coalesce(func.sum(steps.c.input_tokens + steps.c.output_tokens), 0)
+    return int((await conn.execute(select(used).where(steps.c.run_id == run_id))).scalar_one())
+
+
 async def record_response(
     conn: Connection,
     run: runs.Run,
@@ -134,6 +140,12 @@ async def record_plan(conn: Connection, run_id: str, step: int, plan: StepPlan) 
     """Store the plan, so that a retry returns the same one; False when another attempt stored one before."""
     planned = {"run": run_id, "at_step": step, "planned": plan.model_dump_json()}
     return (await conn.execute(_PLAN, planned)).rowcount == 1
+
+
+async def replace_plan(conn: Connection, run_id: str, step: int, plan: StepPlan) -> None:
+    """Complete the plan of a final response, in the transaction that stored it."""
+    query = update(steps).where(steps.c.run_id == run_id, steps.c.step == step)
+    await conn.execute(query.values(plan=plan.model_dump_json()))
 
 
 async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure) -> str | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from turngate.domain.requests import RunStatus, UnattendedAsks
+from turngate.domain.steering import WhileRunning
 from turngate.wire.agents import agents_path
 from turngate.wire.calls import CallView
 from turngate.wire.view import View
@@ -13,7 +16,8 @@ class RunSummary(View):
 
     ``parent_run_id``, ``parent_tool_call_id``: the call that a sub-agent's run answers. ``path``: the agents above it and
     its own, joined by ``/``. ``forked_from_run_id``, ``forked_from_step``: the closed step whose past a fork shares.
-    ``unattended_asks``: what becomes of its questions; counts only when it is not ``attended``.
+    ``unattended_asks``: what becomes of its questions; counts only when it is not ``attended``. ``paused_at``: since when
+    it is held; None: it goes on.
     """
 
     id: str
@@ -37,6 +41,9 @@ class RunSummary(View):
     forked_from_step: int | None = None
     attended: bool = True
     unattended_asks: UnattendedAsks = "park"
+    paused_at: str | None = None
+    paused_by: str | None = None
+    pause_reason: str = ""
 
     @property
     def agents(self) -> str:
@@ -44,10 +51,18 @@ class RunSummary(View):
         return agents_path(self.path, self.agent)
 
 
+class ToldMessage(View):
+    """What somebody said to a live run, where the model read it."""
+
+    text: str
+    sent_by: str
+
+
 class StepView(View):
     """One step: the model's response and its calls. ``closed_at``: None while calls are open.
 
-    ``corrective``: what the model is told of a response that nothing could be made of.
+    ``told``: what was said to the run while it was live, and read before this step. ``corrective``: what the model is told
+    of a response that nothing could be made of.
     """
 
     step: int
@@ -61,6 +76,7 @@ class StepView(View):
     created_at: str
     closed_at: str | None
     corrective: str | None = None
+    told: list[ToldMessage] = Field(default_factory=list)
 
     @property
     def tokens(self) -> int:
@@ -79,12 +95,23 @@ class ParentCall(View):
     place: int
 
 
+class WaitingMessage(View):
+    """A message that was sent while the run was live. ``while_running``: whether its next step takes it, or a run of its own."""
+
+    id: str
+    text: str
+    while_running: WhileRunning
+    sent_by: str
+    created_at: str
+
+
 class RunDetail(RunSummary):
     """A run with its steps. ``final_text``: the agent's answer; empty unless the run is completed.
 
-    ``parent``: the call that it answers, for a sub-agent's run.
+    ``parent``: the call that it answers, for a sub-agent's run. ``waiting_messages``: sent to it and not taken yet.
     """
 
     steps: list[StepView]
     final_text: str
     parent: ParentCall | None = None
+    waiting_messages: list[WaitingMessage] = Field(default_factory=list)

@@ -15,13 +15,15 @@ const EVENT_TYPES = [
   "execution.unknown", "request.decided", "request.expired", "decision.refused", "model.retrying", "run.handed_off",
   "run.model_switched", "run.ended", "request.approved_once", "request.reminded", "request.escalated",
   "request.delegated", "request.parked", "request.claimed", "request.claim_taken_over", "request.released",
-  "request.commented", "grant.used", "grant.created", "grant.revoked",
+  "request.commented", "grant.used", "grant.created", "grant.revoked", "run.paused", "run.resumed", "message.queued",
+  "message.taken", "request.superseded", "run.recovered", "request.rebuilt",
 ];
 const PROGRESS_LINES = 20;
 const RELOADS_LISTS = new Set([
   "run.started", "step.responded", "request.opened", "request.decided", "request.expired", "run.ended",
   "request.approved_once", "request.reminded", "request.escalated", "request.delegated", "request.parked",
   "request.claimed", "request.claim_taken_over", "request.released", "grant.used", "grant.created", "grant.revoked",
+  "request.superseded", "run.paused", "run.resumed",
 ]);
 const PRESENCE_MS = 20_000;
 

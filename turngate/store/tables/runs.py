@@ -20,6 +20,8 @@ agents = Table(
     Column("published_at", StorableText, nullable=False),
     # Names of the agents whose calls it answers, when the app does not offer it to people itself.
     Column("sub_agent_of", StorableText, nullable=False, server_default=""),
+    # What becomes of a message that is sent to a live run: queue, inject or supersede.
+    Column("while_running", StorableString(16), nullable=False, server_default="queue"),
 )
 
 conversations = Table(
@@ -78,6 +80,10 @@ runs = Table(
     # Whether somebody watches the inbox while it runs and, if nobody does, what becomes of what would be asked.
     Column("attended", Boolean, nullable=False, server_default=text("true")),
     Column("unattended_asks", StorableString(16), nullable=False, server_default="park"),
+    # Who holds it, while somebody does.
+    Column("paused_at", StorableText),
+    Column("paused_by", StorableText),
+    Column("pause_reason", StorableText, nullable=False, server_default=""),
     # One live run per conversation, held by the database itself.
     Index(
         "uq_runs_live_conversation",
@@ -88,6 +94,21 @@ runs = Table(
     ),
     Index("ix_runs_created_at_id", "created_at", "id"),
     Index("ix_runs_parent_run_id", "parent_run_id"),
+)
+
+# What was sent to a run while it was live. Not a message yet: it becomes one when the run, or the one after it, takes it.
+queued_messages = Table(
+    "queued_messages",
+    metadata,
+    Column("id", StorableString(64), primary_key=True),
+    Column("run_id", StorableString(64), nullable=False),
+    Column("text", StorableText, nullable=False),
+    Column("while_running", StorableString(16), nullable=False),
+    Column("sent_by", StorableText, nullable=False),
+    Column("fingerprint", StorableString(64), nullable=False),
+    Column("created_at", StorableText, nullable=False),
+    Column("taken_at", StorableText),
+    Index("ix_queued_messages_run_id", "run_id", "created_at", "id"),
 )
 
 steps = Table(

@@ -25,6 +25,7 @@ from typing import Final, TypeVar
 import structlog
 from pydantic import JsonValue
 from temporalio.client import Client
+from temporalio.testing import TimeSkipper, TimeSkippingConfig
 
 from approvals_api import decisions, run_views, starting
 from approvals_api.feed import EventFeed
@@ -35,17 +36,20 @@ from approvals_api.settings import ApiSettings
 from turngate.domain.agents import App
 from turngate.domain.contract import InterruptInput
 from turngate.domain.declared_parts import Handler
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.fixtures import Fixture
 from turngate.domain.inbox import InboxFilter
 from turngate.domain.requests import Outcome, RequestKind, Verb
 from turngate.models.port import LanguageModel
 from turngate.models.registry import Models, ModelSettings
 from turngate.models.scripted import ScriptedModel
+from turngate.recording import record, request_ids
 from turngate.runtime.app_loader import check_app
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 from turngate.wire.calls import CallView
-from turngate.wire.requests import RequestItem
+from turngate.wire.requests import RequestDetail, RequestItem
 from turngate.wire.runs import RunDetail
 from worker import build_engine, build_worker, publish_agents
 
@@ -54,37 +58,65 @@ Found = TypeVar("Found")
 STARTER: Final = Principal(name="starter", via="session", scopes=OPERATOR_SCOPES)
 OPERATOR: Final = Principal(name="operator", via="session", scopes=OPERATOR_SCOPES)
 UPDATE_WAIT: Final = timedelta(seconds=15)
+TIME_SKIPPING: Final = (
+    "frontend.WorkflowTimeSkippingEnabled=true",
+    # How far a timer's task may be put off; the server's default of 1 s would be waited for at each skip.
+    'history.timerProcessorMaxTimeShift="10ms"',
+)
 
 
 class RunningApp:
     """An app at work. Every waiting method fails after ``deadline`` (seconds) with what it waited for."""
 
-    def __init__(self, services: Services, agents: list[str], *, deadline: float) -> None:
+    def __init__(
+        self, services: Services, agents: list[str], *, deadline: float, clock: TimeSkipper | None = None
+    ) -> None:
         self.services = services
         self._agents = agents
         self._deadline = deadline
+        self._clock = clock
 
-    async def start(self, text: str, *, agent: str | None = None, workspace: Path | None = None) -> str:
-        """Start a run and return its id. ``agent`` None: the app's first."""
+    async def start(
+        self, text: str, *, agent: str | None = None, workspace: Path | None = None, after: str | None = None
+    ) -> str:
+        """Start a run and return its id. ``agent`` None: the app's first. ``after``: a run, whose conversation goes on."""
         place = None if workspace is None else str(workspace)
-        run = await starting.start(self.services, STARTER, agent=agent or self._agents[0], text=text, workspace=place)
+        conversation = None if after is None else (await self.run(after)).conversation_id
+        run = await starting.start(
+            self.services,
+            STARTER,
+            agent=agent or self._agents[0],
+            text=text,
+            workspace=place,
+            conversation_id=conversation,
+        )
         return run.id
 
     async def request(self, run_id: str, *, tool: str | None = None, kind: RequestKind | None = None) -> RequestItem:
         """Return the oldest request that waits in the run or in a sub-agent's, once there is one."""
 
         async def look() -> RequestItem | None:
-            async with self.services.database.read() as conn:
-                page = await run_views.request_page(conn, InboxFilter(), limit=200)
-                family = await self._family(run_id)
-            fitting = (
-                each
-                for each in page.items
-                if each.run_id in family and tool in {None, each.tool_name} and kind in {None, each.kind}
-            )
+            waiting = await self.pending(run_id)
+            fitting = (each for each in waiting if tool in {None, each.tool_name} and kind in {None, each.kind})
             return next(fitting, None)
 
         return await self._until(look, f"pending request in run {run_id} (tool {tool or 'any'}, kind {kind or 'any'})")
+
+    async def pending(self, run_id: str) -> list[RequestItem]:
+        """Return the requests that wait in the run and in its sub-agents' now, oldest first."""
+        async with self.services.database.read() as conn:
+            page = await run_views.request_page(conn, InboxFilter(), limit=200)
+        family = await self._family(run_id)
+        return [request for request in page.items if request.run_id in family]
+
+    async def forward(self, run_id: str, by: timedelta) -> bool:
+        """Let time pass for a run, through every timer that comes due on the way; False when it ended before.
+
+        Needs an app that was started with ``clock=True``. Only the run's own clock moves: tools and the store keep theirs.
+        """
+        if self._clock is None:
+            raise ConfigurationError("time passes by itself here: start the app with running_app(…, clock=True)")
+        return await self._clock.fast_forward(self._clock.client.get_workflow_handle(run_id), by)
 
     async def decide(
         self,
@@ -134,6 +166,19 @@ class RunningApp:
         detail = await self.run(run_id)
         return [call for step in detail.steps for call in step.calls if tool in {None, call.tool_name}]
 
+    async def fixture(self, run_id: str) -> Fixture:
+        """Return a run that has ended as ``turngate export`` writes it down. Raises NotExportableError."""
+        run = await self.run(run_id)
+        requests = await self.request_details(run)
+        async with self.services.database.read() as conn:
+            messages = await run_views.conversation_messages(conn, run.conversation_id)
+        return record(run, messages, requests)
+
+    async def request_details(self, run: RunDetail) -> dict[str, RequestDetail]:
+        """Return request id → everything about it, of every request that the run's calls opened."""
+        async with self.services.database.read() as conn:
+            return {each: await run_views.request_detail(conn, each) for each in request_ids(run)}
+
     async def _family(self, run_id: str) -> set[str]:
         async with self.services.database.read() as conn:
             page = await run_views.run_page(conn, limit=200)
@@ -173,6 +218,7 @@ async def running_app(
     model: LanguageModel | None = None,
     base: Path | None = None,
     deadline: float = 20.0,
+    clock: bool = False,
 ) -> AsyncIterator[RunningApp]:
     """Run an app in this process until the block ends.
 
@@ -185,6 +231,7 @@ async def running_app(
         model: any model object, for every agent.
         base: where relative paths of the app (policy file, scripts) start; None: the current directory.
         deadline: seconds that anything waited for may take.
+        clock: let :meth:`RunningApp.forward` move the runs' time, for expiries and ladders; Temporal calls it experimental.
 
     Raises:
         ConfigurationError: as at a start, such as a missing service or handlers for a tool that is not there.
@@ -200,8 +247,10 @@ async def running_app(
     task_queue = f"test-{secrets.token_hex(4)}"
     try:
         await database.migrate()
-        async with EmbeddedTemporal(directory / "temporal") as temporal:
+        async with EmbeddedTemporal(directory / "temporal", switches=TIME_SKIPPING if clock else ()) as temporal:
             client = await Client.connect(temporal.address, data_converter=data_converter())
+            skipper = TimeSkipper(client, config=TimeSkippingConfig(enabled=False)) if clock else None
+            client = client if skipper is None else skipper.client
             await publish_agents(loaded, database, task_queue=task_queue)
             engine = build_engine(loaded, database, own_models if one is None else _OneModel(one))
             services = Services(
@@ -211,7 +260,8 @@ async def running_app(
                 settings=ApiSettings(heartbeat_timeout_seconds=2),
             )
             async with build_worker(client, engine, task_queue=task_queue, graceful_shutdown_seconds=0.5):
-                yield RunningApp(services, [agent.name for agent in app.agents], deadline=deadline)
+                names = [agent.name for agent in app.agents]
+                yield RunningApp(services, names, deadline=deadline, clock=skipper)
     finally:
         await own_models.aclose()
         await database.close()

@@ -1,0 +1,167 @@
+"""What a person can do next, as a text with the command or the page that does it. Says; does nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from turngate.domain.failures import Remedy
+from turngate.wire.explanation import NextAction, Standstill
+from turngate.wire.runs import RunDetail
+
+_LIMITS: Final = {
+    "step_cap": "steps",
+    "malformed": "malformed_in_a_row",
+    "tool_call_cap": "tool_calls",
+    "token_cap": "tokens",
+    "time_cap": "wall_time",
+}
+"""Error class → the member of the agent's Limits that ended the run."""
+
+PLAIN: Final[dict[Remedy, NextAction]] = {
+    "check_model": NextAction(
+        text="See whether the model answers: its server's address, the key, its name.",
+        command="turngate doctor --probe",
+    ),
+    "check_stack": NextAction(
+        text="See whether Temporal, the store and a worker are there.", command="turngate doctor"
+    ),
+    "mend_tool": NextAction(
+        text='Mend the tool, or what it stands on; with failure_mode="return" the model reads such a failure.'
+    ),
+    "mend_app": NextAction(
+        text="Mend the app or the settings that the worker runs with, and start it again.",
+        command="turngate doctor APP",
+    ),
+    "mend_policy": NextAction(text="Mend the policy.", command="turngate policy check FILE", href="/policy"),
+    "find_lost": NextAction(
+        text="See whether this is the Temporal server and namespace that the run was started on.",
+        command="turngate doctor",
+    ),
+}
+"""Remedies that are the same for every run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedies:
+    """The remedies of one run that ended."""
+
+    run: RunDetail
+    temporal_url: str | None
+
+    def actions(self, remedies: tuple[Remedy, ...]) -> list[NextAction]:
+        """Return what each means for this run, in order; those that it cannot have are left out."""
+        return [action for each in remedies if (action := self._action(each)) is not None]
+
+    @property
+    def last_closed(self) -> int | None:
+        """The newest step that a fork can begin behind; None: there is none."""
+        return max((step.step for step in self.run.steps if step.closed_at is not None), default=None)
+
+    def _action(self, remedy: Remedy) -> NextAction | None:
+        match remedy:
+            case "retry":
+                return self._retry()
+            case "send_message":
+                return self._send_message()
+            case "fork":
+                return self._fork()
+            case "other_model":
+                return self._other_model()
+            case "start_again":
+                again = "Start it again as a new run, in a new conversation."
+                return NextAction(text=again, command=f'turngate run --agent {self.run.agent} "…"', href="/runs/new")
+            case "raise_limit":
+                limit = _LIMITS.get(self.run.error_class, "…")
+                return NextAction(
+                    text=f"Raise the agent's limit, Limits({limit}=…), and restart the worker: it counts from the next run on."
+                )
+            case "read_log":
+                return NextAction(
+                    text="Read the worker's log of that moment; Temporal keeps the error with its trace.",
+                    command=f"temporal workflow show --workflow-id {self.run.id}",
+                    href=self.temporal_url,
+                )
+            case _:
+                return PLAIN[remedy]
+
+    def _retry(self) -> NextAction | None:
+        if self.run.parent is not None:
+            return None
+        return NextAction(
+            text="Go on where it ended, once that is mended: what it did stays done, and no call is sent twice.",
+            command=f"turngate retry {self.run.id}",
+            href=f"/runs/{self.run.id}#act-title",
+        )
+
+    def _send_message(self) -> NextAction:
+        run = self.run
+        if run.parent is not None:
+            return NextAction(
+                text=f"Look at the run that called this agent: the model of {run.parent.agents} has read that it failed.",
+                command=f"turngate explain {run.parent.run_id}",
+                href=f"/runs/{run.parent.run_id}",
+            )
+        return NextAction(
+            text="Send the conversation its next message: every open call was closed, so the model can go on.",
+            command=f'turngate run --agent {run.agent} --conversation {run.conversation_id} "…"',
+            href=f"/runs/{run.id}#act-title",
+        )
+
+    def _fork(self) -> NextAction | None:
+        step = self.last_closed
+        if step is None:
+            return None
+        return NextAction(
+            text=f"Fork it behind step {step}, its last closed one, or an earlier one: a conversation of its own that shares "
+            "the past up to there. What tools did is not undone, and not repeated.",
+            command=f'turngate fork {self.run.id} --step {step} "…"',
+            href=f"/runs/{self.run.id}#step-{step}",
+        )
+
+    def _other_model(self) -> NextAction:
+        step = self.last_closed
+        start = (
+            f"turngate run --agent {self.run.agent}" if step is None else f"turngate fork {self.run.id} --step {step}"
+        )
+        return NextAction(text="Go on with another model.", command=f'{start} --model PROVIDER:NAME "…"')
+
+
+def for_standstill(run: RunDetail, waits_for: Standstill) -> NextAction | None:
+    """Return what a person can do about one thing a live run waits for; None: only wait."""
+    match waits_for.kind:
+        case "person":
+            request = waits_for.request_id
+            return NextAction(
+                text="Answer it.", command=f"turngate decide {request} DECISION", href=f"/requests/{request}"
+            )
+        case "sub_agent":
+            child = waits_for.child_run_id
+            return NextAction(
+                text="See what the sub-agent's run waits for.",
+                command=f"turngate explain {child}",
+                href=f"/runs/{child}",
+            )
+        case "paused":
+            resume = f"turngate resume {run.id}"
+            return NextAction(text="Let it go on.", command=resume, href=f"/runs/{run.id}#act-title")
+        case "no_worker":
+            return NextAction(text="Start a worker: the run goes on by itself.", command="turngate worker APP")
+        case "temporal_away":
+            return NextAction(text="Bring Temporal back: the run goes on by itself.", command="turngate doctor")
+        case "workflow_gone":
+            return NextAction(
+                text="If this is the Temporal server and namespace that the run was started on, recover it: it goes on from "
+                "its last closed step.",
+                command=f"turngate recover {run.id}",
+            )
+        case "model_retrying":
+            return NextAction(text="See whether the model answers.", command="turngate doctor --probe")
+        case "tool" | "model" | "timer":
+            return NextAction(
+                text="Wait, or interrupt the run: what runs is stopped, and the conversation stays usable.",
+                command=f"turngate interrupt {run.id}",
+                href=f"/runs/{run.id}#act-title",
+            )
+        case _:
+            assert_never(waits_for.kind)

@@ -1,0 +1,187 @@
+"""Comparisons of real runs: a fork that was decided differently, a retry with another model; by API, terminal and page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+from api_server import Api, token_for
+from delegating import step, task
+from sqlalchemy import select, update
+from test_fork import approved, finished, forked, request_of
+from typer.testing import CliRunner
+
+from approvals_api.app import create_app
+from turngate.cli.main import app
+from turngate.store.tables import calls, runs
+
+HIDDEN = "\x1b[31m<b>\u202e"
+
+
+@pytest.fixture
+async def printed(office: Api, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[str]]:
+    """Run `turngate compare` against the office's API; returns what it prints on stdout."""
+    token = await token_for(office.stack.database, "cli", "requests:read")
+    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
+
+    async def run(*arguments: str, code: int = 0) -> str:
+        answer = await asyncio.to_thread(CliRunner().invoke, app, ["compare", *arguments, "--url", office.url])
+        assert answer.exit_code == code, answer.output
+        return answer.stdout
+
+    return run
+
+
+async def page_of(api: Api, path: str) -> str:
+    services = api.stack.services
+    pages = create_app(database=services.database, gateway=services.gateway, settings=services.settings)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", cookies=dict(api.operator.cookies)
+    ) as browser:
+        answer = await browser.get(path)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+async def compared(api: Api, run: dict[str, Any], other: dict[str, Any], *, code: int = 200) -> dict[str, Any]:
+    answer = await api.operator.get(f"/api/v1/runs/{run['id']}/comparison/{other['id']}")
+    assert answer.status_code == code, answer.text
+    return answer.json()
+
+
+def outline(found: dict[str, Any]) -> list[tuple[int | None, int | None, list[Any]]]:
+    """The numbers of each pair's steps, and in what its calls differ; a call that only one side has: ``run`` or ``other``."""
+
+    def number(side: dict[str, Any] | None) -> int | None:
+        return None if side is None else side["step"]
+
+    def told(pair: dict[str, Any]) -> Any:
+        alone = [side for side in ("run", "other") if pair[side] is None]
+        return {"run": "other", "other": "run"}[alone[0]] if alone else pair["differs"]
+
+    return [
+        (number(pair["run"]), number(pair["other"]), [told(each) for each in pair["calls"]]) for pair in found["steps"]
+    ]
+
+
+async def forked_and_rejected(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A run that paid twice, and its fork after the first payment with another model, whose second one was rejected."""
+    started = await api.start(task(step(("pay", {"cents": 1})), step(("pay", {"cents": 2}), words="Now two.")))
+    await approved(api, started["id"])
+    await approved(api, started["id"])
+    run = await finished(api, started["id"])
+    fork = (await forked(api, run["id"], text=f"Once more. {HIDDEN}", step=1, model="scripted:other")).json()
+    refused = await api.decide(await request_of(api, fork["id"]), "reject", message=f"no {HIDDEN}")
+    assert refused.status_code == 200, refused.text
+    return run, await finished(api, fork["id"])
+
+
+async def test_a_run_and_its_fork_are_compared_behind_the_shared_past(
+    office: Api, printed: Callable[..., Awaitable[str]]
+) -> None:
+    """Step 2 stands beside the fork's step 1: same words and arguments, another decision; API, terminal and page say so."""
+    run, fork = await forked_and_rejected(office)
+    found = await compared(office, run, fork)
+    assert (found["run"]["id"], found["other"]["id"]) == (run["id"], fork["id"])
+    assert found["differs"] == ["task", "model"]
+    assert found["shared"] == {"run_id": run["id"], "through_step": 1}
+    assert outline(found) == [(2, 1, [["decision", "execution", "result"]]), (3, 2, [])]
+    assert ([pair["same"] for pair in found["steps"]], found["parts_at"]) == ([False, True], 1)
+    back = await compared(office, fork, run)
+    assert outline(back) == [(1, 2, [["decision", "execution", "result"]]), (2, 3, [])]
+    assert back["shared"] == found["shared"]
+
+    told = await printed(run["id"], fork["id"])
+    lines = [" ".join(line.split()) for line in told.splitlines()]
+    assert f"A {run['id']} completed agent agent" in lines
+    assert "model scripted:test ≠ scripted:other" in lines
+    assert "both go on from step 1 of A" in lines
+    assert "A step 2, B step 1 differs, here they part" in lines
+    assert "pay differs in decision, execution, result" in lines
+    assert "decision approval approved ≠ approval rejected" in lines
+    assert next(line for line in lines if line.startswith('result {"paid":2} ≠ rejected: An operator rejected'))
+    assert "A step 3, B step 2 same" in lines
+    assert "no ⟨U+001B⟩[31m<b>⟨U+202E⟩" in told
+    assert not {"\x1b", "\u202e"} & set(told)
+    assert '"parts_at":1' in await printed(run["id"], fork["id"], "--json")
+
+    link = f"/runs/{run['id']}/compare/{fork['id']}"
+    assert f'href="{link}"' in await page_of(office, f"/runs/{fork['id']}")
+    assert "/compare/" not in await page_of(office, f"/runs/{run['id']}")
+    page = await page_of(office, link)
+    for text in (
+        "differs in decision, execution, result",
+        "step 2 of A",
+        "step 1 of B",
+        f'href="/runs/{run["id"]}#step-1"',
+    ):
+        assert text in page
+    assert not {"\x1b", "\u202e"} & set(page)
+    assert "<b>" not in page
+
+
+async def test_forks_of_one_run_share_what_both_go_on_from(office: Api) -> None:
+    """A fork after step 2 brings the run's own step 2, which stands beside what the fork after step 1 did in its place."""
+    run, early = await forked_and_rejected(office)
+    late = await finished(office, (await forked(office, run["id"], text="And now?", step=2)).json()["id"])
+    found = await compared(office, early, late)
+    assert found["shared"] == {"run_id": run["id"], "through_step": 1}
+    assert outline(found) == [(1, 2, [["decision", "execution", "result"]]), (2, 1, [])]
+    assert [pair["other"]["run_id"] for pair in found["steps"]] == [run["id"], late["id"]]
+
+
+async def test_a_retry_goes_on_where_the_run_ended(office: Api, printed: Callable[..., Awaitable[str]]) -> None:
+    """All that the interrupted run did is shared; the calls that came after are the retry's alone."""
+    started = await office.start(task(*(step(("pay", {"cents": cents})) for cents in (1, 2, 2))))
+    await approved(office, started["id"])
+    await request_of(office, started["id"])
+    stopped = await office.agent.post(f"/api/v1/runs/{started['id']}/interrupt", json={"reason": "enough"})
+    assert stopped.is_success, stopped.text
+    run = await finished(office, started["id"])
+    retry = (await office.agent.post(f"/api/v1/runs/{run['id']}/retry", json={"model": "scripted:other"})).json()
+    await approved(office, retry["id"])
+    retry = await finished(office, retry["id"])
+    found = await compared(office, run, retry)
+    assert found["shared"] == {"run_id": run["id"], "through_step": 2}
+    assert found["differs"] == ["model", "status", "answer"]
+    assert outline(found) == [(None, 1, ["other"]), (None, 2, [])]
+    told = await printed(run["id"], retry["id"])
+    assert "both go on from steps 1 to 2 of A" in told
+    assert "B step 1  only in B, here they part" in told
+    page = await page_of(office, f"/runs/{run['id']}/compare/{retry['id']}")
+    assert "A made no such call." in page
+    async with office.stack.database.write() as conn:  # as when the run had ended while step 3 waited for its response
+        await conn.execute(update(runs).where(runs.c.id == retry["id"]).values(forked_from_step=3))
+    assert (await compared(office, run, retry))["shared"] == found["shared"]
+
+
+async def test_runs_of_their_own_stand_beside_each_other_by_number(
+    office: Api, printed: Callable[..., Awaitable[str]]
+) -> None:
+    """Nothing is shared: step 1 beside step 1. Large results differ by the whole of them, not by the part that is shown."""
+    first = await office.start(task(step(("read_log", {"chars": 5_000}), ("list_rows", {"chars": 400}))))
+    second = await office.start(task(step(("list_rows", {"chars": 400}), ("read_log", {"chars": 5_500}))))
+    run, other = await finished(office, first["id"]), await finished(office, second["id"])
+    found = await compared(office, run, other)
+    assert (found["shared"], found["differs"], found["parts_at"]) == (None, ["task"], 1)
+    assert outline(found) == [(1, 1, [["arguments", "result"], []]), (2, 2, [])]
+    assert all(pair["run"]["in_part"] for pair in found["steps"][0]["calls"])
+    async with office.stack.database.write() as conn:  # another whole behind the very same part
+        logs = select(calls.c.whole_result).where(calls.c.run_id == other["id"], calls.c.tool_name == "read_log")
+        rows = (calls.c.run_id == other["id"]) & (calls.c.tool_name == "list_rows")
+        await conn.execute(update(calls).where(rows).values(whole_result=logs.scalar_subquery()))
+    assert outline(await compared(office, run, other))[0] == (1, 1, [["arguments", "result"], ["result"]])
+    same = await office.start(first["task"])
+    assert (await compared(office, run, await finished(office, same["id"])))["parts_at"] is None
+    assert "no step differs" in await printed(run["id"], same["id"])
+
+
+async def test_what_cannot_be_compared_is_refused(api: Api) -> None:
+    """A run with itself is 422, with one that is not there 404."""
+    run = await finished(api, (await api.start("hello"))["id"])
+    assert (await compared(api, run, run, code=422))["code"] == "same_run"
+    for one, two in ((run, {"id": "run_none"}), ({"id": "run_none"}, run)):
+        await compared(api, one, two, code=404)

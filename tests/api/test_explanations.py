@@ -1,0 +1,415 @@
+"""Explanations: each class of failed run, and what live runs wait for, by API, terminal and page, over real runs."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from api_server import Api, api_on, token_for
+from harness import Cast, Stack, call, says, stack, until
+from pydantic import BaseModel
+from sqlalchemy import update
+from temporalio.client import Client
+from typer.testing import CliRunner
+
+from approvals_api import explaining, stuck_runs
+from approvals_api.app import create_app
+from approvals_api.gateway import Gateway
+from approvals_api.settings import ApiSettings
+from approvals_api.workflow_look import WorkflowLook
+from turngate import Limits, ToolFailure, tool
+from turngate.cli.main import app
+from turngate.domain.errors import ModelError
+from turngate.domain.messages import ModelResponse
+from turngate.models.port import ModelRequest
+from turngate.store import runs
+from turngate.store.database import Database
+from turngate.store.tables import runs as runs_table
+
+LIMITS = Limits(steps=2, malformed_in_a_row=2, model_retry=timedelta(milliseconds=600))
+UI = "http://127.0.0.1:8233/namespaces/default/workflows"
+LOOK = says(call("look", "{}"))
+RESERVE = says(call("reserve", "{}"))
+DEAF = asyncio.Event()
+
+
+class SoldOut(ToolFailure):
+    left: int
+
+
+class Nothing(BaseModel):
+    pass
+
+
+@tool(effect="read", ask=False)
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+@tool(effect="once", ask=True, failures=[SoldOut], failure_mode="raise")
+async def reserve() -> None:
+    """Reserve."""
+    raise SoldOut(left=0)
+
+
+@tool(effect="read", ask=False)
+async def linger() -> str:
+    """Take long."""
+    await DEAF.wait()
+    return "at last"
+
+
+def model_error(error_class: Any, *, retryable: bool) -> ModelError:
+    return ModelError("no way\x1b[31m", error_class=error_class, retryable=retryable, retry_after_seconds=0.2)
+
+
+SCENES: dict[str, list[ModelResponse | ModelError]] = {
+    "unreachable": [model_error("unreachable", retryable=True)],
+    "refused": [LOOK, model_error("authentication", retryable=False)],
+    "malformed": [LOOK.model_copy(update={"malformed": "a brace is missing"})],
+    "step_cap": [LOOK],
+    "tool_raised": [RESERVE],
+    "linger": [says(call("linger", "{}"))],
+    "deaf": [],
+    "done": [says("Done.")],
+}
+
+
+class Scenes:
+    """Plays the scene that the newest message names which names one; its last line stays."""
+
+    name = "scripted:test"
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        at = max(place for place, message in enumerate(request.messages) if message.text in SCENES)
+        lines = SCENES[request.messages[at].text]
+        if not lines:
+            await DEAF.wait()
+        taken = sum(message.role == "assistant" for message in request.messages[at:])
+        line = lines[min(taken, len(lines) - 1)]
+        if isinstance(line, ModelError):
+            raise line
+        return line
+
+    async def aclose(self) -> None:
+        return None
+
+
+@pytest.fixture(scope="module")
+async def troubled(client: Client, sqlite_template, tmp_path_factory) -> AsyncIterator[Api]:
+    """An API whose agent does whatever a scene says, with Temporal's pages at a known address."""
+    file = shutil.copy(sqlite_template, tmp_path_factory.mktemp("troubled") / "turngate.db")
+    database = Database(f"sqlite:///{file}")
+    tools = (look, reserve, linger)
+    async with (
+        stack(client, database, *tools, model=Cast(test=Scenes()), limits=LIMITS) as engine,
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10)), temporal_pages=UI) as made,
+    ):
+        yield made
+        DEAF.set()
+    await database.close()
+
+
+async def stored(engine: Stack, run_id: str) -> runs.Run:
+    async with engine.database.read() as conn:
+        run = await runs.get(conn, run_id)
+    assert run is not None
+    return run
+
+
+async def explained(api: Api, run_id: str) -> dict[str, Any]:
+    answer = await api.operator.get(f"/api/v1/runs/{run_id}/explanation")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def played(api: Api, scene: str, **body: Any) -> dict[str, Any]:
+    """Play a scene to its end, approving what it asks for; returns the explanation."""
+    started = await api.start(scene, **body)
+    if scene == "tool_raised":
+        assert (await api.decide(await api.request(started))).status_code == 200
+    await api.stack.ended(await stored(api.stack, started["id"]))
+    return await explained(api, started["id"])
+
+
+@dataclass(frozen=True)
+class Expected:
+    """``shown``: the numbers of the steps around it; ``actions``: how the commands begin, in order, None: it has none."""
+
+    failure: str
+    error_class: str
+    step: int
+    shown: list[int]
+    cause: str
+    actions: list[str | None]
+
+
+FORK, SAY, DOCTOR = "turngate fork", "turngate run --agent agent --conv", "turngate doctor"
+RETRY = "turngate retry RUN"
+MODEL = f"{DOCTOR} --probe"
+EXPECTED = {
+    "unreachable": Expected(
+        "model_unreachable", "unreachable", 1, [], "could not be reached",
+        [MODEL, RETRY, SAY, "turngate run --agent agent --model"],
+    ),
+    "refused": Expected(
+        "model_refused", "authentication", 2, [1], "refused the key", [MODEL, RETRY, SAY, f"{FORK} RUN --step 1"]
+    ),
+    "malformed": Expected(
+        "malformed_output", "malformed", 2, [1, 2], "nothing could be run from",
+        [f"{FORK} RUN --step 2", f"{FORK} RUN --step 2 --model", RETRY, SAY, None],
+    ),
+    "step_cap": Expected("budget", "step_cap", 2, [1, 2], "used up the steps", [RETRY, SAY, None, f"{FORK} RUN --step 2"]),
+    "tool_raised": Expected(
+        "tool_raised", "tool_raised", 1, [1], 'failure_mode="raise"', [None, RETRY, SAY, f"{FORK} RUN --step 1"]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scene", EXPECTED)
+async def test_each_class_of_failure_has_its_sentence_and_actions(troubled: Api, scene: str) -> None:
+    """A failed run's explanation names the class, the failing step, the cause and what to do, the likeliest first."""
+    found, expected = await played(troubled, scene), EXPECTED[scene]
+    assert (found["failure"], found["run"]["error_class"]) == (expected.failure, expected.error_class)
+    assert (found["step"], [step["step"] for step in found["steps"]]) == (expected.step, expected.shown)
+    assert expected.cause in found["cause"]
+    assert found["cause"].count(". ") == 0, "one sentence"
+    run_id = found["run"]["id"]
+    assert found["temporal_url"] == f"{UI}/{run_id}"
+    commands = [action["command"] for action in found["actions"]]
+    assert len(commands) == len(expected.actions)
+    for command, start in zip(commands, expected.actions, strict=True):
+        assert command is start is None or command.startswith(start.replace("RUN", run_id)), (command, start)
+
+
+async def test_a_run_whose_app_does_not_fit_is_a_configuration_failure(troubled: Api) -> None:
+    """A model that no worker knows: its class, before any response, and a look at the app as what to do first."""
+    found = await played(troubled, "done", model="scripted:nowhere")
+    assert (found["failure"], found["step"], found["steps"]) == ("configuration", 1, [])
+    assert "there is no model" in found["run"]["reason"]
+    assert found["actions"][0]["command"] == "turngate doctor APP"
+
+
+async def test_calls_decisions_and_attempts_stand_around_the_failure(troubled: Api) -> None:
+    """The failing call with its verdict, who approved it and when, its execution; and the attempts of a model that was away."""
+    found = await played(troubled, "tool_raised")
+    [step] = found["steps"]
+    [made] = step["calls"]
+    [asked] = made["requests"]
+    assert (made["verdict"]["answer"], asked["verb"], asked["decided_by"]) == ("ask", "approve", f"ada-{troubled.name}")
+    assert (made["execution"], made["attempts"], made["result"]["kind"]) == ("failed", 1, "sold_out")
+    assert made["started_at"] <= made["ended_at"] <= found["run"]["ended_at"]
+    away = await played(troubled, "unreachable")
+    assert [each["attempt"] for each in away["model_attempts"]] == [*range(1, len(away["model_attempts"]) + 1)]
+    assert away["model_attempts"][0]["error_class"] == "unreachable"
+
+
+async def test_the_commands_that_are_offered_work(troubled: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is proposed for a failed run runs as it stands, with something said in place of the dots."""
+    printed = await terminal(troubled, monkeypatch)
+    found = await played(troubled, "tool_raised")
+    for action in found["actions"]:
+        if action["command"] is None:
+            continue
+        words = action["command"].replace('"…"', "done").split(" ")[1:]
+        assert (await printed(*words, "--no-watch")).startswith("run_"), action
+        page = (await troubled.operator.get("/api/v1/runs?status=running")).json()
+        for each in page["items"]:  # one run of a conversation lives at a time
+            if each["conversation_id"] == found["run"]["conversation_id"]:
+                run = await stored(troubled.stack, each["id"])
+                if words[0] == "retry":  # it asks for its call again
+                    await troubled.stack.interrupt(run)
+                await troubled.stack.ended(run)
+
+
+async def terminal(api: Api, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[str]]:
+    token = await token_for(api.stack.database, "cli", "admin")
+    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
+
+    async def run(*arguments: str) -> str:
+        answer = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--url", api.url])
+        assert answer.exit_code == 0, answer.output
+        return answer.stdout
+
+    return run
+
+
+async def test_the_terminal_tells_the_same(troubled: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`turngate explain`: cause, reason, decisions, attempts, links, actions; nothing that obeys an escape sequence."""
+    printed = await terminal(troubled, monkeypatch)
+    found = await played(troubled, "tool_raised")
+    told = await printed("explain", found["run"]["id"])
+    assert told.splitlines()[0] == "failed at step 1  tool raised, agent agent"
+    for said in (
+        found["cause"],
+        "'reserve' failed: sold_out",
+        f"approval approved by ada-{troubled.name} at ",
+        "execution failed in ",
+        found["temporal_url"],
+        *(action["command"] for action in found["actions"] if action["command"]),
+    ):
+        assert said in told
+    away = await played(troubled, "unreachable")
+    told = await printed("explain", away["run"]["id"])
+    assert re.search(r"model attempt 1 at \S+ \S+ UTC unreachable: no way⟨U\+001B⟩\[31m", told)
+    assert "\x1b" not in told
+    assert '"failure":"model_unreachable"' in await printed("explain", away["run"]["id"], "--json")
+
+
+async def test_the_page_of_a_failed_run_explains_it(troubled: Api, client: Client) -> None:
+    """The page says step, class, cause and every action of the API's explanation."""
+    found = await played(troubled, "refused")
+    pages = create_app(
+        database=troubled.stack.database, gateway=Gateway(client), settings=ApiSettings(temporal_pages=UI)
+    )
+    known = {"cookies": troubled.operator.cookies, "headers": {"Accept": "text/html"}}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", **known) as browser:
+        page = html.unescape((await browser.get(f"/runs/{found['run']['id']}")).text)
+    section = page.partition('<section class="explanation"')[2].partition("</section>")[0]
+    assert "The run failed at step 2: model refused" in section
+    assert found["cause"] in section
+    assert found["temporal_url"] in section
+    for action in found["actions"]:
+        assert action["href"] is None or f'href="{action["href"]}"' in section
+    assert section.count("<li>") == len(found["actions"])
+
+
+# Live runs
+
+
+async def waits(api: Api, run_id: str, kind: str) -> dict[str, Any]:
+    """The explanation, once the first thing that the run waits for is of this kind."""
+
+    async def look() -> dict[str, Any] | None:
+        found = await explained(api, run_id)
+        return found if [each["kind"] for each in found["waits_for"]][:1] == [kind] else None
+
+    return await until(look, f"run that waits for {kind}")
+
+
+@pytest.mark.parametrize(
+    ("scene", "kind", "says"),
+    [
+        ("tool_raised", "person", "reserve waits for a person's consent."),
+        ("linger", "tool", "linger runs."),
+        ("deaf", "model", "The model was asked, and has not answered."),
+    ],
+)
+async def test_a_live_run_says_what_it_waits_for(troubled: Api, scene: str, kind: str, says: str) -> None:
+    """A person (with the request), a tool that runs, a model that has not answered: each since when, and what to do."""
+    started = await troubled.start(scene)
+    found = await waits(troubled, started["id"], kind)
+    [reason] = found["waits_for"]
+    assert (found["cause"], reason["says"], found["failure"]) == (says, says, None)
+    assert started["created_at"] <= reason["since"]
+    [action] = found["actions"]
+    if kind == "person":
+        assert action["href"] == f"/requests/{reason['request_id']}"
+    else:
+        assert action["command"] == f"turngate interrupt {started['id']}"
+    await troubled.operator.post(f"/api/v1/runs/{started['id']}/interrupt", json={"reason": "enough"})
+    await troubled.stack.ended(await stored(troubled.stack, started["id"]))
+    ended = await explained(troubled, started["id"])
+    assert (ended["cause"], ended["run"]["reason"]) == (f"It was interrupted by ada-{troubled.name}.", "enough")
+
+
+async def test_a_held_run_says_who_holds_it(troubled: Api) -> None:
+    """A pause comes before whatever else the run waits for, and counts as standing still at once."""
+    request = await troubled.request(await troubled.start("tool_raised"))
+    await troubled.operator.post(f"/api/v1/runs/{request['run_id']}/pause", json={"reason": "lunch"})
+    found = await waits(troubled, request["run_id"], "paused")
+    assert [each["kind"] for each in found["waits_for"]] == ["paused", "person"]
+    assert found["cause"] == f"It is paused by ada-{troubled.name}: lunch"
+    assert found["actions"][0]["command"] == f"turngate resume {request['run_id']}"
+    stuck = (await troubled.operator.get("/api/v1/stuck-runs")).json()["items"]
+    assert [each["run"]["id"] for each in stuck] == [request["run_id"]]
+    await troubled.operator.post(f"/api/v1/runs/{request['run_id']}/interrupt", json={})
+    await troubled.stack.ended(await stored(troubled.stack, request["run_id"]))
+
+
+async def test_a_run_that_has_not_waited_long_is_not_stuck(troubled: Api) -> None:
+    """One that a person was only just asked about is listed when nothing may take long; those that ended never are."""
+    request = await troubled.request(await troubled.start("tool_raised"))
+    assert (await troubled.operator.get("/api/v1/stuck-runs")).json()["items"] == []
+    now = (await troubled.operator.get("/api/v1/stuck-runs?still_for_seconds=0")).json()
+    assert [(each["run"]["id"], each["waits_for"]["kind"]) for each in now["items"]] == [(request["run_id"], "person")]
+    assert now["next_cursor"] is None
+    await troubled.operator.post(f"/api/v1/runs/{request['run_id']}/interrupt", json={})
+    await troubled.stack.ended(await stored(troubled.stack, request["run_id"]))
+
+
+async def test_stuck_runs_are_listed_with_one_reason_each(idle: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs without a worker are all in the list, over pages; the terminal goes through them."""
+    older, newer = await idle.start("hello"), await idle.start("hello")
+    first = (await idle.operator.get("/api/v1/stuck-runs?limit=1")).json()
+    second = (await idle.operator.get(f"/api/v1/stuck-runs?limit=1&cursor={first['next_cursor']}")).json()
+    listed = [(each["run"]["id"], each["waits_for"]["kind"]) for page in (first, second) for each in page["items"]]
+    assert listed == [(newer["id"], "no_worker"), (older["id"], "no_worker")]
+    assert second["next_cursor"] is None
+    printed = await terminal(idle, monkeypatch)
+    lines = [line.split("\t") for line in (await printed("runs", "--stuck")).splitlines()]
+    assert [line[:2] for line in lines] == [[newer["id"], "no worker"], [older["id"], "no worker"]]
+
+
+async def started_long_ago(api: Api, run_id: str) -> None:
+    async with api.stack.database.write() as conn:
+        at = "2026-01-01T00:00:00.000000+00:00"
+        await conn.execute(update(runs_table).where(runs_table.c.id == run_id).values(created_at=at))
+
+
+async def test_a_run_without_a_worker_or_a_workflow_says_so(idle: Api, client: Client) -> None:
+    """Nobody polls its queue; then its workflow is gone, which it is not taken for as long as it has just been started."""
+    started = await idle.start("hello")
+    found = await waits(idle, started["id"], "no_worker")
+    assert idle.stack.task_queue in found["cause"]
+    assert found["waits_for"][0]["since"] is not None
+    assert found["actions"][0]["command"] == "turngate worker APP"
+    await client.get_workflow_handle(started["id"]).terminate()
+    assert (await explained(idle, started["id"]))["waits_for"] == []
+    await started_long_ago(idle, started["id"])
+    found = await explained(idle, started["id"])
+    assert [each["kind"] for each in found["waits_for"]] == ["workflow_gone"]
+    assert found["actions"][0]["command"] == f"turngate recover {started['id']}"
+    assert (await idle.stack.services.gateway.look("run_that_never_was")).state == "gone"
+
+
+class TooLate(Gateway):
+    """Looks at a workflow only when its run has just ended, as happens between two looks."""
+
+    def __init__(self, client: Client, database: Database) -> None:
+        super().__init__(client)
+        self.database = database
+
+    async def look(self, run_id: str) -> WorkflowLook:
+        async with self.database.write() as conn:
+            await runs.end(conn, run_id, status="interrupted")
+        return await super().look(run_id)
+
+
+async def test_a_run_that_ends_meanwhile_is_not_taken_for_lost(idle: Api, client: Client) -> None:
+    """Its workflow is rightly gone: it is explained as ended, and it is in no list of stuck runs."""
+    services = replace(idle.stack.services, gateway=TooLate(client, idle.stack.database))
+    first, second = await idle.start("hello"), await idle.start("hello")
+    for each in (first, second):
+        await client.get_workflow_handle(each["id"]).terminate()
+        await started_long_ago(idle, each["id"])
+    assert (await explaining.explain(services, first["id"])).cause == "It was interrupted."
+    found = await stuck_runs.stuck_page(services, limit=50, before=None, still_for=timedelta(0))
+    assert found.items == []
+
+
+async def test_a_temporal_that_is_away_is_no_error(api: Api, cut_off: Api) -> None:
+    """What the store knows is told, and that nobody can look at the workflow."""
+    asked = await api.gated()
+    found = await explained(cut_off, asked["run_id"])
+    assert [each["kind"] for each in found["waits_for"]] == ["person", "temporal_away"]
+    assert (await api.operator.get("/api/v1/runs/none/explanation")).status_code == 404

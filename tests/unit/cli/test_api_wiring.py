@@ -1,0 +1,24 @@
+"""What the API is told of the process's settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from turngate.cli.api_wiring import api_settings
+from turngate.runtime.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("given", "pages"),
+    [
+        ({}, None),
+        ({"temporal_ui_url": "http://127.0.0.1:8233/"}, "http://127.0.0.1:8233/namespaces/default/workflows"),
+        (
+            {"temporal_ui_url": "https://temporal.example.com", "temporal_namespace": "a/b"},
+            "https://temporal.example.com/namespaces/a%2Fb/workflows",
+        ),
+    ],
+)
+def test_temporals_pages_are_where_they_are_said_to_be(given: dict[str, str], pages: str | None) -> None:
+    """Links to workflows are made of the address and the namespace; without an address there are none."""
+    assert api_settings(Settings(**given)).temporal_pages == pages

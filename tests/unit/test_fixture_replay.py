@@ -1,0 +1,341 @@
+"""A recorded run exported to a fixture, and apps run against it: the same one, and ones that changed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from recorded_app import SCRIPT, TWO, Amount, app
+
+from approvals_api import run_views
+from turngate import App, Policy, Rule
+from turngate.domain.errors import ConfigurationError, ModelError
+from turngate.domain.fixtures import Fixture, FixtureEnd, FixtureFormError, parse_fixture
+from turngate.domain.malformed import ADVICE, EMPTY_RESPONSE
+from turngate.domain.messages import Message, ToolCallPart, ToolResultPart, user_message
+from turngate.domain.results import Failure, Ok
+from turngate.models.port import ModelRequest
+from turngate.recording import NotExportableError, record
+from turngate.testing import replay_fixture, running_app
+from turngate.testing.recorded_model import RecordedModel
+from turngate.testing.report import compared
+from turngate.wire.calls import CallRequest
+from turngate.wire.conversations import MessageView
+from turngate.wire.requests import RequestDetail
+from turngate.wire.runs import RunDetail
+
+TESTS = Path(__file__).parents[1]
+USERS_TESTS = """
+from recorded_app import Name, app
+
+async def test_awaited(turngate_replay):
+    report = await turngate_replay(app, "run.json")
+    report.check()
+    assert len(report.calls) == 8
+
+def test_without_a_loop(turngate_replay):
+    async def other(params: Name) -> str:
+        return "seen somebody else"
+
+    report = turngate_replay.run(app, "small.json", handlers={"look": other})
+    assert [each.kind for each in report.divergences] == ["result"]
+"""
+
+
+class Recorded(NamedTuple):
+    """Two runs of one conversation as fixtures; and of the first what it was made of."""
+
+    first: Fixture
+    later: Fixture
+    run: RunDetail
+    messages: list[MessageView]
+    requests: dict[str, RequestDetail]
+
+    def again(self, run: RunDetail | None = None, messages: list[MessageView] | None = None) -> Fixture:
+        return record(run or self.run, self.messages if messages is None else messages, self.requests)
+
+
+@pytest.fixture(scope="module")
+async def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """The fixture of a run with every answer there is, and of the message that was sent after it."""
+    directory = tmp_path_factory.mktemp("recorded")
+    async with running_app(app, directory, script=SCRIPT, clock=True) as engine:
+        run = await engine.start("Pay them.")
+        await engine.request(run, kind="question")
+        waiting = {request.tool_call_id: request for request in await engine.pending(run)}
+        await engine.decide(waiting["yes"], "approve", by="ann")
+        await engine.decide(waiting["edited"], "edit", args={"cents": 22}, by="bob")
+        await engine.decide(waiting["no"], "reject", message="Too much.", by="ann")
+        await engine.decide(waiting["both"], "approve", by="cy")
+        await engine.decide(waiting["both"], "approve", by="ann", message="Fine.")
+        await engine.decide(waiting["asked"], "respond", args={"answer": "the first"}, by="starter")
+        await engine.forward(run, timedelta(hours=2))
+        ended = await engine.ended(run)
+        assert ended.status == "completed", ended.reason
+        async with engine.services.database.read() as conn:
+            messages = await run_views.conversation_messages(conn, ended.conversation_id)
+        first, requests = await engine.fixture(run), await engine.request_details(ended)
+        later = await engine.start("And Bo?", after=run)
+        await engine.ended(later)
+        return Recorded(first, await engine.fixture(later), ended, messages, requests)
+
+
+def by_call(report_or_text: object) -> set[tuple[str, str]]:
+    return {(each.tool_call_id, each.kind) for each in report_or_text.divergences}
+
+
+async def test_a_fixture_says_what_was_met_and_nothing_of_the_machine(recorded: Recorded) -> None:
+    """Texts are exact, people are role words, the same run gives the same file, and the file reads back as it was."""
+    first, later = recorded.first, recorded.later
+    text = first.as_text()
+    assert parse_fixture(text, "run.json") == first
+    assert text.startswith('{\n  "turngate_fixture": 1,\n  "agent": "payer"')
+    assert not [each for each in ("ann", "bob", "run_", "conv_", "req_", "dec_", "msg_") if each in text]
+    calls = first.calls
+    assert calls["yes"].input == '{"cents":  1}'
+    assert calls["broken"].input == '{"cents": '
+    decided = {name: [(d.verb, d.by) for d in call.request.decisions] for name, call in calls.items() if call.request}
+    assert decided == {
+        "yes": [("approve", "operator")],
+        "edited": [("edit", "operator-2")],
+        "no": [("reject", "operator")],
+        "late": [],
+        "both": [("approve", "operator-3"), ("approve", "operator")],
+        "asked": [("respond", "starter")],
+    }
+    assert (calls["late"].request.ended, calls["edited"].ran_with) == ("expired", '{"cents": 22}')
+    assert isinstance(calls["no"].result, Failure)
+    assert calls["no"].result.fields["operator"] == "operator"
+    assert [response.malformed for response in first.responses] == ["", "a brace is missing", "", ""]
+    assert [message.role for message in later.before[:3]] == ["user", "assistant", "tool"]
+    assert (later.input, list(later.calls)) == ("And Bo?", ["again"])
+
+
+async def test_a_users_tests_replay_it_with_and_without_a_loop(recorded: Recorded, tmp_path: Path) -> None:
+    """Through the pytest plugin the same app gives no divergence, hours of expiry included; a swapped tool gives one."""
+    for name, fixture in (("run.json", recorded.first), ("small.json", recorded.later)):
+        (tmp_path / name).write_text(fixture.as_text(), encoding="utf-8")
+    (tmp_path / "test_users.py").write_text(USERS_TESTS, encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n", encoding="utf-8")
+    plugins = ("-p", "pytest_asyncio.plugin", "-p", "turngate.pytest_plugin", "-p", "no:cacheprovider")
+    run = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pytest", "-q", *plugins, f"--basetemp={tmp_path}/t"),
+        cwd=tmp_path,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(TESTS), "PYTEST_ADDOPTS": ""},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await asyncio.wait_for(run.communicate(), timeout=120)
+    assert run.returncode == 0, said.decode()
+    assert b"2 passed" in said
+
+
+async def test_a_changed_app_is_named_call_by_call(recorded: Recorded, tmp_path: Path) -> None:
+    """A tool that does something else, a call that nobody is asked for any more, one that is denied: each stands there."""
+    first = recorded.first
+
+    async def pays_less(params: Amount) -> dict[str, int]:
+        return {"paid": params.cents - 1}
+
+    rules = [
+        Rule(name="free", verdict="allow", tools=["pay_slowly"]),
+        Rule(name="no", verdict="deny", tools=["look"]),
+        TWO,
+    ]
+    changed = App(agents=app.agents, policy=Policy(rule=rules))
+    report = await replay_fixture(changed, first, tmp_path, handlers={"pay": pays_less})
+    assert by_call(report) == {
+        ("seen", "verdict"),
+        ("seen", "result"),
+        ("yes", "result"),
+        ("edited", "result"),
+        ("late", "not_asked"),
+        ("late", "result"),
+    }
+    with pytest.raises(
+        AssertionError, match=r"(?s)differs from its fixture in 6 place.*call yes \(pay\): was .*1.*now .*0"
+    ):
+        report.check()
+
+
+async def test_what_nobody_decided_then_is_not_approved_now(recorded: Recorded, tmp_path: Path) -> None:
+    """A request without a recorded decision ends the replay: its call did not run, and every call is closed all the same."""
+    first = recorded.first
+    paid = []
+
+    async def pays(params: Amount) -> dict[str, int]:
+        paid.append(params.cents)
+        return {"paid": params.cents}
+
+    step = first.responses[0]
+    calls = tuple(each.model_copy(update={"request": None}) if each.id == "yes" else each for each in step.calls)
+    cut = first.model_copy(update={"responses": (step.model_copy(update={"calls": calls}), *first.responses[1:])})
+    report = await replay_fixture(app, cut, tmp_path, handlers={"pay": pays})
+    assert 1 not in paid
+    assert {("yes", "unrecorded_request"), ("yes", "asked"), ("broken", "call_missing"), ("", "run_ended")} <= by_call(
+        report
+    )
+    assert not {"not_closed_once", "not_reconciled"} & {each.kind for each in report.divergences}
+    with pytest.raises(AssertionError, match=r"no decision for it\. It was not approved by itself"):
+        report.check()
+
+
+async def test_the_conversation_before_is_there_and_i1_is_checked(recorded: Recorded, tmp_path: Path) -> None:
+    """A run that goes on with a conversation finds its messages; calls that nobody answered in them are named."""
+    later = recorded.later
+    torn = later.model_copy(update={"before": later.before[:2]})
+    report = await replay_fixture(app, torn, tmp_path)
+    assert by_call(report) == {("", "not_reconciled")}
+
+
+def test_what_a_replay_compares(recorded: Recorded) -> None:
+    """Each difference between two records of a run is one divergence of its kind; the same record gives none."""
+    first = recorded.first
+    history = history_of(first)
+
+    def kinds(
+        call_id: str = "yes", *, history: list[Message] = history, ignore: str = "", **changes: object
+    ) -> list[str]:
+        responses = [
+            step.model_copy(
+                update={"calls": tuple(c.model_copy(update=changes) if c.id == call_id else c for c in step.calls)}
+            )
+            for step in first.responses
+        ]
+        report = compared(
+            first,
+            run_id="r",
+            responses=responses,
+            ended=first.ended,
+            reason="",
+            history=history,
+            any_result_of=[ignore],
+        )
+        return [each.kind for each in report.divergences]
+
+    asked = first.calls["yes"].request
+    assert kinds() == []
+    assert kinds("seen", request=asked) == ["asked"]
+    assert kinds(request=None) == ["not_asked"]
+    assert kinds("broken", verdict="deny") == ["verdict"]
+    assert kinds("edited", ran_with=None) == ["ran_with"]
+    assert kinds("late", request=asked) == ["request_ended"]
+    assert kinds(result=Ok(value={"paid": 2})) == ["result"]
+    assert kinds(result=Ok(value={"paid": 2}), ignore="pay") == []
+    assert kinds(result=Failure(kind="timeout"), ignore="pay") == ["result"]
+    assert kinds(history=[]) == ["not_closed_once"] * 8
+    assert kinds(history=[*history, history[2]]) == ["not_closed_once"] * 7 + ["not_reconciled"]
+    other = first.ended.model_copy(update={"final_text": "Not done."})
+    report = compared(first, run_id="r", responses=first.responses, ended=other, reason="", history=history)
+    assert [str(each) for each in report.divergences] == ["[run_ended] the answer: was Done., and is now Not done."]
+
+
+def test_a_directory_and_the_runs_own_id_are_placeholders(recorded: Recorded) -> None:
+    """In results, however deep, and in the answer; what the model sent stays exact."""
+    run = recorded.run
+    place = f"/home/ann/work/a.txt of {run.id}"
+    step = run.steps[0]
+    seen = step.calls[0].model_copy(update={"input": f'"{place}"', "result": Ok(value={"in": [{"it": place}]})})
+    moved = run.model_copy(
+        update={
+            "workspace": "/home/ann/work",
+            "final_text": place,
+            "steps": [step.model_copy(update={"calls": [seen, *step.calls[1:]]}), *run.steps[1:]],
+        }
+    )
+    fixture = recorded.again(moved)
+    assert fixture.workspace
+    assert fixture.ended.final_text == "<workspace>/a.txt of <run>"
+    assert fixture.calls["seen"].result == Ok(value={"in": [{"it": "<workspace>/a.txt of <run>"}]})
+    assert fixture.calls["seen"].input == f'"{place}"'
+
+
+def test_what_a_file_cannot_play_is_not_exported(recorded: Recorded) -> None:
+    """Each refusal names the run or the call, and says why."""
+    run, messages = recorded.run, recorded.messages
+    step = run.steps[0]
+    asked = step.calls[1].requests[0]
+
+    def with_requests(*requests: CallRequest) -> RunDetail:
+        call = step.calls[1].model_copy(update={"requests": list(requests)})
+        return run.model_copy(update={"steps": [step.model_copy(update={"calls": [call]})]})
+
+    own = [message for message in messages if message.run_id == run.id]
+    cases = (
+        (run.model_copy(update={"parent_run_id": "run_up"}), own, "is a sub-agent's, and answers a call of run run_up"),
+        (
+            with_requests(asked.model_copy(update={"kind": "outcome"})),
+            own,
+            r"call yes \(pay\) .* was lost with its worker",
+        ),
+        (with_requests(asked, asked), own, "was asked for again because what it depends on had changed"),
+        (with_requests(asked.model_copy(update={"status": "superseded"})), own, "a message came in between"),
+        (run, own[1:], "it retries another one"),
+        (run, [*own, own[0]], "was sent a message while it worked"),
+        (run, [own[0].model_copy(update={"parts": own[0].parts * 2}), *own[1:]], "started with more than a text"),
+    )
+    for changed, told, says in cases:
+        with pytest.raises(NotExportableError, match=says):
+            recorded.again(changed, told)
+
+
+async def test_the_recorded_model_finds_its_place_in_any_request(recorded: Recorded) -> None:
+    """The conversation tells which response is next, also when its beginning was left out; after the last one it fails."""
+    first = recorded.first
+    model, told = RecordedModel(first), history_of(first)
+    corrective = user_message(EMPTY_RESPONSE + ADVICE)
+    told = [*told[:3], told[3], corrective, *told[4:]]
+    for cut, place in ((told[:1], 0), (told[:3], 1), (told[:5], 2), (told[1:5], 2), (told[2:7], 3), (told[5:7], 3)):
+        answer = await model.generate(ModelRequest(messages=cut))
+        assert answer.message.text == first.responses[place].text, place
+        assert [call.input for call in answer.message.calls] == [call.input for call in first.responses[place].calls]
+    with pytest.raises(ModelError, match=r"holds 4 response\(s\)") as failed:
+        await model.generate(ModelRequest(messages=told))
+    assert (failed.value.error_class, failed.value.retryable) == ("bad_response", False)
+    away = first.model_copy(update={"ended": FixtureEnd(status="failed", error_class="context_length")})
+    with pytest.raises(ModelError) as failed:
+        await RecordedModel(away).generate(ModelRequest(messages=told))
+    assert failed.value.error_class == "context_length"
+
+
+def history_of(fixture: Fixture) -> list[Message]:
+    found = [user_message(fixture.input)]
+    for step in fixture.responses:
+        calls = tuple(ToolCallPart(tool_call_id=c.id, tool_name=c.tool, input=c.input) for c in step.calls)
+        results = tuple(ToolResultPart(tool_call_id=c.id, tool_name=c.tool, result=c.result) for c in step.calls)
+        found.append(Message(role="assistant", parts=calls))
+        if results:
+            found.append(Message(role="tool", parts=results))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "run.json is not JSON"),
+        ("[]", r'run.json is not a fixture: it has no "turngate_fixture"'),
+        ('{"turngate_fixture": 2}', "of version 2, and this release reads 1"),
+        ('{"turngate_fixture": 1, "agent": "a", "model": "m", "input": "x", "mood": 1}', r"ended: .*mood: "),
+    ],
+)
+def test_what_is_no_fixture_is_refused_with_the_place(text: str, says: str) -> None:
+    """Not JSON, no fixture, one of a later release, one with members that are missing or unknown."""
+    with pytest.raises(FixtureFormError, match=says):
+        parse_fixture(text, "run.json")
+
+
+async def test_a_replay_that_cannot_start_says_what_is_missing(recorded: Recorded, tmp_path: Path) -> None:
+    """No file, an agent that the app has not, a workspace that is not given: refused before anything is started."""
+    first = recorded.first
+    for fixture, says in (
+        (tmp_path / "none.json", "none.json cannot be read"),
+        (first.model_copy(update={"agent": "other"}), "a run of agent 'other'; the app's agents are: payer"),
+        (first.model_copy(update={"workspace": True}), "give one that holds the same files"),
+    ):
+        with pytest.raises(ConfigurationError, match=says):
+            await replay_fixture(app, fixture, tmp_path)

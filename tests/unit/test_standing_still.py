@@ -1,0 +1,145 @@
+"""What a live run waits for, from what the store and Temporal say of it: one table."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from approvals_api.standing_still import standing_still
+from approvals_api.stuck_runs import stands_still
+from approvals_api.workflow_look import PendingActivity, WorkflowLook
+from turngate.domain.results import Ok
+from turngate.domain.signals import WaitUntil
+from turngate.store.clock import as_text
+from turngate.store.requests import ListedRequest
+from turngate.wire.calls import CallView
+from turngate.wire.runs import RunSummary
+
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+LONG_AGO, JUST_NOW = NOW - timedelta(hours=1), NOW - timedelta(seconds=1)
+POLLED = WorkflowLook(state="running", task_queue="q", polled=True)
+LATER = "2026-05-04T13:00:00.000000+00:00"
+
+
+def run(created_at: datetime = LONG_AGO, **more: Any) -> RunSummary:
+    return RunSummary(
+        id="run_1", conversation_id="c", agent="a", agent_version="1", model="m", workspace=None, task="t",
+        status="running", reason="", error_class="", step=1, started_by="s", created_at=as_text(created_at), ended_at=None,
+        **more,
+    )  # fmt: skip
+
+
+def open_call(**more: Any) -> CallView:
+    facts: dict[str, Any] = {
+        "tool_call_id": "call_1", "tool_name": "pay", "input": "{}", "edited_input": None, "digest": "d", "effect": "once",
+        "disposition": "ask", "verdict": None, "requests": [], "execution": "not_started", "attempts": 0,
+        "started_at": None, "ended_at": None, "result": None, "settled_at": None,
+    }  # fmt: skip
+    return CallView(**{**facts, **more})
+
+
+def executing(**more: Any) -> CallView:
+    return open_call(execution="executing", attempts=1, started_at=as_text(LONG_AGO), **more)
+
+
+def request(**more: Any) -> ListedRequest:
+    facts: dict[str, Any] = {
+        "id": "rq_1", "run_id": "run_1", "tool_call_id": "call_1", "kind": "approval", "status": "pending", "agent": "a",
+        "tool_name": "pay", "input": "{}", "digest": "d", "rule": "r", "reason": "", "risk": "low", "expires_at": LATER,
+        "created_at": as_text(LONG_AGO), "verb": None, "decided_by": None, "decided_at": None, "path": "a", "quorum": 1,
+        "approvals": 0, "rungs_climbed": 0, "parked_at": None, "claimed_by": None, "claimed_until": None,
+    }  # fmt: skip
+    return ListedRequest(**{**facts, **more})
+
+
+def looked(
+    *, name: str = "call_model", taken: bool = False, attempt: int = 1, since: datetime = LONG_AGO
+) -> WorkflowLook:
+    doing = PendingActivity(name=name, taken=taken, attempt=attempt, since=since, last_failure="no way")
+    return WorkflowLook(state="running", task_queue="q", polled=True, activities=(doing,))
+
+
+ANSWERED = "pay waits for a person's answer."
+NOT_TAKEN = "No worker has taken its next task up: all are busy, or the one that its tool's queue needs is not there."
+GONE = "Temporal knows no workflow of this run, and the store still has it as live: it cannot go on by itself."
+TRIED = "The model fails and is tried again, attempt 4 now: no way"
+CASES: dict[str, tuple[RunSummary, list[CallView], list[ListedRequest], WorkflowLook, list[tuple[str, str]]]] = {
+    "works": (run(), [], [], POLLED, []),
+    "settled": (run(), [open_call(result=Ok(value={}))], [request()], POLLED, []),
+    "consent": (run(), [open_call()], [request()], POLLED, [("person", "pay waits for a person's consent.")]),
+    "question": (run(), [open_call()], [request(kind="question")], POLLED, [("person", ANSWERED)]),
+    "outcome": (
+        run(), [executing()], [request(kind="outcome")], POLLED,
+        [("person", "Nobody knows whether pay took effect, and a person has to say.")],
+    ),
+    "parked": (
+        run(), [open_call()], [request(parked_at=LATER)], POLLED,
+        [("person", "pay waits for a person's consent; it is parked, without a clock.")],
+    ),
+    "tool": (run(), [executing()], [], POLLED, [("tool", "pay runs.")]),
+    "tool again": (run(), [executing().model_copy(update={"attempts": 3})], [], POLLED, [("tool", "pay runs, in attempt 3.")]),
+    "timer": (run(), [executing(signal=WaitUntil(seconds=60))], [], POLLED, [("timer", "pay holds a timer.")]),
+    "sub-agent": (
+        run(), [executing(child_run_id="run_2")], [], POLLED,
+        [("sub_agent", "pay is answered by a sub-agent's run, which has not ended.")],
+    ),
+    "model": (run(), [], [], looked(taken=True), [("model", "The model was asked, and has not answered.")]),
+    "model tried again": (run(), [], [], looked(attempt=4), [("model_retrying", TRIED)]),
+    "model tried again now": (run(), [], [], looked(attempt=4, taken=True), [("model_retrying", TRIED)]),
+    "just put in the queue": (run(), [], [], looked(since=JUST_NOW), []),
+    "not taken up": (
+        run(), [], [], looked(name="run_tool"),
+        [("no_worker", NOT_TAKEN)],
+    ),
+    "workflow task not taken up": (
+        run(), [], [], WorkflowLook(state="running", task_queue="q", polled=True, untaken_since=LONG_AGO),
+        [("no_worker", NOT_TAKEN)],
+    ),
+    "no worker, though a person is asked": (
+        run(), [open_call()], [request()], WorkflowLook(state="running", task_queue="q", polled=False),
+        [("no_worker", "No worker polls the task queue 'q'."), ("person", "pay waits for a person's consent.")],
+    ),
+    "no workflow": (
+        run(), [open_call()], [request()], WorkflowLook(state="gone"),
+        [("workflow_gone", GONE)],
+    ),
+    "no workflow yet": (run(JUST_NOW), [], [], WorkflowLook(state="gone"), []),
+    "Temporal away": (
+        run(), [], [], WorkflowLook(state="away"),
+        [("temporal_away", "Temporal does not answer, so nobody can tell what its workflow does.")],
+    ),
+    "paused": (
+        run(paused_at=LATER, paused_by="ada", pause_reason="lunch"), [], [], POLLED, [("paused", "It is paused by ada: lunch")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_live_run_waits_for_this(case: str) -> None:
+    """Each state gives its reasons, what does not pass by itself first."""
+    given, calls, pending, look, expected = CASES[case]
+    found = standing_still(given, calls, {each.tool_call_id: each for each in pending}, look, now=NOW)
+    assert [(each.kind, each.says) for each in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("case", "still_for", "counts"),
+    [
+        ("consent", 60, True),
+        ("consent", 7_200, False),
+        ("tool", 60, True),
+        ("model", 7_200, False),
+        ("timer", 0, False),
+        ("sub-agent", 0, False),
+        ("paused", 7_200, True),
+        ("not taken up", 7_200, True),
+        ("no workflow", 7_200, True),
+    ],
+)
+def test_some_waits_count_as_standing_still(case: str, still_for: int, counts: bool) -> None:
+    """What passes by itself counts after a while or never; what does not, at once."""
+    given, calls, pending, look, _expected = CASES[case]
+    [first, *_more] = standing_still(given, calls, {each.tool_call_id: each for each in pending}, look, now=NOW)
+    assert stands_still(first, NOW, timedelta(seconds=still_for)) is counts

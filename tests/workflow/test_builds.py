@@ -1,0 +1,254 @@
+"""A deploy under waiting runs: builds keep them whole, `turngate replay-check` says beforehand what would break."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import typer
+from changed_turn import ChangedTurn
+from harness import Script, Stack, call, says, stack, until
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.client import Client, WorkflowHistory
+from temporalio.common import WorkflowIDReusePolicy
+from tools_under_test import Bench
+
+import worker as composition
+from turngate.cli import build_commands, replay_output, replaying, worker_builds
+from turngate.domain.contract import AgentTurnInput, RunLimits
+from turngate.domain.errors import NotFoundError
+from turngate.runtime.embedded_temporal import EmbeddedTemporal
+from turngate.runtime.settings import load_settings
+from turngate.runtime.workflow_code import build_replayer, deployment
+from turngate.store import runs
+from turngate.store.database import Database
+from workflows.agent_turn import AgentTurn
+
+
+class Fleet:
+    """Workers of one stack: of builds, and of none."""
+
+    def __init__(self, engine: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.engine = engine
+        self.name = f"fleet-{secrets.token_hex(4)}"
+        self._monkeypatch = monkeypatch
+
+    @asynccontextmanager
+    async def worker(self, build_id: str | None = None, code: type[AgentTurn] = AgentTurn) -> AsyncIterator[None]:
+        """Run a worker with this code; one of a build becomes the current one."""
+        with self._monkeypatch.context() as patch:
+            patch.setattr(composition, "AgentTurn", code)
+            made = self.engine.worker(deployment=deployment(self.name, build_id))
+        async with made:
+            if build_id is not None:
+                await worker_builds.make_current(self.engine.client, self.name, build_id)
+            yield
+
+    async def open_runs(self) -> dict[str, tuple[bool, int]]:
+        """Build → is it the current one, how many runs it has."""
+        found = await worker_builds.known(self.engine.client, self.name)
+        return {each.build_id: (each.current, each.open_runs) for each in found}
+
+    async def history(self, run: runs.Run) -> WorkflowHistory:
+        return await self.engine.workflow(run).fetch_history()
+
+    async def builds_of(self, run: runs.Run) -> list[str]:
+        """The builds that did the tasks of the run's newest execution, in order, each once."""
+        done = [
+            event.workflow_task_completed_event_attributes.deployment_version.build_id
+            for event in (await self.history(run)).events
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+        ]
+        return list(dict.fromkeys(done))
+
+
+def timers(history: WorkflowHistory) -> int:
+    """How many: only the changed code starts one."""
+    return sum(event.event_type == EventType.EVENT_TYPE_TIMER_STARTED for event in history.events)
+
+
+def paying(*more: int) -> Script:
+    steps = [says(call("pay", f'{{"cents": {cents}}}')) for cents in (5, *more)]
+    return Script(*steps, says("Done."))
+
+
+@asynccontextmanager
+async def fleet(
+    client: Client, database: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch, model: Script
+) -> AsyncIterator[Fleet]:
+    async with stack(client, database, bench.pay, model=model, working=False) as engine:
+        yield Fleet(engine, monkeypatch)
+
+
+async def answered(engine: Stack, run: runs.Run) -> str:
+    await engine.decide(await engine.request(run), "approve")
+    return (await engine.ended(run)).status
+
+
+async def test_i11_a_deploy_leaves_a_waiting_run_with_its_build(
+    client: Client,
+    temporal: EmbeddedTemporal,
+    sqlite: Database,
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The run goes on with the code that began it, a new one begins with the new code; the check had told them apart."""
+    async with fleet(client, sqlite, bench, monkeypatch, paying()) as those:
+        engine = those.engine
+        assert await those.open_runs() == {}
+        async with those.worker("1"):
+            old = await engine.start()
+            await engine.request(old)
+            await engine.idle(old)
+            history = await those.history(old)
+            checks = [await replaying.check(history, build_replayer(code)) for code in (AgentTurn, ChangedTurn)]
+            assert [each.failing and each.failing.kind for each in checks] == [None, "incompatible"]
+            assert await by_new_release(temporal, old, capsys) == checks[1].for_programs()
+
+            async with those.worker("2", ChangedTurn):
+                new = await engine.start()
+                await engine.request(new)
+
+                async def counted() -> bool:
+                    return await those.open_runs() == {"1": (False, 1), "2": (True, 1)}
+
+                await until(counted, "count of each build's runs")
+                assert await answered(engine, old) == "completed"
+                assert await answered(engine, new) == "completed"
+            assert (await those.builds_of(old), timers(await those.history(old))) == (["1"], 0)
+            assert (await those.builds_of(new), timers(await those.history(new))) == (["2"], 1)
+        assert bench.paid == [5, 5]
+
+
+async def by_new_release(temporal: EmbeddedTemporal, run: runs.Run, capsys: pytest.CaptureFixture[str]) -> object:
+    """What `turngate replay-check` says of the run, and of nothing else, in a release whose workflow has changed."""
+    settings = load_settings(temporal_address=temporal.address)
+    check = partial(replay_output.replay_and_report, settings, every=False, limit=None, files=[], save=None)
+    capsys.readouterr()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replay_output, "AgentTurn", ChangedTurn)
+        with pytest.raises(typer.Exit) as ended:
+            await asyncio.to_thread(check, run_ids=[run.id], as_json=True)
+    assert ended.value.exit_code == 1
+    [found] = json.loads(capsys.readouterr().out)
+    return found
+
+
+async def test_a_run_that_continues_as_new_goes_on_with_the_newest_build(
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may live for longer than any build: its next execution belongs to the build that is current then."""
+    async with fleet(client, sqlite, bench, monkeypatch, paying(6)) as those:
+        engine = those.engine
+        run = await engine.start()
+        await engine.workflow(run).terminate()
+        limits = RunLimits(continue_as_new_after_steps=1)
+        async with those.worker("1"):
+            await client.start_workflow(
+                "AgentTurn",
+                AgentTurnInput(run_id=run.id, agent="agent", limits=limits),
+                id=run.id,
+                task_queue=engine.task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            )
+            first = await engine.request(run)
+            await engine.idle(run)
+            async with those.worker("2", ChangedTurn):
+                await engine.decide(first, "approve")
+                await engine.request(run)
+                await engine.idle(run)
+                assert (await those.builds_of(run), timers(await those.history(run))) == (["2"], 1)
+                assert await answered(engine, run) == "completed"
+
+
+async def test_without_builds_changed_code_holds_up_a_waiting_run(
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Temporal refuses to go on with code that does not fit: the approved call does not run, and the run stands still."""
+    async with fleet(client, sqlite, bench, monkeypatch, paying()) as those:
+        engine = those.engine.impatient()
+        async with those.worker():
+            run = await engine.start()
+            request = await engine.request(run)
+            await engine.idle(run)
+        async with those.worker(code=ChangedTurn):
+            await engine.decide(request, "approve")
+
+            async def refused() -> bool:
+                events = (await those.history(run)).events
+                causes = [event.workflow_task_failed_event_attributes.cause for event in events]
+                return WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR in causes
+
+            await until(refused, "refusal of the changed code")
+            await engine.workflow(run).terminate()
+        assert bench.paid == []
+
+
+async def test_a_run_that_began_without_builds_goes_on_with_the_first_that_is_current(
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Builds may be brought in while runs wait. One that no worker came up with is never current."""
+    async with fleet(client, sqlite, bench, monkeypatch, paying()) as those:
+        async with those.worker():
+            run = await those.engine.start()
+            await those.engine.request(run)
+            await those.engine.idle(run)
+        async with those.worker("1"):
+            assert await answered(those.engine, run) == "completed"
+            with pytest.raises(NotFoundError, match="no worker of build 2 has come up"):
+                await worker_builds.make_current(client, those.name, "2", wait_seconds=0)
+        assert await those.builds_of(run) == ["", "1"]
+
+
+async def test_the_worker_command_brings_up_a_build_that_the_builds_command_makes_current(
+    client: Client, temporal: EmbeddedTemporal, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`turngate worker --build-id` and `turngate builds` with the same settings mean the same build."""
+    name = f"fleet-{secrets.token_hex(4)}"
+    environment = {
+        **os.environ,
+        "TEMPORAL_ADDRESS": temporal.address,
+        "TURNGATE_DEPLOYMENT_NAME": name,
+        "TURNGATE_TASK_QUEUE": name,
+    }
+    words = ("worker", "--build-id", "v1.2+3", "--data-dir", str(tmp_path))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from turngate.cli.main import main; main()", *words), env=environment
+    )
+    settings = load_settings(temporal_address=temporal.address, deployment_name=name)
+    try:
+        await build_commands.list_builds(settings, "v1.2+3")
+    finally:
+        process.terminate()
+        assert await process.wait() == 0
+    assert capsys.readouterr().out == "v1.2+3\tcurrent\t0\n"
+
+
+async def test_the_check_finds_the_open_runs(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Without a name the waiting runs are taken, also one that no worker has begun; one that has ended is not."""
+    async with stack(client, sqlite, bench.pay, model=Script(says("Done.")), working=False) as engine:
+        not_begun, ended = await engine.start(), await engine.start()
+        await engine.workflow(ended).terminate()
+
+        async def found(query: str) -> bool:
+            mine = {not_begun.id: "", ended.id: ""}
+            query = f"{query} AND TaskQueue = '{engine.task_queue}'"
+            seen = [each async for each in replaying.listed_histories(client, query, limit=9)]
+            return {each.workflow_id for each in seen} == (set(mine) if "Running" not in query else {not_begun.id})
+
+        await until(lambda: found(replaying.OPEN), "the open run")
+        await until(lambda: found(replaying.EVERY), "both runs")
+        [history] = [each async for each in replaying.named_histories(client, [not_begun.id])]
+        assert (await replaying.check(history, build_replayer(ChangedTurn))).failing is None
+        with pytest.raises(NotFoundError, match="no workflow of run nobody"):
+            _ = [each async for each in replaying.named_histories(client, ["nobody"])]
+        await engine.workflow(not_begun).terminate()

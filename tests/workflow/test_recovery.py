@@ -1,0 +1,393 @@
+"""Runs whose workflow is gone go on from their last closed step, and nothing is asked, decided or run a second time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+from harness import OPERATOR, Cast, ListModel, Script, Stack, call, person, says, stack, until
+from temporalio.client import Client
+from tools_under_test import Bench
+
+from approvals_api import interrupting, recovering
+from approvals_api.gateway_recovery import standing_of
+from approvals_api.recovering import LostRun, RunReport
+from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent, tool
+from turngate.domain.errors import ConflictError, NotFoundError, UnavailableError
+from turngate.domain.history import is_reconciled
+from turngate.domain.messages import ModelResponse
+from turngate.domain.results import Failure, Ok
+from turngate.domain.tools import Effect, Tool
+from turngate.models.port import ModelRequest
+from turngate.runtime.embedded_temporal import EmbeddedTemporal
+from turngate.runtime.temporal_client import data_converter
+from turngate.store import events, executions, requests, runs
+from turngate.store.clock import from_text, now
+from turngate.store.database import Database
+from turngate.store.tables import agents as agents_table
+
+PAY = call("pay", '{"cents": 5}', "p")
+WORK = call("work", "{}", "w")
+DELEGATE = call("helper", '{"task": "Pay."}', "d")
+ANN, BOB = person("ann"), person("bob")
+DONE = says("Done.")
+ME = "cli:me"
+
+
+@pytest.fixture(scope="module")
+async def fresh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    """Another server, with a database that knows none of the runs: what is left when Temporal's is lost."""
+    async with EmbeddedTemporal(tmp_path_factory.mktemp("fresh")) as server:
+        yield await Client.connect(server.address, data_converter=data_converter())
+
+
+def working(bench: Bench, effect: Effect = "once") -> Tool:
+    """A tool that counts its starts and works until it is released."""
+
+    @tool(effect=effect, ask=False)
+    async def work() -> str:
+        bench.looked.append("start")
+        bench.started.set()
+        await bench.release.wait()
+        return "whole"
+
+    return work
+
+
+def stopping_at(bench: Bench, before: Sequence[ModelResponse], after: Sequence[ModelResponse]) -> ListModel:
+    """A model that does not answer after ``before`` until it is released; asked again, it goes on with ``after``."""
+    model = ListModel(*before, *after)
+    answer = model.generate
+
+    async def generate(request: ModelRequest) -> ModelResponse:
+        if len(model.seen) == len(before) and not bench.started.is_set():
+            bench.started.set()
+            await bench.release.wait()
+        return await answer(request)
+
+    model.generate = generate  # type: ignore[method-assign]
+    return model
+
+
+async def true_now(holds: bool) -> bool:
+    return holds
+
+
+async def result_of(engine: Stack, run: runs.Run, call_id: str) -> object:
+    return (await engine.results(run))[call_id]
+
+
+async def is_open(engine: Stack, run: runs.Run) -> bool:
+    return await standing_of(engine.client, run.id) == "open"
+
+
+async def asked(engine: Stack, run: runs.Run) -> list[requests.Request]:
+    async with engine.database.read() as conn:
+        return await requests.of_run(conn, run.id)
+
+
+def agent_of(name: str, *tools: Tool) -> Agent:
+    return Agent(name=name, instructions="", toolkit=Toolkit.of(*tools), model=f"scripted:{name}")
+
+
+async def lose(engine: Stack, *lost: runs.Run) -> None:
+    """End the workflows as somebody does in Temporal's own pages."""
+    for run in lost:
+        await engine.workflow(run).terminate("by hand")
+
+
+async def recover(engine: Stack, *run_ids: str) -> list[RunReport]:
+    return await recovering.recover(engine.services, run_ids or None, by=ME)
+
+
+async def recovered_at(engine: Stack, run: runs.Run, step: int) -> None:
+    """Recover all there is to recover, which is this run."""
+    assert await recover(engine) == [RunReport(run_id=run.id, outcome="recovered", step=step)]
+
+
+async def completed(engine: Stack, run: runs.Run) -> None:
+    """Every call of the run that ends well has one result, and its log is whole and says once that it was recovered."""
+    ended = await engine.ended(run)
+    assert (ended.status, ended.reason) == ("completed", "")
+    assert is_reconciled(await engine.history(run))
+    async with engine.database.read() as conn:
+        assert (await events.chain_break(conn, run.id)) is None
+    told = [each.payload for each in await engine.events(run) if each.type == "run.recovered"]
+    assert [each["by"] for each in told] == [ME]
+
+
+@asynccontextmanager
+async def moved(engine: Stack, client: Client) -> AsyncIterator[Stack]:
+    """The same store, agents and task queue on another server, with a worker there."""
+    elsewhere = Stack(client, engine.database, engine.engine, engine.task_queue)
+    async with elsewhere.worker():
+        yield elsewhere
+
+
+async def test_a_run_that_was_lost_before_its_first_step_begins(client: Client, database: Database) -> None:
+    """What was recorded and never began is begun; a model that was not asked is asked once."""
+    model = ListModel(DONE)
+    async with stack(client, database, model=model, working=False) as engine:
+        run = await engine.start()
+        await lose(engine, run)
+        await recovered_at(engine, run, 1)
+        async with engine.worker():
+            await completed(engine, run)
+        assert len(model.seen) == 1
+
+
+async def test_i5_a_waiting_run_is_decided_on_the_request_it_had(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I5: the page an operator has open still works; the model is not paid twice; a second recovery changes nothing."""
+    model = ListModel(says("I pay.", PAY), DONE)
+    async with stack(client, database, bench.pay, model=model) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await lose(engine, run)
+        with pytest.raises(UnavailableError, match="turngate recover"):
+            await engine.decide(request, "approve", decision_id="too-early", message="offered")
+        with pytest.raises(UnavailableError, match="turngate recover"):
+            await interrupting.pause(engine.services, OPERATOR, run.id)
+        lost = LostRun(run_id=run.id, agent="agent", created_at=run.created_at, workflow="closed", step=1)
+        assert await recovering.lost_runs(engine.services) == [lost]
+        planned = await recovering.recover(engine.services, None, by=ME, dry_run=True)
+        assert [(each.outcome, each.step) for each in planned] == [("would_recover", 1)]
+        both = await asyncio.gather(recover(engine, run.id), recover(engine))
+        assert sorted(each.outcome for reports in both for each in reports) == ["alive", "recovered"]
+        assert [each.outcome for each in await recover(engine)] == ["alive"]
+        assert await recovering.lost_runs(engine.services) == []
+        assert (await engine.request(run)).id == request.id
+        await engine.decide(request, "approve", decision_id="too-early", message="offered")
+        await completed(engine, run)
+        assert (bench.paid, len(model.seen)) == ([5], 2)
+        assert [each.outcome for each in await recover(engine, run.id)] == ["ended"]
+        with pytest.raises(NotFoundError):
+            await recover(engine, run.id, "run_nowhere")
+
+
+async def test_i3_i4_a_decided_call_runs_and_a_started_one_becomes_unknown(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I3, I4: a recorded decision counts and is not asked for again; what had started is a person's to look at.
+
+    The lost workflow's worker lives, and its handler is still at work: it is not started again, and comes too late. Lost
+    once more, the run finds the answered and the open requests alike.
+    """
+    model = ListModel(says(WORK, PAY), DONE)
+    limits = Limits(concurrency=1)
+    async with stack(client, database, working(bench), bench.pay, model=model, limits=limits) as engine:
+        run = await engine.start()
+        await bench.started.wait()
+        request = await engine.request(run, tool="pay")
+        await engine.decide(request, "edit", decision_id="mine", args='{"cents": 7}')
+        assert bench.paid == []  # its place is taken
+        await lose(engine, run)
+        await recovered_at(engine, run, 1)
+        outcome = await engine.request(run, kind="outcome")
+        await until(lambda: true_now(bench.paid == [7]), "payment on the recorded decision")
+        made = await engine.executions(run)
+        assert (made["p"].decision_id, made["w"].state, made["w"].attempts) == ("mine", "unknown", 1)
+        await lose(engine, run)
+        assert [each.outcome for each in await recover(engine)] == ["recovered"]
+        await engine.decide(outcome, "respond", outcome="happened", args='"seen"')
+        assert (await engine.ended(run)).status == "completed"
+        assert is_reconciled(await engine.history(run))
+        assert (bench.looked, bench.paid, len(model.seen)) == (["start"], [7], 2)
+        assert (await engine.results(run))["w"] == Ok(value={"value": "seen"})
+        assert len(await asked(engine, run)) == 2
+
+
+async def test_i3_an_answer_to_an_unknown_outcome_counts_after_the_loss(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I3: a person's word that it did not happen starts the call again once, though the workflow was lost with the word."""
+    async with stack(client, sqlite, working(bench), model=ListModel(says(WORK), DONE), working=False) as engine:
+        async with engine.worker(graceful_shutdown_seconds=0):
+            run = await engine.start()
+            await bench.started.wait()
+        async with engine.worker():
+            outcome = await engine.request(run, kind="outcome")
+        await lose(engine, run)
+        async with sqlite.write() as conn:  # as `record_decision` leaves it when the workflow's task is lost
+            content = {"args": None, "message": "", "outcome": "did_not_happen", "by": "operator"}
+            named = {"decision_id": "dec", "request_id": outcome.id, "verb": "respond", "digest": outcome.digest}
+            await requests.offer(conn, requests.new_decision(**named, **content))
+            won = {"status": "responded", "decision_id": "dec", "verb": "respond", "by": "operator"}
+            await requests.settle(conn, outcome.id, at=now(), **won)
+        bench.release.set()
+        await recovered_at(engine, run, 1)
+        async with engine.worker():
+            await completed(engine, run)
+        made = (await engine.executions(run))["w"]
+        assert (bench.looked, made.attempts, made.decision_id) == (["start", "start"], 2, "dec")
+
+
+async def test_i3_a_call_that_was_stopped_and_never_closed_is_unknown(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I3: a handler that an interrupt or a termination had stopped is asked about, with what it had said, not started again."""
+    async with stack(client, sqlite, working(bench), model=ListModel(says(WORK), DONE), working=False) as engine:
+        async with engine.worker(graceful_shutdown_seconds=0):
+            run = await engine.start()
+            await bench.started.wait()
+        await lose(engine, run)
+        async with sqlite.write() as conn:
+            named = {"run_id": run.id, "tool_call_id": "w"}
+            assert not await executions.stop(conn, **named, attempt=2, partial_output="of another start")
+            assert await executions.stop(conn, **named, attempt=1, partial_output="half")
+        await recovered_at(engine, run, 1)
+        async with engine.worker():
+            outcome = await engine.request(run, kind="outcome")
+            made = (await engine.executions(run))["w"]
+            assert (made.state, made.partial_output, made.attempts) == ("unknown", "half", 1)
+            await engine.decide(outcome, "respond", outcome="tell_model")
+            await completed(engine, run)
+        assert bench.looked == ["start"]
+
+
+@pytest.mark.parametrize("rest", ["answers", "goes_on_wrong"])
+async def test_a_run_lost_between_steps_goes_on_with_the_next(
+    client: Client, database: Database, bench: Bench, rest: str
+) -> None:
+    """The closed steps stand, and so does the count of responses in a row that nothing could be made of.
+
+    The model that was being asked may still answer; nobody waits for it.
+    """
+    wrong = says(call("nope", "{}"))
+    before = [wrong, wrong]
+    model = stopping_at(bench, before, [DONE] if rest == "answers" else [wrong])
+    async with stack(client, database, bench.look, model=model) as engine:
+        run = await engine.start()
+        await bench.started.wait()
+        await lose(engine, run)
+        await recovered_at(engine, run, 3)
+        if rest == "answers":
+            await completed(engine, run)
+        ended = await engine.ended(run)
+        bench.release.set()
+        assert (ended.step, ended.error_class) == (3, "" if rest == "answers" else "malformed")
+        assert is_reconciled(await engine.history(run))
+
+
+async def test_a_request_keeps_its_clock_and_its_ladder(client: Client, sqlite: Database, bench: Bench) -> None:
+    """What was reminded of is not reminded of again, and what ran out of time while its run was lost expires at once."""
+    ladder = [{"after_seconds": 1, "do": "remind"}]
+    rule = {"name": "r", "verdict": "ask", "tools": ["pay"], "ladder": ladder, "expires_after_seconds": 2}
+    policy = Policy(rule=[Rule.model_validate(rule)])
+    async with stack(client, sqlite, bench.pay, model=ListModel(says(PAY), DONE), policy=policy) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.event(run, "request.reminded")
+        await lose(engine, run)
+        over = from_text(request.expires_at or "")
+        await until(lambda: true_now(now() > over), "end of its time")
+        await recovered_at(engine, run, 1)
+        recovered_in = now()
+        await completed(engine, run)
+        assert (now() - recovered_in).total_seconds() < 2  # not once more as long
+        result = (await engine.results(run))["p"]
+        assert isinstance(result, Failure)
+        assert (result.kind, bench.paid) == ("expired", [])
+        told = (await engine.workflow(run).fetch_history()).events
+        assert "climb_ladder" not in {each.activity_task_scheduled_event_attributes.activity_type.name for each in told}
+
+
+async def test_a_run_that_somebody_holds_is_held(client: Client, sqlite: Database, bench: Bench) -> None:
+    """What was paused stays so until it is resumed; its requests can be decided meanwhile."""
+    async with stack(client, sqlite, bench.pay, model=ListModel(says(PAY), DONE)) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await interrupting.pause(engine.services, OPERATOR, run.id, reason="wait")
+        await engine.event(run, "run.paused")
+        await lose(engine, run)
+        await recovered_at(engine, run, 1)
+        await engine.decide(request, "approve")
+        await engine.idle(run)
+        assert bench.paid == []
+        await interrupting.resume(engine.services, OPERATOR, run.id)
+        await completed(engine, run)
+        assert bench.paid == [5]
+
+
+async def test_i5_everything_goes_on_when_temporal_has_lost_its_database(
+    client: Client, fresh: Client, database: Database, bench: Bench
+) -> None:
+    """I5: on a server that knows nothing, parent, sub-agent, half a quorum and an edited call go on as they stood.
+
+    The child's run is the one there was, with the request there was.
+    """
+    helper = agent_of("helper", bench.look, bench.pay)
+    models = Cast(
+        test=Script(says(DELEGATE, call("look", '{"name": "x"}', "l")), DONE),
+        helper=Script(says(call("look", '{"name": "y"}', "l1")), says(PAY), says("Paid.")),
+    )
+    rule = {"name": "two", "verdict": "ask", "tools": ["pay"], "quorum": 2}
+    policy = Policy(rule=[Rule.model_validate(rule)])
+    tools = (sub_agent(helper), bench.look)
+    async with stack(client, database, *tools, model=models, policy=policy, working=False) as engine:
+        async with engine.worker():
+            run = await engine.start()
+            child = await engine.child(run, "d")
+            request = await engine.request(child)
+            await engine.decide(request, "approve", by=ANN)
+            await until(lambda: result_of(engine, run, "l"), "result of the call beside it")
+        async with moved(engine, fresh) as elsewhere:
+            lost = await recovering.lost_runs(elsewhere.services)
+            assert [(each.run_id, each.workflow, each.below) for each in lost] == [(run.id, "absent", (child.id,))]
+            # Whoever names the sub-agent's run means the tree.
+            reports = await recover(elsewhere, child.id)
+            assert reports == [RunReport(run_id=run.id, outcome="recovered", step=1)]
+            assert await recovering.lost_runs(elsewhere.services) == []
+            assert (await elsewhere.event(child, "run.recovered")).payload["step"] == 2
+            await until(lambda: is_open(elsewhere, child), "workflow of the sub-agent's run")
+            with pytest.raises(ConflictError):
+                await elsewhere.decide(request, "approve", by=ANN)
+            await elsewhere.decide(request, "approve", by=BOB)
+            await completed(elsewhere, run)
+            await completed(elsewhere, child)
+            assert (bench.paid, sorted(bench.looked)) == ([5], ["x", "y"])
+            answer = {"answer": "Paid.", "agent": "helper", "run_id": child.id}
+            assert (await elsewhere.results(run))["d"] == Ok(value=answer)
+            async with database.read() as conn:
+                assert len(await runs.page(conn, limit=9)) == 2
+
+
+async def test_a_sub_agent_that_stopped_with_its_parent_is_not_started_again(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """Terminated, a parent takes its child's workflow along, which stops in order: its ending is the call's result.
+
+    Until it has stopped, the parent is not recovered.
+    """
+    models = Cast(test=Script(says(DELEGATE), DONE), helper=Script(says(PAY), says("Paid.")))
+    async with stack(client, sqlite, sub_agent(agent_of("helper", bench.pay)), model=models, working=False) as engine:
+        async with engine.worker():
+            run = await engine.start()
+            child = await engine.child(run, "d")
+            await engine.request(child)
+            await engine.idle(run)
+            await engine.idle(child)
+        await lose(engine, run)
+        reports = await recover(engine)
+        assert [(each.outcome, child.id in each.detail) for each in reports] == [("stopping", True)]
+        async with engine.worker():
+            assert (await engine.ended(child)).status == "interrupted"
+            await recovered_at(engine, run, 1)
+            await completed(engine, run)
+        result = (await engine.results(run))["d"]
+        assert isinstance(result, Failure)
+        assert (result.fields["run_id"], bench.paid) == (child.id, [])
+
+
+async def test_a_run_whose_agent_nobody_published_is_left(client: Client, sqlite: Database) -> None:
+    """It says what is missing, and can be recovered when it is there."""
+    async with stack(client, sqlite, model=ListModel(DONE), working=False) as engine:
+        run = await engine.start()
+        await lose(engine, run)
+        async with sqlite.write() as conn:
+            await conn.execute(agents_table.delete())
+        (report,) = await recover(engine)
+        assert (report.outcome, "'agent'" in report.detail) == ("not_published", True)

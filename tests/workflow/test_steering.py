@@ -1,0 +1,421 @@
+"""Steering: a run is held and goes on; what is said to a live run is read before its next step, or answered after it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from harness import ListModel, Script, Stack, call, says, stack, until
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
+from tools_under_test import Bench
+
+from activities.close_step import CloseStep
+from approvals_api import interrupting, run_views, talking
+from approvals_api.principals import Principal
+from approvals_api.redelivery import redeliver_earlier
+from approvals_api.talking import Sent
+from turngate import Agent, Limits, Toolkit
+from turngate.domain.contract import CloseStepInput
+from turngate.domain.errors import ConfigurationError, ConflictError, GoneError
+from turngate.domain.history import is_reconciled
+from turngate.domain.messages import ModelResponse
+from turngate.domain.results import Failure, Ok
+from turngate.models.port import ModelRequest
+from turngate.store import events, queued_messages, requests, runs
+from turngate.store.clock import now
+from turngate.store.database import Database
+
+PERSON = Principal(name="ada", via="session", scopes=frozenset({"runs:write", "requests:read", "requests:decide"}))
+PAY = call("pay", '{"cents": 5}', "p")
+
+
+async def stored(engine: Stack, run_id: str) -> runs.Run:
+    async with engine.database.read() as conn:
+        found = await runs.get(conn, run_id)
+    assert found is not None
+    return found
+
+
+async def send(engine: Stack, run: runs.Run, text: str, how: str | None = None, *, key: str | None = None) -> Sent:
+    return await talking.send(
+        engine.services,
+        PERSON,
+        run.id,
+        text=text,
+        while_running=how,
+        idempotency_key=key,  # type: ignore[arg-type]
+    )
+
+
+async def held(engine: Stack, run: runs.Run, *, is_held: bool = True) -> None:
+    async def look() -> bool:
+        return ((await stored(engine, run.id)).paused_at is not None) is is_held
+
+    await until(look, f"run that is {'held' if is_held else 'going on'}")
+
+
+async def next_run(engine: Stack, run: runs.Run) -> runs.Run:
+    """The run of the conversation that lives after this one, once there is one."""
+
+    async def look() -> runs.Run | None:
+        async with engine.database.read() as conn:
+            found = [each for each in await runs.page(conn, limit=50) if each.conversation_id == run.conversation_id]
+        return next((each for each in found if each.id != run.id), None)
+
+    return await until(look, "next run")
+
+
+async def said_by_people(engine: Stack, run: runs.Run) -> list[str]:
+    return [message.text for message in await engine.history(run) if message.role == "user"]
+
+
+async def test_a_held_run_finishes_what_runs_and_starts_nothing_new(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """What runs comes to its end, an approved call waits, the model is not asked; resumed, all of it goes on (I1)."""
+    model = ListModel(says("Both.", call("slow", "{}", "s"), PAY), says("Done."))
+    async with stack(client, database, bench.slow, bench.pay, model=model) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await asyncio.wait_for(bench.started.wait(), 30)
+        await interrupting.pause(engine.services, PERSON, run.id, reason="lunch")
+        await held(engine, run)
+        await engine.decide(request, "approve")
+        bench.release.set()
+        await engine.event(run, "execution.finished")
+        await engine.idle(run)
+        assert (await engine.results(run)) == {"s": Ok(value={"value": "whole"}), "p": None}
+        assert (bench.paid, len(model.seen)) == ([], 1)
+        now = await stored(engine, run.id)
+        assert (now.status, now.paused_by, now.pause_reason) == ("running", "ada", "lunch")
+        await interrupting.resume(engine.services, PERSON, run.id)
+        assert (await engine.ended(run)).status == "completed"
+        assert bench.paid == [5]
+        assert (await stored(engine, run.id)).paused_at is None
+        assert is_reconciled(await engine.history(run))
+        told = [
+            (each.type, each.payload.get("by")) for each in await engine.events(run) if each.type.startswith("run.")
+        ]
+        assert told[1:3] == [("run.paused", "ada"), ("run.resumed", "ada")]
+
+
+async def test_a_call_that_waits_for_its_place_does_not_start_in_a_held_run(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """With one place, the second call of a step gets it when the first is done; held meanwhile, it waits on."""
+    model = ListModel(says("Both.", call("slow", "{}", "s"), call("look", '{"name": "x"}', "l")), says("Done."))
+    limits = Limits(concurrency=1)
+    async with stack(client, sqlite, bench.slow, bench.look, model=model, limits=limits) as engine:
+        run = await engine.start()
+        await asyncio.wait_for(bench.started.wait(), 30)
+        await interrupting.pause(engine.services, PERSON, run.id)
+        await held(engine, run)
+        bench.release.set()
+        await engine.event(run, "execution.finished")
+        await engine.idle(run)
+        assert bench.looked == []
+        await interrupting.resume(engine.services, PERSON, run.id)
+        assert (await engine.ended(run)).status == "completed"
+        assert bench.looked == ["x"]
+
+
+async def test_repeats_change_nothing_and_the_last_word_counts(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Held twice is held once; resume of a run that goes on is nothing; pause, resume, pause in a row ends held."""
+    async with stack(client, sqlite, bench.pay, model=Script(says("Pay.", PAY), says("Done."))) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await interrupting.resume(engine.services, PERSON, run.id)
+        for _ in range(2):
+            await interrupting.pause(engine.services, PERSON, run.id)
+        await interrupting.resume(engine.services, PERSON, run.id)
+        await interrupting.pause(engine.services, PERSON, run.id)
+
+        async def look() -> bool:
+            return [each.type for each in await engine.events(run)].count("run.paused") == 2
+
+        await until(look, "second pause")
+        await engine.idle(run)
+        told = [each.type for each in await engine.events(run) if each.type in {"run.paused", "run.resumed"}]
+        assert told == ["run.paused", "run.resumed", "run.paused"]
+        await engine.interrupt(run)
+        assert (await engine.ended(run)).status == "interrupted"
+        assert (await engine.closed(run)).name == "COMPLETED"
+        assert request.id not in {each.id for each in await _pending(engine)}
+        with pytest.raises(ConflictError, match="ended already"):
+            await interrupting.pause(engine.services, PERSON, run.id)
+
+
+async def _pending(engine: Stack) -> list[requests.ListedRequest]:
+    async with engine.database.read() as conn:
+        return await requests.page(conn, limit=50)
+
+
+async def test_i8_a_pause_outlives_continue_as_new_and_a_worker(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A run that is held while its step closes is held behind continue-as-new, too, and on another worker."""
+    model = ListModel(says("Slow.", call("slow", "{}", "s")), says("Done."))
+    async with stack(client, sqlite, bench.slow, model=model, working=False) as engine:
+        async with engine.worker():
+            run = await engine.start()
+            await asyncio.wait_for(bench.started.wait(), 30)
+            await interrupting.pause(engine.services, PERSON, run.id)
+            await held(engine, run)
+            bench.release.set()
+            await engine.event(run, "execution.finished")
+            await engine.idle(run)
+        async with engine.worker():
+            await engine.idle(run)
+            assert len(model.seen) == 1
+            await interrupting.resume(engine.services, PERSON, run.id)
+            assert (await engine.ended(run)).status == "completed"
+
+
+async def test_a_queued_message_is_answered_by_a_run_of_its_own(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """It waits for the end, then the conversation goes on with it: same agent, one live run at a time, the next after it."""
+    model = ListModel(says("Pay.", PAY), says("Paid."), says("First."), says("Second."))
+    async with stack(client, database, bench.pay, model=model) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        sent = await send(engine, run, "and then?", key="k1")
+        again = await send(engine, run, "and then?", key="k1")
+        assert sent.message is not None
+        assert again.message is not None
+        assert (sent.run.id, sent.message.id) == (run.id, again.message.id)
+        await send(engine, run, "and after that?")
+        with pytest.raises(ConflictError, match="another message"):
+            await send(engine, run, "something else", key="k1")
+        assert await said_by_people(engine, run) == ["go"]
+        await engine.decide(request, "approve")
+        assert (await engine.ended(run)).status == "completed"
+        second = await next_run(engine, run)
+        assert (second.task, second.started_by, second.agent, second.parent_run_id) == (
+            "and then?",
+            "ada",
+            "agent",
+            None,
+        )
+        assert (await engine.ended(second)).status == "completed"
+
+        async def third() -> runs.Run | None:
+            async with database.read() as conn:
+                every = await runs.page(conn, limit=50)
+            return next((each for each in every if each.task == "and after that?"), None)
+
+        last = await engine.ended(await until(third, "third run"))
+        assert await said_by_people(engine, last) == ["go", "and then?", "and after that?"]
+        assert is_reconciled(await engine.history(last))
+        late = await send(engine, run, "and then?", key="k1")
+        assert (late.run.id, late.message is not None) == (second.id, True)
+        assert len(model.seen) == 4
+
+
+async def test_an_injected_message_is_read_before_the_next_step(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """It stands behind the results of the step at hand, and the model's next request ends with it (I1)."""
+    model = ListModel(says("Pay.", PAY), says("Done."))
+    async with stack(client, database, bench.pay, model=model) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await send(engine, run, "but hurry", "inject")
+        assert len(await _waiting(engine, run)) == 1
+        await engine.decide(request, "approve")
+        assert (await engine.ended(run)).status == "completed"
+        assert [message.role for message in model.seen[1].messages[-3:]] == ["assistant", "tool", "user"]
+        assert model.seen[1].messages[-1].text == "but hurry"
+        assert (await _waiting(engine, run), bench.paid) == ([], [5])
+        async with database.read() as conn:
+            shown = await run_views.run_detail(conn, run.id)
+        assert [[(said.sent_by, said.text) for said in step.told] for step in shown.steps] == [
+            [],
+            [("ada", "but hurry")],
+        ]
+        assert is_reconciled(await engine.history(run))
+
+
+async def _waiting(engine: Stack, run: runs.Run) -> list[queued_messages.QueuedMessage]:
+    async with engine.database.read() as conn:
+        return await queued_messages.waiting(conn, run.id)
+
+
+async def test_a_superseding_message_ends_what_waits(client: Client, database: Database, bench: Bench) -> None:
+    """The request is superseded, its call closed as such, a decision about it is refused, and the model reads the message."""
+    model = ListModel(
+        says("Pay.", PAY, call("look", '{"name": "x"}', "l")),
+        says("Another.", call("pay", '{"cents": 7}', "q")),
+        says("Done."),
+    )
+    async with stack(client, database, bench.pay, bench.look, model=model) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await send(engine, run, "not that one, pay 7", "supersede")
+
+        async def other() -> requests.Request | None:
+            found = await engine.request(run)
+            return found if found.id != request.id else None
+
+        second = await until(other, "request of the next step")
+        async with database.read() as conn:
+            first = await requests.get(conn, request.id)
+        assert first is not None
+        assert (first.status, first.decided_by) == ("superseded", None)
+        closed = (await engine.results(run))["p"]
+        assert isinstance(closed, Failure)
+        assert (closed.kind, closed.fields["by"]) == ("cancelled", "ada")
+        assert model.seen[1].messages[-1].text == "not that one, pay 7"
+        with pytest.raises(GoneError, match="newer message"):
+            await engine.decide(request, "approve")
+        await engine.decide(second, "reject", message="no")
+        await engine.ended(run)
+        assert bench.paid == []
+        assert is_reconciled(await engine.history(run))
+
+
+async def test_what_a_response_on_its_way_asks_for_is_superseded_too(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """The message came while the model was thinking: what it then wants is out of date when it is asked for."""
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def think(request: ModelRequest) -> ModelResponse:
+        if request.messages[-1].text == "never mind":
+            return says("Done.")
+        asked.set()
+        await answer.wait()
+        return says("Pay.", PAY)
+
+    async with stack(client, sqlite, bench.pay, model=Script(think)) as engine:
+        run = await engine.start()
+        await asyncio.wait_for(asked.wait(), 30)
+        await send(engine, run, "never mind", "supersede")
+
+        async def signalled() -> bool:
+            history = (await engine.workflow(run).fetch_history()).events
+            taken = [each.event_type for each in history]
+            return EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED in taken[:-2]
+
+        await until(signalled, "signal that the workflow has taken")
+        answer.set()
+        request = await superseded(engine, run)
+        assert (request.status, bench.paid) == ("superseded", [])
+        assert (await engine.ended(run)).status == "completed"
+
+
+async def superseded(engine: Stack, run: runs.Run) -> requests.Request:
+    async def look() -> requests.Request | None:
+        async with engine.database.read() as conn:
+            return next((each for each in await requests.of_run(conn, run.id) if each.status != "pending"), None)
+
+    return await until(look, "request that ended")
+
+
+async def test_what_comes_too_late_for_a_next_step_starts_the_next_run(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """A message to inject that no step takes any more is answered after the run, also after one that was interrupted."""
+    async with stack(client, sqlite, bench.pay, model=ListModel(says("Pay.", PAY), says("Answered."))) as engine:
+        run = await engine.start()
+        await engine.request(run)
+        await send(engine, run, "are you there?", "inject")
+        await engine.interrupt(run)
+        assert (await engine.ended(run)).status == "interrupted"
+        second = await next_run(engine, run)
+        assert (await engine.ended(second)).status == "completed"
+        assert (await engine.history(second))[-1].text == "Answered."
+
+
+async def test_i5_a_repeated_close_finds_the_next_run_again(client: Client, database: Database, bench: Bench) -> None:
+    """The answer of the attempt that ended the run was lost: the next attempt names the same next run, and makes no second."""
+    async with stack(client, database, bench.pay, model=ListModel(says("Pay.", PAY)), working=False) as engine:
+        run = await engine.start()
+        await send(engine, run, "and then?")
+        order = CloseStepInput(run_id=run.id, status="failed", reason="gone", at=now(), error_class="bug")
+        closing = CloseStep(engine.engine)
+        first = await ActivityEnvironment().run(closing.close_step, order)
+        second = await ActivityEnvironment().run(closing.close_step, order)
+        assert first.next is not None
+        assert first == second
+        assert (await next_run(engine, run)).id == first.next.run_id
+        async with database.read() as conn:
+            assert len(await runs.page(conn, limit=9)) == 2
+
+
+async def test_i5_a_message_outlives_the_api_that_took_it(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Kept, and the process died before it told the run: the next one tells it at its start."""
+    model = ListModel(says("Pay.", PAY), says("Done."))
+    async with stack(client, sqlite, bench.pay, model=model) as engine:
+        run = await engine.start()
+        await engine.request(run)
+        async with sqlite.write() as conn:
+            await queued_messages.add(
+                conn,
+                message_id="msg_kept",
+                run_id=run.id,
+                text="never mind",
+                while_running="supersede",
+                sent_by="ada",
+                fingerprint="",
+            )
+        await redeliver_earlier(engine.services)
+        assert (await engine.ended(run)).status == "completed"
+        assert model.seen[1].messages[-1].text == "never mind"
+        assert bench.paid == []
+
+
+async def test_a_message_to_a_run_that_has_ended_starts_the_next_one(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """As ever; and of many that are sent at the end's very moment none is lost, and one run lives at a time."""
+    model = ListModel(says("Done."))
+    async with stack(client, database, bench.look, model=model) as engine:
+        run = await engine.start()
+        texts = [f"message {number}" for number in range(6)]
+        await asyncio.gather(*(send(engine, run, text, "queue") for text in texts))
+
+        async def answered() -> bool:
+            async with database.read() as conn:
+                every = await runs.page(conn, limit=50)
+                waiting = [await queued_messages.waiting(conn, each.id) for each in every]
+            return not any(waiting) and all(each.status == "completed" for each in every) and len(every) == 7
+
+        await until(answered, "answers to all")
+        async with database.read() as conn:
+            every = await runs.page(conn, limit=50)
+            assert sorted(each.task for each in every) == sorted(["go", *texts])
+            for each in every:
+                assert await events.chain_break(conn, each.id) is None
+
+
+def test_an_agent_declares_what_a_live_run_does_with_messages(bench: Bench) -> None:
+    """One of three words; another is refused where it is declared, with the words there are."""
+    made = Agent(name="a", instructions="", toolkit=Toolkit.of(bench.look), model="scripted:x", while_running="inject")
+    assert made.while_running == "inject"
+    with pytest.raises(ConfigurationError, match="queue, inject, supersede"):
+        Agent(name="a", instructions="", toolkit=Toolkit.of(bench.look), model="scripted:x", while_running="drop")  # type: ignore[arg-type]
+
+
+async def test_the_agents_own_word_counts_when_the_sender_says_none(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """An agent that injects takes a plain message before its next step."""
+    model = ListModel(says("Pay.", PAY), says("Done."))
+    helper = Agent(
+        name="prompt",
+        instructions="Be quick.",
+        toolkit=Toolkit.of(bench.pay),
+        model="scripted:test",
+        while_running="inject",
+    )
+    async with stack(client, sqlite, bench.pay, model=model, agents=[helper]) as engine:
+        run = await engine.start(agent="prompt")
+        request = await engine.request(run)
+        sent = await send(engine, run, "hurry")
+        assert sent.message is not None
+        assert sent.message.while_running == "inject"
+        await engine.decide(request, "approve")
+        assert (await engine.ended(run)).status == "completed"
+        assert json.dumps([message.text for message in model.seen[1].messages]).count("hurry") == 1

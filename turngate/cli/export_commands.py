@@ -1,0 +1,42 @@
+"""``turngate export``: a recorded run as a fixture, which a test plays again (docs/howto/test-an-agent.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turngate.cli import terminal
+from turngate.cli.api_link import find_api
+from turngate.cli.options import DataDir, Url
+from turngate.domain.errors import ConfigurationError
+from turngate.recording import record, request_ids
+
+
+def export(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `turngate runs` shows it.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="Write it to this file instead.", show_default=False),
+    ] = None,
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Print a run that has ended as a fixture: its input, the model's responses, the decisions, and what came of them.
+
+    A test plays it again against your app (`turngate_replay`, a pytest fixture). It holds the conversation's content, so
+    read it before you commit it; of people it says `starter` and `operator`, and of the machine nothing.
+    """
+    with find_api(data_dir, url).client() as client:
+        run = client.get_run(run_id)
+        messages = client.list_messages(run.conversation_id)
+        text = record(run, messages, {each: client.get_request(each) for each in request_ids(run)}).as_text()
+    if out is None:
+        terminal.raw(text.removesuffix("\n"))
+        return
+    try:
+        out.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ConfigurationError(f"--out {out}: the file cannot be written ({error.strerror})") from None
+    terminal.note(f"{len(run.steps)} responses and {sum(len(step.calls) for step in run.steps)} calls written to {out}")

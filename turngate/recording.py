@@ -1,0 +1,239 @@
+"""From a run as the API shows it to a fixture (:mod:`turngate.domain.fixtures`). Pure: it reads nothing by itself.
+
+People's names become role words and the run's own id and directory placeholders, so that two records of the same
+happenings are equal, whoever made them and where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, cast, get_args
+
+from pydantic import JsonValue
+
+from turngate.domain.errors import ConflictError
+from turngate.domain.fixtures import (
+    Ending,
+    Fixture,
+    FixtureCall,
+    FixtureDecision,
+    FixtureEnd,
+    FixtureRequest,
+    FixtureResponse,
+)
+from turngate.domain.malformed import UNREADABLE, is_corrective, problem_in
+from turngate.domain.messages import Message, ToolResultPart, user_message
+from turngate.domain.results import Failure, Ok
+from turngate.domain.signals import HandOff, WaitUntil
+from turngate.wire.calls import CallView
+from turngate.wire.conversations import MessageView
+from turngate.wire.requests import RequestDetail
+from turngate.wire.runs import RunDetail, StepView
+
+STARTER_WORD: Final = "starter"
+OPERATOR_WORD: Final = "operator"
+
+
+class NotExportableError(ConflictError):
+    """The run holds something that a fixture cannot play again; the message says what, and what to do instead."""
+
+    code = "not_exportable"
+
+
+def record(run: RunDetail, messages: Sequence[MessageView], requests: Mapping[str, RequestDetail]) -> Fixture:
+    """Return the run as a fixture.
+
+    Args:
+        run: a run that ended.
+        messages: its conversation from the first message on.
+        requests: request id → detail, of every request of the run's calls.
+
+    Raises:
+        NotExportableError: the run cannot be played again from a file.
+    """
+    _refuse_unplayable(run)
+    before, text = _input(run, messages)
+    return Fixture(
+        agent=run.agent,
+        model=run.model,
+        workspace=run.workspace is not None,
+        unattended=None if run.attended else run.unattended_asks,
+        before=before,
+        input=text,
+        responses=recorded_responses(run, requests),
+        ended=recorded_end(run),
+    )
+
+
+def recorded_responses(run: RunDetail, requests: Mapping[str, RequestDetail]) -> tuple[FixtureResponse, ...]:
+    """Return the run's responses with their calls, as a fixture holds them; also of a run that :func:`record` refuses."""
+    names = _Names(run)
+    return tuple(_response(step, requests, names) for step in run.steps)
+
+
+def recorded_end(run: RunDetail) -> FixtureEnd:
+    """Return how the run ended, as a fixture holds it."""
+    return FixtureEnd(status=run.status, error_class=run.error_class, final_text=_Names(run).text(run.final_text))
+
+
+def request_ids(run: RunDetail) -> list[str]:
+    """Return the ids of every request that the run's calls opened, in their order."""
+    return [request.id for step in run.steps for call in step.calls for request in call.requests]
+
+
+def _refuse_unplayable(run: RunDetail) -> None:
+    if run.status == "running":
+        raise NotExportableError(f"run {run.id} is still live: export it when it has ended")
+    if run.status == "interrupted":
+        raise NotExportableError(
+            f"run {run.id} was interrupted, and an instant cannot be played again: start the same task in a test and "
+            "interrupt it there (turngate.testing.running_app, engine.interrupt)"
+        )
+    if run.parent_run_id is not None:
+        raise NotExportableError(
+            f"run {run.id} is a sub-agent's, and answers a call of run {run.parent_run_id}: a test starts an agent of its "
+            "own. Start this agent with the same task, and export that run"
+        )
+    for step in run.steps:
+        for call in step.calls:
+            why = _unplayable(call)
+            if why is not None:
+                raise NotExportableError(
+                    f"call {call.tool_call_id} ({call.tool_name}) in step {step.step} of run {run.id} {why}",
+                    tool_call_id=call.tool_call_id,
+                )
+
+
+def _unplayable(call: CallView) -> str | None:
+    """Return why a call cannot be played again, as the rest of a sentence; None when it can."""
+    if call.child_run_id is not None:
+        return f"was answered by a sub-agent's run ({call.child_run_id}), whose model and gates a fixture does not hold"
+    match call.signal:
+        case WaitUntil():
+            return "held the run on a timer of its own, which a test would have to wait for"
+        case HandOff():
+            return "handed the run over to another agent: a fixture is a run of one agent"
+    if any(request.kind == "outcome" for request in call.requests):
+        return "was lost with its worker, and a test cannot lose it at the same instant"
+    if len(call.requests) > 1:
+        return "was asked for again because what it depends on had changed, and a fixture does not hold that change"
+    request = call.request
+    if request is not None and request.status not in get_args(Ending):
+        return f"has a request that ended as {request.status}: a message came in between, which a fixture does not hold"
+    return None
+
+
+def _input(run: RunDetail, messages: Sequence[MessageView]) -> tuple[tuple[Message, ...], str]:
+    """Return the messages before the run, and the text it was started with."""
+    own = [place for place, message in enumerate(messages) if message.run_id == run.id]
+    said = [place for place in own if messages[place].role == "user" and not is_corrective(_message(messages[place]))]
+    if not said or said[0] != own[0]:
+        raise NotExportableError(
+            f"run {run.id} has no message of its own to start with (it retries another one): export that one, or fork it"
+        )
+    if len(said) > 1:
+        raise NotExportableError(
+            f"run {run.id} was sent a message while it worked, and when that came is not recorded: send the same task in one "
+            "message, and export that run"
+        )
+    first = messages[own[0]]
+    if _message(first) != user_message(_message(first).text):
+        raise NotExportableError(f"run {run.id} was started with more than a text, and a fixture holds a text")
+    return tuple(_message(message) for message in messages[: own[0]]), _message(first).text
+
+
+def _message(view: MessageView) -> Message:
+    """Return a message without what only its provider understands, and without the way to a whole result."""
+    parts = []
+    for part in view.parts:
+        bare = part.model_copy(update={"provider_options": {}})
+        parts.append(bare.model_copy(update={"whole_result": None}) if isinstance(bare, ToolResultPart) else bare)
+    return Message(role=view.role, parts=tuple(parts))
+
+
+def _response(step: StepView, requests: Mapping[str, RequestDetail], names: _Names) -> FixtureResponse:
+    malformed = ""
+    if step.corrective is not None and step.corrective.startswith(UNREADABLE):
+        malformed = problem_in(step.corrective).removeprefix("it could not be parsed: ")
+    return FixtureResponse.model_validate(
+        {
+            "text": step.text,
+            "reasoning": step.reasoning,
+            "finish_reason": step.finish_reason,
+            "malformed": malformed,
+            "calls": tuple(_call(call, requests, names) for call in step.calls),
+        }
+    )
+
+
+def _call(call: CallView, requests: Mapping[str, RequestDetail], names: _Names) -> FixtureCall:
+    verdict, request = call.verdict, call.request
+    return FixtureCall(
+        id=call.tool_call_id,
+        tool=call.tool_name,
+        input=call.input,
+        verdict=None if verdict is None else verdict.answer,
+        rule=None if verdict is None else verdict.rule,
+        request=None if request is None else _request(requests[request.id], names),
+        ran_with=call.edited_input,
+        result=None if call.result is None else names.result(call.result),
+    )
+
+
+def _request(request: RequestDetail, names: _Names) -> FixtureRequest:
+    decisions = []
+    winner = request.decision
+    for given in request.given:
+        if winner is None or given.decided_by != winner.decided_by:
+            by = names.word(given.decided_by)
+            decisions.append(FixtureDecision(verb="approve", message=given.message, by=by))
+    if winner is not None:
+        by = names.word(winner.decided_by)
+        decisions.append(FixtureDecision(verb=winner.verb, args=winner.args, message=winner.message, by=by))
+    ended = request.status if request.status in get_args(Ending) else "cancelled"
+    kind = "question" if request.kind == "question" else "approval"
+    return FixtureRequest(kind=kind, ended=cast("Ending", ended), decisions=tuple(decisions))
+
+
+class _Names:
+    """Role words and placeholders for what belongs to one machine and its people."""
+
+    def __init__(self, run: RunDetail) -> None:
+        self._words = {run.started_by: STARTER_WORD}
+        self._places = [(run.id, "<run>")]
+        if run.workspace is not None:
+            self._places.append((run.workspace.rstrip("/") or run.workspace, "<workspace>"))
+
+    def word(self, name: str) -> str:
+        """Return the role word of a person; the same for the same one."""
+        if name not in self._words:
+            others = len(self._words)
+            self._words[name] = OPERATOR_WORD if others == 1 else f"{OPERATOR_WORD}-{others}"
+        return self._words[name]
+
+    def text(self, text: str) -> str:
+        """Return a text with placeholders."""
+        for own, word in self._places:
+            text = text.replace(own, word)
+        return text
+
+    def result(self, result: Ok | Failure) -> Ok | Failure:
+        """Return a result with placeholders, and the role word of whoever refused."""
+        if isinstance(result, Ok):
+            return Ok(value={name: self._tree(value) for name, value in result.value.items()})
+        fields = {name: self._tree(value) for name, value in result.fields.items()}
+        refuser = result.fields.get("operator")
+        if result.kind == "rejected" and isinstance(refuser, str):
+            fields["operator"] = self.word(refuser)
+        return Failure(kind=result.kind, reason=self.text(result.reason), fields=fields)
+
+    def _tree(self, value: JsonValue) -> JsonValue:
+        match value:
+            case str():
+                return self.text(value)
+            case list():
+                return [self._tree(each) for each in value]
+            case dict():
+                return {name: self._tree(each) for name, each in value.items()}
+            case _:
+                return value

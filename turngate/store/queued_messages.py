@@ -1,0 +1,123 @@
+"""Messages that were sent to a live run: they wait here until its next step or the run after it takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Select, bindparam, insert, select, update
+
+from turngate.domain.steering import WhileRunning
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.tables import queued_messages, runs
+
+_WAITING = (
+    select(queued_messages)
+    .where(queued_messages.c.run_id == bindparam("run"), queued_messages.c.taken_at.is_(None))
+    .order_by(queued_messages.c.created_at, queued_messages.c.id)
+)
+# Built once: asked before each step of each run, and at its end.
+_FOR_NEXT_STEP: Select[tuple[str]] = (
+    select(queued_messages.c.id)
+    .where(
+        queued_messages.c.run_id == bindparam("run"),
+        queued_messages.c.taken_at.is_(None),
+        queued_messages.c.while_running != "queue",
+    )
+    .limit(1)
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueuedMessage:
+    """One message. ``id``: the conversation's message gets it, too. ``run_id``: the run that waits for, or took, it.
+
+    ``fingerprint``: equal for the same content from the same person. ``taken_at``: None while it waits.
+    """
+
+    id: str
+    run_id: str
+    text: str
+    while_running: WhileRunning
+    sent_by: str
+    fingerprint: str
+    created_at: str
+    taken_at: str | None = None
+
+
+async def add(
+    conn: Connection,
+    *,
+    message_id: str,
+    run_id: str,
+    text: str,
+    while_running: WhileRunning,
+    sent_by: str,
+    fingerprint: str,
+) -> None:
+    """Keep a message for a live run; the caller holds the run (:func:`turngate.store.runs.hold_live`)."""
+    message = QueuedMessage(
+        id=message_id,
+        run_id=run_id,
+        text=text,
+        while_running=while_running,
+        sent_by=sent_by,
+        fingerprint=fingerprint,
+        created_at=as_text(now()),
+    )
+    await conn.execute(insert(queued_messages).values(**vars(message)))
+
+
+async def get(conn: Connection, message_id: str) -> QueuedMessage | None:
+    """Return one message, or None."""
+    row = (
+        (await conn.execute(select(queued_messages).where(queued_messages.c.id == message_id))).mappings().one_or_none()
+    )
+    return QueuedMessage(**row) if row else None
+
+
+async def waiting(conn: Connection, run_id: str) -> list[QueuedMessage]:
+    """Return the messages that wait for this run, oldest first."""
+    return [QueuedMessage(**row) for row in (await conn.execute(_WAITING, {"run": run_id})).mappings()]
+
+
+async def taken_by(conn: Connection, run_id: str) -> list[QueuedMessage]:
+    """Return the messages that this run took, oldest first: its input, if it began with one, and what was said to it."""
+    query = (
+        select(queued_messages)
+        .where(queued_messages.c.run_id == run_id, queued_messages.c.taken_at.is_not(None))
+        .order_by(queued_messages.c.created_at, queued_messages.c.id)
+    )
+    return [QueuedMessage(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def wait_for_next_step(conn: Connection, run_id: str) -> bool:
+    """Tell whether a message waits for the run's next step."""
+    return (await conn.execute(_FOR_NEXT_STEP, {"run": run_id})).first() is not None
+
+
+async def take(conn: Connection, message_id: str, *, run_id: str) -> None:
+    """Mark a message as taken by this run."""
+    query = update(queued_messages).where(queued_messages.c.id == message_id)
+    await conn.execute(query.values(run_id=run_id, taken_at=as_text(now())))
+
+
+async def hand_on(conn: Connection, run_id: str, *, to: str) -> None:
+    """Let the messages that still wait for a run that has ended wait for the one after it."""
+    still = queued_messages.c.run_id == run_id, queued_messages.c.taken_at.is_(None)
+    await conn.execute(update(queued_messages).where(*still).values(run_id=to))
+
+
+async def superseding_in_live_runs(conn: Connection) -> list[QueuedMessage]:
+    """Return the messages that are to end what waits in runs that live, oldest first."""
+    query = (
+        select(queued_messages)
+        .join(runs, runs.c.id == queued_messages.c.run_id)
+        .where(
+            queued_messages.c.taken_at.is_(None),
+            queued_messages.c.while_running == "supersede",
+            runs.c.status == "running",
+        )
+        .order_by(queued_messages.c.created_at, queued_messages.c.id)
+    )
+    return [QueuedMessage(**row) for row in (await conn.execute(query)).mappings()]

@@ -1,0 +1,15 @@
+"""For builders' tests: an app at work inside a test, and recorded runs played again against it (ADR 0009).
+
+    from turngate.testing import replay_fixture, running_app
+
+:func:`running_app` starts the real engine in the test's process. :func:`replay_fixture` runs an app on it against a run
+that ``turngate export`` wrote down: the model, the decisions and the expiries are the recorded ones.
+"""
+
+from __future__ import annotations
+
+from turngate.testing.engine import OPERATOR, STARTER, RunningApp, running_app
+from turngate.testing.replay import replay_fixture
+from turngate.testing.report import Divergence, ReplayReport
+
+__all__ = ["OPERATOR", "STARTER", "Divergence", "ReplayReport", "RunningApp", "replay_fixture", "running_app"]

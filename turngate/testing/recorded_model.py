@@ -1,0 +1,73 @@
+"""A model that gives a fixture's responses: the n-th request of the run gets the n-th."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast, get_args
+
+from turngate.domain.errors import ModelError, ModelErrorClass
+from turngate.domain.fixtures import Fixture, FixtureResponse
+from turngate.domain.malformed import is_corrective
+from turngate.domain.messages import Message, ModelResponse, Part, ReasoningPart, TextPart, ToolCallPart
+from turngate.models.port import ModelRequest
+
+
+class RecordedModel:
+    """Plays a fixture's model.
+
+    The request alone says which response is next, so an activity that is tried again gets the same one, and a context
+    transform may leave out what is long past.
+    """
+
+    name = "scripted:recorded"
+
+    def __init__(self, fixture: Fixture) -> None:
+        self._responses = fixture.responses
+        self._place = {call.id: at for at, given in enumerate(fixture.responses) for call in given.calls}
+        self._ended_with = fixture.ended.error_class
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """Return the next recorded response.
+
+        Raises:
+            ModelError: the recorded run got no further response. As it failed then, or ``bad_response``; not retryable.
+        """
+        at = self._next(request.messages)
+        if at < len(self._responses):
+            return self._answer(self._responses[at])
+        recorded = self._ended_with in get_args(ModelErrorClass)
+        raise ModelError(
+            f"the fixture holds {len(self._responses)} response(s), and the model was asked once more",
+            error_class=cast("ModelErrorClass", self._ended_with) if recorded else "bad_response",
+            retryable=False,
+        )
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+    def _next(self, messages: Sequence[Message]) -> int:
+        """Count from the last response that one of its calls tells; where none does, from what the person said."""
+        since = 0
+        for message in reversed(messages):
+            if message.role == "assistant":
+                known = [self._place[call.tool_call_id] for call in message.calls if call.tool_call_id in self._place]
+                if known:
+                    return known[0] + 1 + since
+                since += 1
+            elif message.role == "user" and not is_corrective(message):
+                break
+        return since
+
+    def _answer(self, given: FixtureResponse) -> ModelResponse:
+        parts: list[Part] = []
+        if given.reasoning:
+            parts.append(ReasoningPart(text=given.reasoning))
+        if given.text:
+            parts.append(TextPart(text=given.text))
+        parts += [ToolCallPart(tool_call_id=each.id, tool_name=each.tool, input=each.input) for each in given.calls]
+        return ModelResponse(
+            message=Message(role="assistant", parts=tuple(parts)),
+            finish_reason=given.finish_reason,
+            model=self.name,
+            malformed=given.malformed,
+        )

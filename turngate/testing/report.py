@@ -1,0 +1,179 @@
+"""What a replayed run did beside what was recorded: divergences, and the promises that hold for every run. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from turngate.domain.fixtures import Fixture, FixtureCall, FixtureEnd, FixtureResponse
+from turngate.domain.history import is_reconciled
+from turngate.domain.messages import Message
+from turngate.domain.results import Failure, Ok
+
+MAX_SHOWN_CHARS: Final = 400
+
+Kind = Literal[
+    "unrecorded_request",
+    "decision_refused",
+    "never_expires",
+    "not_asked",
+    "asked",
+    "verdict",
+    "request_ended",
+    "ran_with",
+    "result",
+    "call_missing",
+    "run_ended",
+    "not_closed_once",
+    "not_reconciled",
+]
+"""``not_closed_once`` and ``not_reconciled`` break a promise of the engine (I1); the others are differences of the app."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divergence:
+    """One difference. ``tool_call_id``, ``tool``: empty when it is the run's."""
+
+    kind: Kind
+    message: str
+    tool_call_id: str = ""
+    tool: str = ""
+
+    def __str__(self) -> str:
+        """Return it as one paragraph."""
+        where = f"call {self.tool_call_id} ({self.tool}): " if self.tool_call_id else ""
+        return f"[{self.kind}] {where}{self.message}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallReport:
+    """One call, recorded and actual. ``actual``: None when the replay never made it."""
+
+    recorded: FixtureCall
+    actual: FixtureCall | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayReport:
+    """What came of a replay. ``run_id``: of the run that was made for it."""
+
+    run_id: str
+    calls: tuple[CallReport, ...]
+    ended: FixtureEnd
+    divergences: tuple[Divergence, ...]
+
+    def check(self) -> None:
+        """Raise AssertionError, naming each, unless nothing diverged and each call was closed exactly once."""
+        if self.divergences:
+            lines = "\n".join(f"- {each}" for each in self.divergences)
+            raise AssertionError(f"the run differs from its fixture in {len(self.divergences)} place(s):\n{lines}")
+
+
+def compared(
+    fixture: Fixture,
+    *,
+    run_id: str,
+    responses: Sequence[FixtureResponse],
+    ended: FixtureEnd,
+    reason: str,
+    history: Sequence[Message],
+    seen: Sequence[Divergence] = (),
+    any_result_of: Collection[str] = (),
+) -> ReplayReport:
+    """Return the report on a replayed run.
+
+    Args:
+        fixture: what was recorded.
+        run_id: the replayed run's.
+        responses: what the replayed run did, in a fixture's words.
+        ended: how it ended, and ``reason`` in its own words.
+        reason: see ``ended``.
+        history: its conversation, from the first message to the last.
+        seen: what diverged already while it ran.
+        any_result_of: names of tools whose successful results may differ.
+    """
+    actual = {call.id: call for response in responses for call in response.calls}
+    calls = tuple(CallReport(recorded=call, actual=actual.get(call.id)) for call in fixture.calls.values())
+    found = list(seen)
+    for call in calls:
+        found += _call_divergences(call.recorded, call.actual, any_result_of)
+    found += _end_divergences(fixture.ended, ended, reason)
+    found += _broken_promises(actual.values(), history)
+    return ReplayReport(run_id=run_id, calls=calls, ended=ended, divergences=tuple(found))
+
+
+def _call_divergences(
+    recorded: FixtureCall, actual: FixtureCall | None, any_result_of: Collection[str]
+) -> list[Divergence]:
+    def differs(kind: Kind, message: str) -> Divergence:
+        return Divergence(kind=kind, message=message, tool_call_id=recorded.id, tool=recorded.tool)
+
+    if actual is None:
+        return [differs("call_missing", "was recorded, and the replay ended before it was made")]
+    found = []
+    rule = f"verdict {actual.verdict}, rule {actual.rule}" if actual.verdict else "policy was not asked"
+    if recorded.request is not None and actual.request is None:
+        found.append(
+            differs("not_asked", f"a person was asked then ({recorded.request.ended}), and nobody now: {rule}")
+        )
+    elif recorded.request is None and actual.request is not None:
+        found.append(differs("asked", f"nobody was asked then, and a person is now: {rule}"))
+    elif recorded.verdict != actual.verdict:
+        found.append(
+            differs("verdict", f"the verdict was {recorded.verdict} (rule {recorded.rule}), and is now: {rule}")
+        )
+    if recorded.request is not None and actual.request is not None and recorded.request.ended != actual.request.ended:
+        ends = f"the request was {recorded.request.ended}, and is now {actual.request.ended}"
+        found.append(differs("request_ended", ends))
+    if recorded.ran_with != actual.ran_with:
+        found.append(differs("ran_with", _changed(recorded.ran_with, actual.ran_with)))
+    may_differ = recorded.tool in any_result_of and isinstance(recorded.result, Ok) and isinstance(actual.result, Ok)
+    if recorded.result != actual.result and not may_differ:
+        found.append(differs("result", _changed(_shown(recorded.result), _shown(actual.result))))
+    return found
+
+
+def _end_divergences(recorded: FixtureEnd, actual: FixtureEnd, reason: str) -> list[Divergence]:
+    if recorded == actual:
+        return []
+    if (recorded.status, recorded.error_class) == (actual.status, actual.error_class):
+        return [Divergence(kind="run_ended", message=f"the answer: {_changed(recorded.final_text, actual.final_text)}")]
+    then = " ".join(filter(None, (recorded.status, recorded.error_class)))
+    now = " ".join(filter(None, (actual.status, actual.error_class)))
+    return [Divergence(kind="run_ended", message=f"the run ended as {then}, and now as {now}: {reason or 'no reason'}")]
+
+
+def _broken_promises(calls: Collection[FixtureCall], history: Sequence[Message]) -> list[Divergence]:
+    """I1: each call of the run has exactly one result, directly behind it and in order."""
+    results = Counter(part.tool_call_id for message in history for part in message.results)
+    found = [
+        Divergence(
+            kind="not_closed_once",
+            message=f"has {results[call.id]} result(s) in the conversation, and {'one' if call.result else 'none'} of its own",
+            tool_call_id=call.id,
+            tool=call.tool,
+        )
+        for call in calls
+        if results[call.id] != 1 or call.result is None
+    ]
+    if not is_reconciled(history):
+        found.append(
+            Divergence(kind="not_reconciled", message="a call is not answered directly behind it, once, in order")
+        )
+    return found
+
+
+def _shown(result: Ok | Failure | None) -> str:
+    return "none" if result is None else result.model_dump_json(exclude={"tag"})
+
+
+def _changed(before: str | None, after: str | None) -> str:
+    return f"was {_clipped(before)}, and is now {_clipped(after)}"
+
+
+def _clipped(text: str | None) -> str:
+    if text is None:
+        return "nothing"
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"

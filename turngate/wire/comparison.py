@@ -1,0 +1,79 @@
+"""Two runs side by side: what they share, and where and in what they differ."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from turngate.domain.comparing import Aspect
+from turngate.wire.calls import CallView
+from turngate.wire.runs import RunSummary
+from turngate.wire.view import View
+
+RunAspect = Literal["task", "agent", "agent_version", "model", "workspace", "status", "failure", "answer"]
+"""What two runs as a whole can differ in."""
+
+
+class SharedPast(View):
+    """The steps that both runs go on from: those of ``run_id`` up to ``through_step``, with their recorded results."""
+
+    run_id: str
+    through_step: int
+
+
+class ComparedStep(View):
+    """A step of one side, without its calls. ``run_id``: whose it is, which may be a run that this side was forked from."""
+
+    run_id: str
+    step: int
+    model: str
+    text: str
+    corrective: str | None
+
+
+class CallPair(View):
+    """Two calls of the same tool beside each other; None: there is none on that side. ``differs``: empty when all is the same.
+
+    Arguments and results are the same when they mean the same JSON. Who decided, when, how long it took and how many
+    attempts it needed do not count.
+    """
+
+    run: CallView | None
+    other: CallView | None
+    differs: list[Aspect]
+
+    @property
+    def same(self) -> bool:
+        """Both are there, and nothing differs."""
+        return self.run is not None and self.other is not None and not self.differs
+
+
+class StepPair(View):
+    """Two steps beside each other; None: that side has none. ``text_differs``: the model's words. ``same``: all of it."""
+
+    run: ComparedStep | None
+    other: ComparedStep | None
+    same: bool
+    text_differs: bool
+    calls: list[CallPair]
+
+
+class ComparedRun(RunSummary):
+    """One of the two runs. ``final_text``: its answer; empty unless it is completed."""
+
+    final_text: str
+
+
+class Comparison(View):
+    """Two runs compared.
+
+    ``shared``: None when neither was forked or retried from the other, nor both from a third. ``steps``: behind the shared
+    past, in order; runs that share none are laid side by side by the numbers of their steps. ``parts_at``: the place of
+    the first step that differs, from 1; None: none does.
+    """
+
+    run: ComparedRun
+    other: ComparedRun
+    differs: list[RunAspect]
+    shared: SharedPast | None
+    steps: list[StepPair]
+    parts_at: int | None

@@ -1,0 +1,65 @@
+"""Holding a run, letting it go on, and ending its gates for a newer message."""
+
+from __future__ import annotations
+
+import asyncio
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from turngate.domain import contract
+    from turngate.domain.contract import (
+        NotePauseInput,
+        PauseInput,
+        ResumeInput,
+        SupersedeInput,
+        SupersedeRequestsInput,
+    )
+    from turngate.domain.turn_state import TurnState
+    from workflows import activity_options
+    from workflows.under_way import UnderWay
+
+
+class Steering:
+    """What people ask of a run that goes on. Only ever used by its run's workflow."""
+
+    def __init__(self, run_id: str, state: TurnState, under_way: UnderWay, deciding: asyncio.Lock) -> None:
+        self._run_id = run_id
+        self._state = state
+        self._under_way = under_way
+        self._deciding = deciding
+        self._noting = asyncio.Lock()
+
+    async def pause(self, pause: PauseInput) -> None:
+        """Hold the run and its sub-agents: what runs goes on to its end, nothing new starts."""
+        if self._state.pause(pause):
+            self._under_way.tell_children(contract.PAUSE, pause)
+            await self._note(paused=True, by=pause.by, reason=pause.reason)
+
+    async def resume(self, resume: ResumeInput) -> None:
+        """Let the run and its sub-agents go on."""
+        if self._state.resume():
+            self._under_way.tell_children(contract.RESUME, resume)
+            await self._note(paused=False, by=resume.by)
+
+    async def supersede(self, supersede: SupersedeInput) -> None:
+        """End what waits for a person. Of a response that is still on its way, what it will ask for, too.
+
+        The store hears of it first, as of a decision: a call whose request has ended must have its result.
+        """
+        await workflow.wait_condition(lambda: not self._under_way.planning)
+        async with self._deciding:
+            waiting = self._state.supersedable
+            if not waiting:
+                return
+            order = SupersedeRequestsInput(
+                run_id=self._run_id, request_ids=tuple(waiting), by=supersede.by, at=workflow.now()
+            )
+            await workflow.execute_activity(contract.SUPERSEDE_REQUESTS, order, **activity_options.SUPERSEDE_REQUESTS)
+            self._state.supersede(waiting)
+
+    async def _note(self, *, paused: bool, by: str, reason: str = "") -> None:
+        """Let the store hear of it, in the order in which it happened."""
+        note = NotePauseInput(run_id=self._run_id, paused=paused, by=by, reason=reason, at=workflow.now())
+        async with self._noting:
+            await workflow.execute_activity(contract.NOTE_PAUSE, note, **activity_options.NOTE_PAUSE)
