@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Annotated, Final
 
@@ -15,7 +16,7 @@ from turngate.cli.plain_text import ELLIPSIS, plain_line
 from turngate.cli.run_commands import RunId
 from turngate.cli.run_lines import STATUS_STYLE
 from turngate.domain.comparing import Aspect
-from turngate.domain.results import Failure, wire_text
+from turngate.domain.results import Failure
 from turngate.wire.calls import CallView
 from turngate.wire.comparison import CallPair, ComparedRun, ComparedStep, Comparison, StepPair
 
@@ -168,4 +169,4 @@ def _result(call: CallView) -> str:
         return f"{call.result.kind}: {call.result.reason}"
     part = call.in_part
     known = "" if part is None else f"({part.total_chars:,} characters) "
-    return known + wire_text(call.result)
+    return known + json.dumps(call.result.value, ensure_ascii=False)
