@@ -169,4 +169,4 @@ def _result(call: CallView) -> str:
         return f"{call.result.kind}: {call.result.reason}"
     part = call.in_part
     known = "" if part is None else f"({part.total_chars:,} characters) "
-    return known + json.dumps(call.result.value, ensure_ascii=False)
+    return known + json.dumps(call.result.value, ensure_ascii=False, separators=(",", ":"))
