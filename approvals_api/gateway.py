@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,8 +34,13 @@ from turngate.domain.errors import (
     UnavailableError,
 )
 
+logger = logging.getLogger(__name__)
+
 RPC_WAIT = timedelta(seconds=3)
 READY_WAIT = timedelta(seconds=1)
+HEALTH_ATTEMPTS = 3
+HEALTH_PAUSE_SECONDS = 0.2
+"""A connection that broke is made anew by the next call, so one failure says little; a server that is gone fails them all."""
 BUSY_WAIT = timedelta(seconds=5)
 """How long a server that is there may take to answer before nothing is begun with it."""
 AWAY = "Temporal cannot be reached; nothing was changed. Try again when it is back (`turngate doctor` checks it)."
@@ -54,16 +60,32 @@ class Gateway:
         return self._client
 
     async def ready(self, within: timedelta = READY_WAIT) -> bool:
-        """Tell whether Temporal answers in time, or has answered within the last second. One that is gone says no at once."""
+        """Tell whether Temporal answers in time, or has answered within the last second.
+
+        A server that is gone is found out within half a second.
+        """
         if time.monotonic() - self._answered_at < READY_WAIT.total_seconds():
             return True
         try:
             async with asyncio.timeout(within.total_seconds()):
-                healthy = await self._client.service_client.check_health(timeout=within)
-        except (RPCError, RuntimeError, TimeoutError):
+                for attempt in range(1, HEALTH_ATTEMPTS + 1):
+                    if await self._healthy(within):
+                        self._answered_at = time.monotonic()
+                        return True
+                    if attempt < HEALTH_ATTEMPTS:
+                        await asyncio.sleep(HEALTH_PAUSE_SECONDS)
+        except TimeoutError:
+            logger.warning("Temporal did not say within %s s whether it is healthy", within.total_seconds())
+        return False
+
+    async def _healthy(self, within: timedelta) -> bool:
+        try:
+            healthy = await self._client.service_client.check_health(timeout=within)
+        except (RPCError, RuntimeError) as error:
+            logger.warning("Temporal could not be asked whether it is healthy: %s", error)
             return False
-        if healthy:
-            self._answered_at = time.monotonic()
+        if not healthy:
+            logger.warning("Temporal says that it is not healthy")
         return healthy
 
     async def start_run(self, start: AgentTurnInput, task_queue: str) -> None:
