@@ -75,6 +75,17 @@ def run_tool(call: PlannedCall, limits: RunLimits) -> Options:
     }
 
 
+def _until_stored(attempt: timedelta) -> Options:
+    """Return the row of one short transaction that must come about: tried until the store is back."""
+    return {
+        "start_to_close_timeout": attempt,
+        "schedule_to_close_timeout": OUTAGE,
+        "retry_policy": RetryPolicy(
+            initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)
+        ),
+    }
+
+
 RECORD_DECISION: LocalOptions = {
     # Local: one transaction, no round trip through the server, inside the update that the operator waits for. A store
     # that refuses connections makes it fail within a second: an honest 503, and the request stays pending. A store that
@@ -84,47 +95,23 @@ RECORD_DECISION: LocalOptions = {
     "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3),
 }
 
-RECORD_EXPIRY: Options = {
-    # Nobody waits for it, and it must not be lost.
-    "start_to_close_timeout": timedelta(seconds=10),
-    "schedule_to_close_timeout": OUTAGE,
-    "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)),
-}
+# Nobody waits for it, and it must not be lost.
+RECORD_EXPIRY = _until_stored(timedelta(seconds=10))
 
-CLIMB_LADDER: Options = {
-    # Like an expiry: nobody waits for it, and a reminder must not be lost.
-    "start_to_close_timeout": timedelta(seconds=10),
-    "schedule_to_close_timeout": OUTAGE,
-    "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)),
-}
+# Like an expiry: nobody waits for it, and a reminder must not be lost.
+CLIMB_LADDER = _until_stored(timedelta(seconds=10))
 
-NOTE_PAUSE: Options = {
-    # Nobody waits for it, and whoever looks at the run must see it sooner or later.
-    "start_to_close_timeout": timedelta(seconds=10),
-    "schedule_to_close_timeout": OUTAGE,
-    "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)),
-}
+# Nobody waits for it, and whoever looks at the run must see it sooner or later.
+NOTE_PAUSE = _until_stored(timedelta(seconds=10))
 
-SUPERSEDE_REQUESTS: Options = {
-    # One short transaction; until it is stored the requests wait on, and nothing is lost.
-    "start_to_close_timeout": timedelta(seconds=10),
-    "schedule_to_close_timeout": OUTAGE,
-    "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)),
-}
+# One short transaction; until it is stored the requests wait on, and nothing is lost.
+SUPERSEDE_REQUESTS = _until_stored(timedelta(seconds=10))
 
-CLOSE_STEP: Options = {
-    # The run's one way out: tried until the store is back.
-    "start_to_close_timeout": timedelta(seconds=30),
-    "schedule_to_close_timeout": OUTAGE,
-    "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)),
-}
+# The run's one way out: tried until the store is back.
+CLOSE_STEP = _until_stored(timedelta(seconds=30))
 
-SETTLE_CALL: Options = {
-    # One short transaction that the run stands still without.
-    "start_to_close_timeout": timedelta(seconds=30),
-    "schedule_to_close_timeout": OUTAGE,
-    "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=30)),
-}
+# One short transaction that the run stands still without.
+SETTLE_CALL = _until_stored(timedelta(seconds=30))
 
 TABLE = {
     contract.CALL_MODEL: call_model,

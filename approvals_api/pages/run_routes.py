@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -30,9 +30,13 @@ from turngate.wire.runs import RunDetail, RunSummary
 
 router = APIRouter(include_in_schema=False)
 
+Word = TypeVar("Word", bound=str)
+
 PAGE_SIZE: Final = 50
 Tab = Literal["all", "running", "completed", "failed", "interrupted"]
 TABS: Final[tuple[Tab, ...]] = ("all", "running", "completed", "failed", "interrupted")
+WHILE_RUNNING: Final[tuple[WhileRunning, ...]] = ("queue", "inject", "supersede")
+UNATTENDED: Final[tuple[UnattendedAsks, ...]] = ("deny", "park", "rules")
 MAX_CURSOR_CHARS: Final = 500
 PROGRESS_LINES: Final = 20
 """As many as the module keeps on the page."""
@@ -75,7 +79,7 @@ async def start_run(request: Request, services: ServicesDep, principal: StarterD
             agent=typed.get("agent", ""),
             text=typed.get("input", "").replace("\r\n", "\n"),
             workspace=typed.get("workspace", "").strip() or None,
-            unattended=_unattended(typed.get("unattended", "")),
+            unattended=_choice(typed.get("unattended", ""), UNATTENDED, "/unattended"),
             idempotency_key=typed.get("key") or None,
         )
     except TurngateError as error:
@@ -126,7 +130,7 @@ async def _talk_on(services: Services, principal: Principal, run_id: str, typed:
         principal,
         run_id,
         text=typed.get("input", "").replace("\r\n", "\n"),
-        while_running=_while_running(typed.get("while_running", "")),
+        while_running=_choice(typed.get("while_running", ""), WHILE_RUNNING, "/while_running"),
         idempotency_key=typed.get("key") or None,
     )
     return sent.run.id
@@ -210,25 +214,12 @@ def _list_state(items: list[RunSummary]) -> str:
     return framed_sha256(*(f"{item.id} {item.status} {item.step}" for item in items))[:16]
 
 
-def _while_running(chosen: str) -> WhileRunning | None:
-    """Return what the form says a live run does with a message; raises InvalidInputError for a value it does not offer."""
-    match chosen:
-        case "":
-            return None
-        case "queue" | "inject" | "supersede":
-            return chosen
-        case _:
-            message = "choose one of the answers of this form"
-            raise InvalidInputError(message, errors=[{"pointer": "/while_running", "message": message}])
-
-
-def _unattended(chosen: str) -> UnattendedAsks | None:
-    """Return what the form says of a run that nobody attends; raises InvalidInputError for a value it does not offer."""
-    match chosen:
-        case "":
-            return None
-        case "deny" | "park" | "rules":
-            return chosen
-        case _:
-            message = "choose one of the answers of this form"
-            raise InvalidInputError(message, errors=[{"pointer": "/unattended", "message": message}])
+def _choice(chosen: str, offered: Sequence[Word], pointer: str) -> Word | None:
+    """Return which answer of a form was chosen, None for its first, empty one; raises InvalidInputError for another."""
+    if not chosen:
+        return None
+    found = next((each for each in offered if each == chosen), None)
+    if found is None:
+        message = "choose one of the answers of this form"
+        raise InvalidInputError(message, errors=[{"pointer": pointer, "message": message}])
+    return found

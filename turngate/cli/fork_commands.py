@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.options import AsJson, DataDir, Url
-from turngate.cli.run_commands import RunId, follow, warn_of_shared_directory
+from turngate.cli.run_commands import RunId, tell_started, warn_of_shared_directory
 
 
 def retry(
@@ -33,13 +31,7 @@ def retry(
     link = find_api(data_dir, url)
     with link.client() as client:
         started = client.retry_run(run_id, model=model)
-        if watch:
-            follow(link, client, started.id, as_json=as_json)
-        if as_json:
-            terminal.raw(json.dumps(started.model_dump(mode="json")))
-        else:
-            terminal.line(started.id)
-            terminal.note(f"follow it: turngate watch{link.options} {started.id}, or {link.url}/runs/{started.id}")
+        tell_started(link, client, started, watch=watch, as_json=as_json)
 
 
 def fork(
@@ -80,10 +72,4 @@ def fork(
             model=model,
             workspace=None if directory is None else str(directory),
         )
-        if watch:
-            follow(link, client, started.id, as_json=as_json)
-        if as_json:
-            terminal.raw(json.dumps(started.model_dump(mode="json")))
-        else:
-            terminal.line(started.id)
-            terminal.note(f"follow it: turngate watch{link.options} {started.id}, or {link.url}/runs/{started.id}")
+        tell_started(link, client, started, watch=watch, as_json=as_json)

@@ -96,13 +96,7 @@ def run(
             conversation_id=conversation,
             unattended=None if unattended is None else unattended.value,
         )
-        if watch:
-            follow(link, client, started.id, as_json=as_json)
-        if as_json:
-            terminal.raw(json.dumps(started.model_dump(mode="json")))
-        else:
-            terminal.line(started.id)
-            terminal.note(f"follow it: turngate watch{link.options} {started.id}, or {link.url}/runs/{started.id}")
+        tell_started(link, client, started, watch=watch, as_json=as_json)
 
 
 def watch(run_id: RunId, as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -> None:
@@ -201,6 +195,17 @@ def send(
     else:
         terminal.line(f"{run.id} answers the message")
     terminal.note(f"follow it:  turngate watch{link.options} {run.id}")
+
+
+def tell_started(link: ApiLink, client: SyncTurngateClient, started: RunSummary, *, watch: bool, as_json: bool) -> None:
+    """Say which run was started, or follow it to its end, as :func:`follow` does."""
+    if watch:
+        follow(link, client, started.id, as_json=as_json)
+    if as_json:
+        terminal.raw(json.dumps(started.model_dump(mode="json")))
+    else:
+        terminal.line(started.id)
+        terminal.note(f"follow it: turngate watch{link.options} {started.id}, or {link.url}/runs/{started.id}")
 
 
 def follow(link: ApiLink, client: SyncTurngateClient, run_id: str, *, as_json: bool) -> None:
