@@ -19,6 +19,7 @@ from activities.after_steps import after_step
 from activities.budgets import require_budget
 from activities.engine import Engine
 from activities.heartbeats import heartbeating
+from activities.histories import Histories
 from activities.next_messages import open_next, take_messages
 from activities.planning import Planner
 from activities.rules import RulesInForce
@@ -44,6 +45,7 @@ class CallModel:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._planner = Planner(engine)
+        self._histories = Histories()
 
     @activity.defn(name=contract.CALL_MODEL)
     async def call_model(self, start: CallModelInput) -> StepPlan:
@@ -105,14 +107,14 @@ class CallModel:
     async def _ask(self, run: runs.Run, agent: Agent, step: int) -> tuple[ModelResponse, str | None]:
         """Return the model's answer, and what it is told of one that nothing can be made of."""
         async with self._engine.database.read() as conn:
-            history = [stored.message for stored in await messages.path_to(conn, run.head_message_id)]
+            history = await self._histories.load(conn, run, agent)
             await require_budget(conn, run, agent.limits)
             rules = await self._engine.rules(conn, run) if any(t.kind == "provider" for t in agent.toolkit) else None
         system = Message(role="system", parts=(TextPart(text=agent.instructions),))
         try:
             model = self._engine.models.resolve(run.model)
-            shown = await transformed(agent, run, step, [system, *history], model)
-            offered = self._offered(run, agent, history, rules)
+            shown = await transformed(agent, run, step, [system, *history.messages], model)
+            offered = self._offered(run, agent, history.messages, rules)
             # I1: what cannot be sent is repaired, never sent. The stored messages are immutable; the repair is a pure
             # function of them, so every retry sends the same.
             answer = await model.generate(ModelRequest(messages=reconcile(shown), tools=offered))
@@ -123,7 +125,11 @@ class CallModel:
         except ModelError as error:
             raise await self._reported(run, agent, step, error) from error
         answer = without_calls(answer)
-        taken = {call.tool_call_id for message in history for call in message.calls}
+        taken = {call.tool_call_id for message in history.messages for call in message.calls}
+        if not history.whole and answer.message.calls:
+            async with self._engine.database.read() as conn:
+                wanted = [call.tool_call_id for call in answer.message.calls]
+                taken |= await calls.ids_taken(conn, run.id, wanted, step=step)
         message = mint_call_ids(answer.message, step=step, taken=taken)
         return answer.model_copy(update={"message": message}), corrective(answer, [tool.name for tool in offered])
 

@@ -23,7 +23,7 @@ sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "api"))
 
-from bench import crowd, executor, history, inbox, interrupt, latency, throughput
+from bench import crowd, executor, history, inbox, interrupt, latency, long_run, throughput
 from bench.baseline import Baseline
 from bench.figures import Figure, MeasurementError, table
 from bench.profiling import measured_runtime, profile
@@ -36,9 +36,9 @@ from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter, sdk_runtime
 from turngate.store.database import Database
 
-NAMES = ("throughput", "latency", "history", "executor", "interrupt", "inbox", "crowd")
-BY_HAND = {"crowd"}
-"""Minutes long, and about who wins more than about how fast: measured only when it is asked for."""
+NAMES = ("throughput", "latency", "history", "executor", "interrupt", "inbox", "crowd", "long-run")
+BY_HAND = {"crowd", "long-run"}
+"""Minutes long: measured only when they are asked for."""
 
 
 def main() -> int:
@@ -131,6 +131,8 @@ async def _measure(directory: Path, scale: Scale, only: Sequence[str], postgres:
             database = await fresh_sqlite(directory, "crowd")
             figures += await _told(crowd.measure(client, database, scale))
             await database.close()
+        if "long-run" in only:
+            figures += await _told(long_run.measure(client, directory, scale, server_pid=server.pid))
     return figures
 
 

@@ -11,7 +11,7 @@ class Scale:
 
     ``concurrency``: turns at work at a time. ``think_seconds``: between a request's appearance and its decision.
     ``reads``: ungated calls in one step. ``crowd_seconds``: after which none of the ``crowd_people`` begins another
-    decision about the ``crowd_runs`` times ``crowd_calls`` requests.
+    decision about the ``crowd_runs`` times ``crowd_calls`` requests. ``long_run_steps``: of the one run that goes on and on.
     """
 
     rounds: int = 7
@@ -29,6 +29,7 @@ class Scale:
     crowd_runs: int = 100
     crowd_calls: int = 10
     crowd_seconds: float = 240.0
+    long_run_steps: int = 10_000
 
 
 FULL = Scale()
@@ -44,4 +45,5 @@ QUICK = Scale(
     crowd_people=40,
     crowd_runs=10,
     crowd_seconds=20.0,
+    long_run_steps=400,
 )

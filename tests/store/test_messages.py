@@ -142,3 +142,18 @@ async def test_moving_the_head_moves_run_and_conversation(database: Database, ru
         after = await runs.get(conn, run.id)
         assert after is not None
         assert after.head_message_id == await messages.head_of(conn, run.conversation_id) == "a"
+
+
+async def test_the_newest_of_a_path_across_a_fork(database: Database) -> None:
+    """The last messages of a path, oldest first, and its first one: also where it began in another conversation."""
+    async with database.write() as conn:
+        await messages.create_conversation(conn, "conv")
+        await messages.create_conversation(conn, "fork")
+        await grow(conn, "conv", None, "a", "b", "c", "d")
+        await grow(conn, "fork", "b", "x", "y")
+    async with database.read() as conn:
+        for count in range(1, 7):
+            newest = [stored.message.text for stored in await messages.newest_to(conn, "y", count)]
+            assert newest == ["a", "b", "x", "y"][-count:]
+        assert (await messages.root_of(conn, "y")).message.text == "a"
+        assert (await messages.root_of(conn, "a")).message.text == "a"

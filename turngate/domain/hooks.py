@@ -50,6 +50,13 @@ class Hooks:
     Every method may be called again for the same thing, because activities are retried.
     """
 
+    newest_messages: int | None = None
+    """How many of the newest messages :meth:`before_model` looks at, besides the instructions and the first one.
+
+    The engine then need not load the others, when no hook before this one shapes what is sent: so a step of a run that goes
+    on for weeks costs what its first ones did. None: it looks at all of them.
+    """
+
     async def before_tool(self, scope: RunScope, call: HookedCall) -> Deny | None:
         """Look at a call that policy and people let through, just before it starts; :class:`Deny` stops it.
 

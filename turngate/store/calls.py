@@ -43,7 +43,8 @@ class Call:
     ``verdict``: JSON of the policy's verdict (empty for a call that never reached policy). ``edited_input``: the exact
     text that runs in place of ``input`` when an operator edited the call. ``signal``: JSON of what the call asks of the
     run. ``child_run_id``: the sub-agent's run that answers it. ``presentation``: JSON of what people are shown of it.
-    ``whole_result``: digest of the whole result, where the model is shown a part.
+    ``whole_result``: digest of the whole result, where the model is shown a part. ``recorded_call_id``: in a dry replay,
+    the call of the other run whose result this one was given.
     """
 
     run_id: str
@@ -65,6 +66,7 @@ class Call:
     child_run_id: str | None = None
     presentation: str | None = None
     whole_result: str | None = None
+    recorded_call_id: str | None = None
 
     @property
     def running_input(self) -> str:
@@ -96,6 +98,13 @@ async def of_step(conn: Connection, run_id: str, step: int) -> list[Call]:
     return [Call(**row) for row in rows]
 
 
+async def ids_taken(conn: Connection, run_id: str, wanted: Sequence[str], *, step: int) -> set[str]:
+    """Return which of these call ids the run has already, with those that look like ones minted for this step."""
+    minted = calls.c.tool_call_id.startswith(f"call_{step}_", autoescape=True)
+    query = select(calls.c.tool_call_id).where(calls.c.run_id == run_id, calls.c.tool_call_id.in_(wanted) | minted)
+    return set((await conn.execute(query)).scalars())
+
+
 async def count(conn: Connection, run_id: str) -> int:
     """Return how many calls the run made."""
     query = select(func.count()).select_from(calls).where(calls.c.run_id == run_id)
@@ -105,6 +114,16 @@ async def count(conn: Connection, run_id: str) -> int:
 async def of_run(conn: Connection, run_id: str) -> list[Call]:
     """Return all calls of a run, by step and position."""
     query = select(calls).where(calls.c.run_id == run_id).order_by(calls.c.step, calls.c.position)
+    return [Call(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def with_repeat_keys(conn: Connection, run_id: str, keys: Sequence[str], *, after_step: int = 0) -> list[Call]:
+    """Return the calls of a run behind a step that have one of these repeat keys, by step and position."""
+    query = (
+        select(calls)
+        .where(calls.c.run_id == run_id, calls.c.repeat_key.in_(keys), calls.c.step > after_step)
+        .order_by(calls.c.step, calls.c.position)
+    )
     return [Call(**row) for row in (await conn.execute(query)).mappings()]
 
 

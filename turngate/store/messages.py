@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
-from sqlalchemy import Select, bindparam, insert, literal, select, update
+from sqlalchemy import CTE, Select, bindparam, insert, literal, select, update
 from sqlalchemy.engine import RowMapping
 
 from turngate.domain.messages import Message, Part
@@ -19,23 +19,32 @@ from turngate.store.tables import conversations, messages
 _PARTS: TypeAdapter[tuple[Part, ...]] = TypeAdapter(tuple[Part, ...])
 
 
-def _path_query() -> Select[Any]:
-    """Build the walk from a head up to the root, by parent."""
+def _walk(*, newest: bool = False) -> CTE:
+    """Build the walk from a head up to the root, by parent; ``newest``: only so many messages of it."""
     start = messages.c.id == bindparam("head")
     path = (
         select(messages.c.id, messages.c.parent_id, literal(0).label("depth")).where(start).cte("path", recursive=True)
     )
     parent = messages.alias("parent")
-    path = path.union_all(
-        select(parent.c.id, parent.c.parent_id, path.c.depth + 1).join(path, parent.c.id == path.c.parent_id)
-    )
+    up = select(parent.c.id, parent.c.parent_id, path.c.depth + 1).join(path, parent.c.id == path.c.parent_id)
+    return path.union_all(up.where(path.c.depth + 1 < bindparam("newest")) if newest else up)
+
+
+def _along(path: CTE) -> Select[Any]:
     return select(messages).join(path, messages.c.id == path.c.id).order_by(path.c.depth.desc())
+
+
+def _root_query() -> Select[Any]:
+    path = _walk()
+    return select(messages).join(path, messages.c.id == path.c.id).where(path.c.parent_id.is_(None))
 
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _INSERT = insert(messages)
 _BY_ID = select(messages).where(messages.c.id == bindparam("message"))
-_PATH = _path_query()
+_PATH = _along(_walk())
+_NEWEST = _along(_walk(newest=True))
+_ROOT = _root_query()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,24 +119,35 @@ async def path_to(conn: Connection, head_id: str | None) -> list[StoredMessage]:
     """Return the messages from the root to ``head_id``, oldest first; empty when it is None."""
     if head_id is None:
         return []
-    rows = (await conn.execute(_PATH, {"head": head_id})).mappings()
-    return [
-        StoredMessage(
-            id=row["id"],
-            parent_id=row["parent_id"],
-            run_id=row["run_id"],
-            step=row["step"],
-            created_at=row["created_at"],
-            message=_from_row(row),
-        )
-        for row in rows
-    ]
+    return [_stored(row) for row in (await conn.execute(_PATH, {"head": head_id})).mappings()]
+
+
+async def newest_to(conn: Connection, head_id: str, count: int) -> list[StoredMessage]:
+    """Return the last ``count`` messages of the path to ``head_id``, oldest first; all of it when there are no more."""
+    rows = await conn.execute(_NEWEST, {"head": head_id, "newest": count})
+    return [_stored(row) for row in rows.mappings()]
+
+
+async def root_of(conn: Connection, head_id: str) -> StoredMessage:
+    """Return the first message of the path to ``head_id``. Takes as long as the path is."""
+    return _stored((await conn.execute(_ROOT, {"head": head_id})).mappings().one())
 
 
 async def get(conn: Connection, message_id: str) -> Message:
     """Return one message; raises sqlalchemy's NoResultFound when there is none (a bug, never a user's mistake)."""
     row = (await conn.execute(_BY_ID, {"message": message_id})).mappings().one()
     return _from_row(row)
+
+
+def _stored(row: RowMapping) -> StoredMessage:
+    return StoredMessage(
+        id=row["id"],
+        parent_id=row["parent_id"],
+        run_id=row["run_id"],
+        step=row["step"],
+        created_at=row["created_at"],
+        message=_from_row(row),
+    )
 
 
 def _from_row(row: RowMapping) -> Message:

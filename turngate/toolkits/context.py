@@ -24,7 +24,7 @@ class KeepRecent(Hooks):
     def __init__(self, messages: int) -> None:
         if messages < LEAST_KEPT:
             raise ValueError("KeepRecent(messages): at least 2")
-        self._kept = messages
+        self._kept = self.newest_messages = messages
 
     async def before_model(self, scope: RunScope, messages: Sequence[Message], generate: Generate) -> Sequence[Message]:
         """Leave the middle out."""

@@ -1,0 +1,108 @@
+"""I8 in long conversations: where the agent sends the newest messages only, a step loads no more than those."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from harness import ListModel, call, says, stack
+from temporalio.client import Client
+
+from turngate import Hooks, RunScope, tool
+from turngate.domain.history import is_reconciled
+from turngate.domain.hooks import Generate
+from turngate.domain.messages import Message
+from turngate.domain.tools import Tool
+from turngate.store import messages
+from turngate.store.database import Database
+from turngate.toolkits.context import KeepRecent
+
+
+class LooksAtAll(KeepRecent):
+    """Sends what its parent sends, and has the engine load the whole conversation for it."""
+
+    def __init__(self, kept: int) -> None:
+        super().__init__(kept)
+        self.newest_messages = None
+
+
+class Watches(Hooks):
+    """Shapes nothing, so it asks for nothing."""
+
+    async def after_step(self, scope: RunScope, results: Sequence[Message]) -> None:
+        del scope, results
+
+
+class Rewrites(Hooks):
+    """Shapes what is sent and says nothing about what it looks at: it must be given all of it."""
+
+    seen = 0
+
+    async def before_model(self, scope: RunScope, messages: Sequence[Message], generate: Generate) -> Sequence[Message]:
+        del scope, generate
+        self.seen = max(self.seen, len(messages))
+        return messages
+
+
+def look() -> Tool:
+    @tool(effect="read", ask=False)
+    async def look() -> dict[str, int]:
+        """Look."""
+        return {"seen": 1}
+
+    return look
+
+
+SCRIPT = [says(call("look", "{}", "same")) for _ in range(9)]
+
+
+async def sent(client: Client, database: Database, *hooks: Hooks) -> list[list[Message]]:
+    """What the model is sent, request by request, in the second run of a conversation. Every call has the same id."""
+    model = ListModel(*SCRIPT[:4], says("First."), *SCRIPT[4:], says("Done."))
+    async with stack(client, database, look(), model=model, hooks=hooks) as engine:
+        first = await engine.start("the task")
+        await engine.ended(first)
+        run = await engine.start("and then?", conversation_id=first.conversation_id)
+        assert (await engine.ended(run)).status == "completed"
+        assert len(await engine.results(run)) == 5, "ids that repeat are minted anew, also those of what was not loaded"
+    return [list(request.messages) for request in model.seen[5:]]
+
+
+async def test_i8_a_step_loads_what_its_agent_sends(
+    client: Client, sqlite: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I8: the same messages are sent whether the whole is loaded or only the newest, and then no path is walked whole."""
+    walks: Counter[str] = Counter()
+
+    def count(name: str) -> None:
+        walk = getattr(messages, name)
+
+        async def counted(*args: Any) -> Any:
+            walks[name] += 1
+            return await walk(*args)
+
+        monkeypatch.setattr(messages, name, counted)
+
+    for name in ("path_to", "root_of", "newest_to"):
+        count(name)
+    whole = await sent(client, sqlite, LooksAtAll(3))
+    assert walks == {"path_to": 11}
+    walks.clear()
+    bounded = await sent(client, sqlite, Watches(), KeepRecent(3))
+    assert walks == {"newest_to": 11, "root_of": 2}, "the first message is looked for once in a run"
+    assert [_shape(request) for request in bounded] == [_shape(request) for request in whole]
+    assert all(is_reconciled(request) for request in bounded)
+
+
+async def test_a_transform_that_says_nothing_is_given_everything(client: Client, sqlite: Database) -> None:
+    """A hook that shapes what is sent before the one that cuts it sees the whole conversation."""
+    rewrites = Rewrites()
+    requests = await sent(client, sqlite, rewrites, KeepRecent(3))
+    assert rewrites.seen == 22, "instructions, two user messages, an answer, nine calls with their results"
+    assert len(requests[-1]) == 4
+
+
+def _shape(request: Sequence[Message]) -> list[tuple[str, str, int]]:
+    return [(message.role, message.text, len(message.calls) or len(message.results)) for message in request]
