@@ -1,0 +1,36 @@
+"""Activity ``open_scheduled``: record the run of a schedule's fire. Its workflow starts it."""
+
+from __future__ import annotations
+
+from temporalio import activity
+
+from activities.engine import Engine
+from turngate.domain import contract
+from turngate.domain.contract import ChildRun, OpenScheduledInput, OpenScheduledResult
+from turngate.store import runs, schedule_fires, schedules
+from turngate.store.schedule_fires import AgentAtFire
+
+
+class OpenScheduled:
+    """The activity with what it stands on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @activity.defn(name=contract.OPEN_SCHEDULED)
+    async def open_scheduled(self, order: OpenScheduledInput) -> OpenScheduledResult:
+        """Record the run of a fire, or note why there is none. Safe to repeat: the same fire has one run.
+
+        A store that is away, and a run that somebody starts in the same conversation at this moment, are tried again.
+        """
+        async with self._engine.database.write() as conn:
+            schedule = await schedules.get(conn, order.schedule_id)
+            agent = None if schedule is None else self._engine.agents.get(schedule.agent)
+            known = None if agent is None else AgentAtFire(version=agent.version, model=agent.model)
+            fire = await schedule_fires.come_to(conn, order.schedule_id, order.fire_at, known)
+            run = None if fire is None or fire.run_id is None else await runs.get(conn, fire.run_id)
+        if fire is not None and fire.outcome == "waiting":
+            return OpenScheduledResult(waits=True)
+        if agent is None or run is None or run.status != "running":
+            return OpenScheduledResult()
+        return OpenScheduledResult(run=ChildRun(run_id=run.id, agent=run.agent, limits=agent.limits.for_run()))

@@ -1,0 +1,221 @@
+"""Schedules: made, listed, looked at, held, let go on, fired out of turn, deleted."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from approvals_api import scheduling
+from approvals_api.cursors import decode_cursor
+from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
+from approvals_api.problems import problems
+from approvals_api.schedule_order import MAX_NOTES_CHARS, NewSchedule
+from approvals_api.schedule_views import schedule_detail, schedule_page
+from approvals_api.v1.bodies import InterruptBody, ModelName, Text, Workspace
+from approvals_api.v1.parameters import STORABLE, Cursor, Id, IdempotencyKey, Instant, Limit
+from turngate.domain.requests import UnattendedAsks
+from turngate.domain.schedules import (
+    DEFAULT_CATCH_UP_SECONDS,
+    MAX_CATCH_UP_SECONDS,
+    MIN_CATCH_UP_SECONDS,
+    Overlap,
+    Timetable,
+)
+from turngate.wire.runs import RunSummary
+from turngate.wire.schedules import ScheduleDetail, ScheduleView
+from turngate.wire.view import Page
+
+router = APIRouter(tags=["schedules"])
+
+ScheduleId = Annotated[
+    str,
+    Path(description="The schedule's id, such as `sched_5d0e…`, or its name.", max_length=255, pattern=STORABLE),
+]
+DELETED: Final[dict[int | str, dict[str, Any]]] = problems({409: "`schedule_deleted`"})
+
+
+def _text(value: object) -> object:
+    if value is not None and not isinstance(value, str):
+        raise ValueError("an instant is a text")
+    return value
+
+
+class TimetableBody(Timetable):
+    """When: ``cron`` (minute, hour, day of month, month, day of week) in ``time_zone``, or ``every_seconds`` from 1970 on.
+
+    ``starts_at``, ``ends_at``: no fire before, none after. ``jitter_seconds``: each is put off by a random time up to this.
+    """
+
+    every_seconds: Annotated[int, Field(strict=True, ge=1, le=365 * 86_400)] | None = None
+    starts_at: Annotated[Instant, BeforeValidator(_text)] | None = None
+    ends_at: Annotated[Instant, BeforeValidator(_text)] | None = None
+    jitter_seconds: Annotated[int, Field(strict=True, ge=0, le=86_400)] = 0
+
+
+Name = Annotated[
+    str,
+    Field(
+        description="Unique; letters, digits, `.`, `_` and `-`, not beginning with `sched_`.",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+    ),
+]
+CatchUp = Annotated[int, Field(ge=MIN_CATCH_UP_SECONDS, le=MAX_CATCH_UP_SECONDS)]
+Notes = Annotated[str, Field(max_length=MAX_NOTES_CHARS, pattern=STORABLE)]
+
+
+class ScheduleBody(BaseModel):
+    """Start a run whenever the timetable says so; nobody attends it, as with ``unattended`` of a run.
+
+    ``conversation``: each run begins a ``new`` one, or they ``continue`` one: ``conversation_id``, or one of its own.
+    ``overlap``: what becomes of a fire while the run before it is live: ``skip`` it, let it wait for that run's end
+    (``buffer_one``; further ones are skipped), or ``allow`` it. ``catch_up_seconds``: a fire that nobody could take for
+    longer than this, because Temporal or the workers were down, is missed.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    name: Name
+    agent: Id
+    input: Text
+    timetable: TimetableBody
+    conversation: Literal["new", "continue"] = "new"
+    conversation_id: Id | None = None
+    workspace: Workspace | None = None
+    model: ModelName | None = None
+    unattended: UnattendedAsks = "park"
+    overlap: Overlap = "skip"
+    catch_up_seconds: CatchUp = DEFAULT_CATCH_UP_SECONDS
+    notes: Notes = ""
+
+
+class ScheduleChangeBody(BaseModel):
+    """Change a schedule. ``revision``: its own, as it was looked at. What is left out, or ``null``, stays as it is."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    revision: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    name: Name | None = None
+    agent: Id | None = None
+    input: Text | None = None
+    timetable: TimetableBody | None = None
+    workspace: Workspace | None = None
+    model: ModelName | None = None
+    unattended: UnattendedAsks | None = None
+    overlap: Overlap | None = None
+    catch_up_seconds: CatchUp | None = None
+    notes: Notes | None = None
+
+
+@router.post(
+    "/schedules",
+    status_code=HTTPStatus.CREATED,
+    responses={
+        201: {
+            "description": "The schedule; the first one again for a repeated Idempotency-Key",
+            "headers": {"Location": {"description": "Where the schedule is", "schema": {"type": "string"}}},
+        },
+        **problems({409: "`name_taken` or `idempotency_key_reused`"}),
+    },
+)
+async def create_schedule(
+    body: ScheduleBody,
+    services: ServicesDep,
+    principal: StarterDep,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> ScheduleDetail:
+    """Make a schedule.
+
+    It is stored at once; `in_force` says whether Temporal keeps its time already.
+    """
+    given = body.model_dump(exclude={"input", "timetable"})
+    wanted = NewSchedule(**given, text=body.input, timetable=Timetable(**body.timetable.model_dump()))
+    made = await scheduling.create(services, principal, wanted, key=idempotency_key)
+    response.headers["Location"] = f"/api/v1/schedules/{made.id}"
+    return made
+
+
+@router.get("/schedules")
+async def list_schedules(
+    services: ServicesDep, _principal: RunReaderDep, cursor: Cursor = None, limit: Limit = 50
+) -> Page[ScheduleView]:
+    """List schedules, newest first, without deleted ones."""
+    return await schedule_page(services, limit=limit, before=decode_cursor(cursor))
+
+
+@router.get("/schedules/{schedule_id}")
+async def get_schedule(schedule_id: ScheduleId, services: ServicesDep, _principal: RunReaderDep) -> ScheduleDetail:
+    """Show a schedule with its next and its last fires."""
+    return await schedule_detail(services, schedule_id)
+
+
+@router.patch(
+    "/schedules/{schedule_id}",
+    responses=problems({409: "`revision_differs`, `name_taken` or `schedule_deleted`"}),
+)
+async def change_schedule(
+    schedule_id: ScheduleId, body: ScheduleChangeBody, services: ServicesDep, principal: StarterDep
+) -> ScheduleDetail:
+    """Change a schedule.
+
+    Its next fire is the first that goes by it. Whose it is, and whether its runs share a conversation, stays.
+    """
+    given = body.model_dump(exclude={"revision", "input", "timetable"}, exclude_none=True)
+    if body.input is not None:
+        given["text"] = body.input
+    if body.timetable is not None:
+        given["timetable"] = Timetable(**body.timetable.model_dump())
+    return await scheduling.update(services, principal, schedule_id, revision=body.revision, changes=given)
+
+
+@router.post("/schedules/{schedule_id}/pause", responses=DELETED)
+async def pause_schedule(
+    schedule_id: ScheduleId, services: ServicesDep, principal: StarterDep, body: InterruptBody | None = None
+) -> ScheduleDetail:
+    """Hold a schedule: no fire opens a run until it is resumed.
+
+    Its live run goes on. A repeat changes nothing.
+    """
+    return await scheduling.pause(services, principal, schedule_id, reason="" if body is None else body.reason)
+
+
+@router.post("/schedules/{schedule_id}/resume", responses=DELETED)
+async def resume_schedule(schedule_id: ScheduleId, services: ServicesDep, principal: StarterDep) -> ScheduleDetail:
+    """Let a schedule go on from its next fire.
+
+    What came up while it was held is not made up for.
+    """
+    return await scheduling.resume(services, principal, schedule_id)
+
+
+@router.post(
+    "/schedules/{schedule_id}/run",
+    status_code=HTTPStatus.CREATED,
+    responses={
+        201: {
+            "description": "The run as it begins; the first one again for a repeated Idempotency-Key",
+            "headers": {"Location": {"description": "Where the run is", "schema": {"type": "string"}}},
+        },
+        **problems({409: "`run_live`, `schedule_deleted` or `idempotency_key_reused`"}),
+    },
+)
+async def run_schedule(
+    schedule_id: ScheduleId,
+    services: ServicesDep,
+    principal: StarterDep,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> RunSummary:
+    """Open a run of a schedule now, out of turn, also while it is held."""
+    run = await scheduling.fire_now(services, principal, schedule_id, key=idempotency_key)
+    response.headers["Location"] = f"/api/v1/runs/{run.id}"
+    return run
+
+
+@router.delete("/schedules/{schedule_id}", responses=DELETED)
+async def delete_schedule(schedule_id: ScheduleId, services: ServicesDep, principal: StarterDep) -> ScheduleDetail:
+    """Delete a schedule: nothing fires any more. Its runs stay, and live ones go on."""
+    return await scheduling.delete(services, principal, schedule_id)

@@ -1,0 +1,232 @@
+"""Fires of schedules: each instant comes to one outcome, and no run overlaps with another where it must not."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from turngate.domain.schedules import Timetable
+from turngate.store import events, messages, runs, schedule_fires, schedules
+from turngate.store.clock import as_text, now
+from turngate.store.database import Database
+from turngate.store.schedule_fires import AgentAtFire, Fire
+from turngate.store.schedules import Schedule
+
+AGENT = AgentAtFire(version="v2", model="scripted:own")
+BASE = Schedule(
+    id="sched_1",
+    name="nightly",
+    agent="agent",
+    input="Write the report.",
+    workspace="/w",
+    model=None,
+    conversation_id=None,
+    unattended_asks="deny",
+    timetable=Timetable(every_seconds=60).model_dump_json(),
+    overlap="skip",
+    catch_up_seconds=600,
+    notes="",
+    created_by="ann",
+)
+
+
+class Desk:
+    """One schedule, and what becomes of its fires."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def plant(self, **changes: Any) -> Schedule:
+        async with self.database.write() as conn:
+            if changes.get("conversation_id"):
+                await messages.create_conversation(conn, changes["conversation_id"])
+            return await schedules.create(conn, replace(BASE, **changes))
+
+    async def fire(self, at: datetime, agent: AgentAtFire | None = AGENT, **options: Any) -> Fire | None:
+        async with self.database.write() as conn:
+            return await schedule_fires.come_to(conn, "sched_1", at, agent, **options)
+
+    async def end(self, fire: Fire | None) -> runs.Run:
+        assert fire is not None
+        assert fire.run_id is not None
+        async with self.database.write() as conn:
+            await runs.end(conn, fire.run_id, status="completed")
+            found = await runs.get(conn, fire.run_id)
+        assert found is not None
+        return found
+
+    async def change(self, **values: Any) -> None:
+        async with self.database.write() as conn:
+            schedule = await schedules.get(conn, "sched_1", hold=True)
+            assert schedule is not None
+            await schedules.change(conn, schedule, **values)
+
+    async def told(self) -> list[str]:
+        async with self.database.read() as conn:
+            assert await events.chain_break(conn, events.SYSTEM) is None
+            return [each.type for each in await events.after(conn, 0, run_id=events.SYSTEM)]
+
+
+@pytest.fixture
+def desk(database: Database) -> Desk:
+    return Desk(database)
+
+
+def outcome(fire: Fire | None) -> str | None:
+    return None if fire is None else fire.outcome
+
+
+async def test_a_fire_that_comes_twice_opens_one_run(desk: Desk) -> None:
+    """Its run is unattended, in the schedule's author's name and in a conversation of its own, which begins with the input."""
+    await desk.plant()
+    at = now()
+    first, again = await desk.fire(at), await desk.fire(at)
+    assert first == again
+    run = await desk.end(first)
+    assert (run.agent_version, run.model, run.workspace, run.started_by) == ("v2", "scripted:own", "/w", "ann")
+    assert (run.attended, run.unattended_asks, run.schedule_id) == (False, "deny", "sched_1")
+    async with desk.database.read() as conn:
+        assert [each.message.text for each in await messages.path_to(conn, run.head_message_id)] == [BASE.input]
+        assert await messages.head_of(conn, run.conversation_id) == run.head_message_id
+        started = await events.after(conn, 0, run_id=run.id)
+        assert [each.type for each in started] == ["run.started"]
+        assert started[0].payload["schedule_id"] == "sched_1"
+        assert await schedule_fires.counts(conn, "sched_1") == {"opened": 1}
+    assert outcome(await desk.fire(at)) == "opened"  # also after its end
+    second = await desk.end(await desk.fire(at + timedelta(seconds=1)))
+    assert second.conversation_id != run.conversation_id
+    assert await desk.told() == ["schedule.fired"] * 2
+
+
+@pytest.mark.parametrize(
+    ("overlap", "outcomes"),
+    [("skip", ["skipped", "opened"]), ("buffer_one", ["waiting", "opened"]), ("allow", ["opened", "opened"])],
+)
+async def test_a_fire_finds_the_run_before_it_live(desk: Desk, overlap: Any, outcomes: list[str]) -> None:
+    """It is skipped for good, waits until that run has ended, or opens a run beside it."""
+    await desk.plant(overlap=overlap)
+    at = now()
+    first = await desk.fire(at)
+    late, later = at + timedelta(seconds=1), at + timedelta(seconds=2)
+    held_up = await desk.fire(late)
+    assert held_up is not None
+    assert held_up.outcome == outcomes[0]
+    assert (first is not None and first.run_id in held_up.reason) is (overlap != "allow")
+    await desk.end(first)
+    assert outcome(await desk.fire(late)) == {"waiting": "opened"}.get(outcomes[0], outcomes[0])
+    assert outcome(await desk.fire(later)) == ("waiting" if overlap == "buffer_one" else outcomes[1])
+
+
+async def test_fires_at_the_same_moment_open_one_run(desk: Desk) -> None:
+    """Six instants brought at once by six transactions: with ``skip`` one opens a run, five find it."""
+    await desk.plant()
+    at = now()
+    fired = await asyncio.gather(*(desk.fire(at + timedelta(milliseconds=each)) for each in range(6)))
+    assert sorted(outcome(each) or "" for each in fired) == ["opened"] + ["skipped"] * 5
+    again = await asyncio.gather(*(desk.fire(at + timedelta(seconds=1)) for _ in range(6)))
+    assert {outcome(each) for each in again} == {"skipped"}
+    assert again == [again[0]] * 6
+
+
+async def test_runs_of_one_conversation_follow_each_other(desk: Desk, new_run) -> None:
+    """They go on behind each other's messages, and wait for whoever else has a live run there."""
+    await desk.plant(conversation_id="conv_1", overlap="buffer_one")
+    person = await new_run("conv_1")
+    at = now()
+    assert outcome(await desk.fire(at)) == "waiting"
+    async with desk.database.write() as conn:
+        await runs.end(conn, person.id, status="completed")
+        await messages.set_head(conn, "conv_1", person.head_message_id)
+    run = await desk.end(await desk.fire(at))
+    assert run.conversation_id == "conv_1"
+    async with desk.database.read() as conn:
+        assert [each.message.text for each in await messages.path_to(conn, run.head_message_id)] == ["go", BASE.input]
+
+
+async def test_a_fire_that_comes_too_late_is_missed(desk: Desk) -> None:
+    """Nobody took it within the window, or the worker has no such agent: no run, and the log says so.
+
+    One that waited for a run's end is not late.
+    """
+    await desk.plant(overlap="buffer_one", catch_up_seconds=10)
+    past = now() - timedelta(seconds=11)
+    assert outcome(await desk.fire(past)) == "missed"
+    assert outcome(await desk.fire(now(), None)) == "missed"
+    at = now() - timedelta(seconds=5)
+    first = await desk.fire(at - timedelta(microseconds=1))
+    assert outcome(await desk.fire(at)) == "waiting"
+    await desk.change(catch_up_seconds=1)  # so now it is older than the window
+    await desk.end(first)
+    assert outcome(await desk.fire(at)) == "opened"
+    assert await desk.told() == [
+        *["schedule.missed"] * 2,
+        *["schedule.fired", "schedule.waiting", "schedule.fired"],
+    ]
+
+
+@pytest.mark.parametrize("column", ["paused_at", "deleted_at"])
+async def test_a_schedule_that_stands_still_opens_nothing(desk: Desk, column: str) -> None:
+    """A fire of Temporal that has not heard yet comes to nothing, and so does one that waited. Out of turn a held one fires."""
+    await desk.plant(overlap="buffer_one")
+    at = now()
+    first = await desk.fire(at)
+    waiting = at + timedelta(seconds=1)
+    assert outcome(await desk.fire(waiting)) == "waiting"
+    await desk.change(**{column: as_text(at)})
+    await desk.end(first)
+    assert await desk.fire(at + timedelta(seconds=2)) is None
+    assert await desk.fire(waiting) is None
+    assert outcome(await desk.fire(waiting)) == "skipped"
+    by_hand = await desk.fire(at + timedelta(seconds=3), by="bob")
+    assert outcome(by_hand) == (None if column == "deleted_at" else "opened")
+    if by_hand is not None:
+        assert (by_hand.fired_by, (await desk.end(by_hand)).started_by) == ("bob", "ann")
+    assert await desk.fire(at, AGENT) == first
+
+
+async def test_one_fire_waits(desk: Desk) -> None:
+    """One whose workflow was lost gives way to the next; should it be brought again after all, it stays skipped."""
+    await desk.plant(overlap="buffer_one")
+    at = now()
+    first = await desk.fire(at)
+    lost, following = at + timedelta(seconds=1), at + timedelta(seconds=2)
+    assert [outcome(await desk.fire(each)) for each in (lost, lost, following)] == ["waiting"] * 3
+    await desk.end(first)
+    assert [outcome(await desk.fire(each)) for each in (lost, following)] == ["skipped", "opened"]
+    assert await desk.told() == [f"schedule.{each}" for each in ("fired", "waiting", "skipped", "waiting", "fired")]
+
+
+async def test_out_of_turn_nothing_waits(desk: Desk) -> None:
+    """Who asks for a run while one is live is told which, and nothing is noted."""
+    await desk.plant(overlap="buffer_one")
+    at = now()
+    first = await desk.fire(at)
+    refused = await desk.fire(at + timedelta(seconds=1), by="bob")
+    assert first is not None
+    assert refused is not None
+    assert (refused.outcome, refused.reason) == ("skipped", first.run_id)
+    async with desk.database.read() as conn:
+        assert await schedule_fires.newest(conn, "sched_1", limit=9) == [first]
+
+
+async def test_a_name_is_free_again_after_its_schedule_is_deleted(desk: Desk) -> None:
+    """Two that stand cannot share a name; a deleted one is found by its id, listed no more, and has to leave Temporal."""
+    await desk.plant()
+    with pytest.raises(IntegrityError):
+        await desk.plant(id="sched_2")
+    await desk.change(deleted_at=as_text(datetime.now(UTC)))
+    await desk.plant(id="sched_2")
+    async with desk.database.write() as conn:
+        found = await schedules.find(conn, "nightly")
+        old = await schedules.find(conn, "sched_1")
+        assert (found and found.id, old and old.revision) == ("sched_2", 2)
+        assert [each.id for each in await schedules.page(conn, limit=9)] == ["sched_2"]
+        assert [each.id for each in await schedules.to_be_agreed(conn)] == ["sched_1", "sched_2"]
+        await schedules.note_removed(conn, "sched_1")
+        await schedules.note_removed(conn, "sched_2")  # which was not deleted
+        assert [each.id for each in await schedules.to_be_agreed(conn)] == ["sched_2"]

@@ -1,0 +1,101 @@
+"""Timetables: a typo is told where it is, and what is sent to Temporal means what the person wrote."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from turngate.domain.cron import check_cron, cron_lines
+from turngate.domain.schedules import Timetable
+
+THEN = datetime(2026, 5, 1, 8, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("cron", "lines"),
+    [
+        ("0 8 * * 1-5", ["0 8 * * 1-5"]),
+        (" */15  9-17/2,20 1,31 * * ", ["*/15 9-17/2,20 1,31 * *"]),
+        ("0 0 * JAN-mar,dec sun,fri-Sun", ["0 0 * 1-3,12 0,5-7"]),
+        # Cron fires when either day fits; Temporal, given both in one, when both do.
+        ("30 6 13 * fri", ["30 6 13 * *", "30 6 * * 5"]),
+        ("0 0 */2 * 1", ["0 0 */2 * 1"]),
+        ("0 0 31 2-3 *", ["0 0 31 2-3 *"]),
+        ("0 0 29 2 *", ["0 0 29 2 *"]),
+    ],
+)
+def test_an_expression_goes_to_temporal_in_its_own_meaning(cron: str, lines: list[str]) -> None:
+    """Names become numbers, Sunday may end a range, and two days become two lines."""
+    check_cron(cron)
+    assert list(cron_lines(cron)) == lines
+
+
+@pytest.mark.parametrize(
+    ("cron", "said"),
+    [
+        ("* * * *", "five fields"),
+        ("0 * * * * *", "five fields"),
+        ("@daily", "five fields"),
+        ("60 * * * *", "minute: 60 is not 0 to 59"),
+        ("0 24 * * *", "hour: 24 is not 0 to 23"),
+        ("0 0 0 * *", "day of month: 0 is not 1 to 31"),
+        ("0 0 * 13 *", "month: 13 is not 1 to 12 or jan to dec"),
+        ("0 0 * * 8", "day of week: 8 is not 0 to 7 or sun to sat"),
+        ("0 0 * * mon-foo", "day of week: foo"),
+        ("jan * * * *", "minute: jan"),
+        ("5-1 * * * *", "minute: 5-1 runs backwards"),
+        ("*/0 * * * *", "minute: */0 has a step of 0"),
+        ("5/10 * * * *", "minute: '5/10'"),
+        ("1,,2 * * * *", "minute: ''"),
+        ("*-5 * * * *", "minute: '*-5'"),
+        ("٣ * * * *", "minute: '٣'"),
+        ("0 0 31 2,4,6 *", "no day 31 in month 2,4,6"),
+    ],
+)
+def test_a_typo_is_told_by_its_field(cron: str, said: str) -> None:
+    """What is not in the grammar is refused, with the field and what it takes; so is what would never fire."""
+    with pytest.raises(ValueError, match=r"^cron") as refused:
+        check_cron(cron)
+    assert said in str(refused.value)
+    with pytest.raises(ValidationError):
+        Timetable(cron=cron)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"cron": "0 8 * * *", "every_seconds": 5},
+        {"every_seconds": 0},
+        {"every_seconds": 5, "time_zone": "Europe/Berlin"},
+        {"every_seconds": 5, "starts_at": THEN, "ends_at": THEN},
+        {"every_seconds": 5, "starts_at": THEN.replace(tzinfo=None)},
+        {"every_seconds": 5, "jitter_seconds": -1},
+        {"cron": "0 8 * * *", "time_zone": "../etc"},
+        {"every_seconds": 5, "often": True},
+    ],
+)
+def test_a_timetable_says_one_thing(given: dict[str, Any]) -> None:
+    """Either cron or an interval, with bounds in order and instants that have a zone."""
+    with pytest.raises(ValidationError):
+        Timetable(**given)
+
+
+@pytest.mark.parametrize(
+    ("timetable", "says"),
+    [
+        (Timetable(cron="0 8 * * 1-5", time_zone="Europe/Berlin"), "at 0 8 * * 1-5 (Europe/Berlin)"),
+        (Timetable(every_seconds=21_600, jitter_seconds=90), "every 6h, up to 90s later"),
+        (
+            Timetable(every_seconds=172_800, starts_at=THEN, ends_at=THEN.replace(year=2027)),
+            "every 2d, from 2026-05-01T08:00:00+00:00, until 2027-05-01T08:00:00+00:00",
+        ),
+    ],
+)
+def test_it_is_said_in_words(timetable: Timetable, says: str) -> None:
+    """In the greatest unit that fits; and it comes back from its JSON as it was."""
+    assert timetable.says == says
+    assert Timetable.model_validate_json(timetable.model_dump_json()) == timetable

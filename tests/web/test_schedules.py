@@ -1,0 +1,71 @@
+"""A schedule on its pages: what it will do and did, held, fired, let go on and deleted by form."""
+
+from __future__ import annotations
+
+import json
+
+from harness import STARTER, until
+from playwright.async_api import expect
+
+from approvals_api import scheduling
+from approvals_api.schedule_order import NewSchedule
+from turngate.domain.schedules import Timetable
+
+NO_SCRIPT = {"java_script_enabled": False}
+
+
+async def made(site, name, timetable, task, **changes):
+    wanted = NewSchedule(name=name, agent="agent", text=task, timetable=timetable, **changes)
+    return await scheduling.create(site.stack.services, STARTER, wanted)
+
+
+async def test_a_schedule_is_steered_by_forms(site, open_page):
+    """Without JavaScript: found in the list, held with a reason, fired all the same, let go on, deleted; its run names it."""
+    seldom = Timetable(cron="0 8 1 1 *")
+    schedule = await made(site, "yearly", seldom, json.dumps(["ok", "look", '{"name": "x"}']), notes="<b>n</b>")
+    page = await open_page("/schedules", **NO_SCRIPT)
+    await page.get_by_role("link", name="yearly").click()
+    await expect(page.locator(".fires li")).to_have_count(5)
+    await expect(page.locator(".task")).to_contain_text("at 0 8 1 1 * (UTC)")
+    await expect(page.locator(".task")).to_contain_text("<b>n</b>")
+    await page.get_by_label("Reason").fill("holidays")
+    await page.get_by_role("button", name="Hold it").click()
+    await expect(page.locator("div.warn")).to_contain_text("ada holds this schedule")
+    await expect(page.locator("div.warn")).to_contain_text("holidays")
+    await expect(page.locator(".fires")).to_have_count(0)
+    await page.get_by_role("button", name="Run now").click()
+    await page.wait_for_url("**/runs/run_*")
+    await page.get_by_role("link", name="schedule yearly").click()
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await expect(page.locator("tbody tr")).to_contain_text("ada asked for it, out of turn")
+    await page.get_by_role("button", name="Let it go on").click()
+    await expect(page.locator(".fires li")).to_have_count(5)
+    await page.locator("#delete > summary").click()
+    await page.get_by_role("button", name="Delete").click()
+    await expect(page.locator(".title .chip")).to_have_text("deleted")
+    await expect(page.locator(".act")).to_have_count(0)
+    await page.goto("/schedules")
+    await expect(page.locator(f'a[href="/schedules/{schedule.id}"]')).to_have_count(0)
+
+
+async def test_a_fire_shows_up_by_itself(site, open_page):
+    """The page is open when the clock fires: the run is there without a reload; one more is refused, and told which is live."""
+    schedule = await made(
+        site, "often", Timetable(every_seconds=2), json.dumps(["ok", "refund", '{"order": "s", "cents": 1}'])
+    )
+    page = await open_page(f"/schedules/{schedule.id}")
+    await expect(page.locator("tbody a").last).to_contain_text("run_")
+    run_id = await page.locator("tbody a").last.inner_text()
+
+    async def refused() -> bool:
+        """Press the button; for a moment after the page was brought up to date it takes no press."""
+        await page.get_by_role("button", name="Run now").click()
+        await page.wait_for_load_state()
+        return await page.locator("p.warn").count() > 0
+
+    await until(refused, "answer to the press")
+    await expect(page.locator("p.warn")).to_contain_text(f"{run_id} is still live")
+    await page.goto(f"/schedules/{schedule.id}")  # what an answer says stays until somebody asks for more
+    await expect(page.locator("tbody")).to_contain_text(f"run {run_id} was still live")
+    await scheduling.delete(site.stack.services, STARTER, schedule.id)
+    await expect(page.locator(".title .chip")).to_have_text("deleted")

@@ -1,0 +1,293 @@
+"""Schedules on Temporal's own clock: what fires, what is skipped, and what becomes of it while something is down."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import STARTER, Script, Stack, call, person, says, stack, until
+from sqlalchemy import update
+from temporalio.client import Client
+from tools_under_test import Bench
+
+from approvals_api import scheduling
+from approvals_api.gateway import Gateway
+from approvals_api.gateway_schedules import look_at_schedule
+from approvals_api.schedule_keeping import agree_on_all, start_opened
+from approvals_api.schedule_order import NewSchedule
+from turngate.domain.contract import ScheduledStartInput
+from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
+from turngate.domain.schedules import Timetable
+from turngate.runtime.embedded_temporal import EmbeddedTemporal
+from turngate.runtime.temporal_client import data_converter
+from turngate.store import events, runs, schedule_fires, tables
+from turngate.store.clock import as_text, now
+from turngate.store.database import Database
+from turngate.store.schedule_fires import AgentAtFire, Fire
+from turngate.wire.schedules import ScheduleDetail
+
+EACH_SECOND = Timetable(every_seconds=1)
+SELDOM = Timetable(cron="0 0 29 feb *")
+
+
+async def made(engine: Stack, timetable: Timetable = EACH_SECOND, **changes: Any) -> ScheduleDetail:
+    wanted = {"name": f"each-{secrets.token_hex(3)}", "agent": "agent", "text": "go", "timetable": timetable, **changes}
+    return await scheduling.create(engine.services, STARTER, NewSchedule(**wanted))
+
+
+async def fires(engine: Stack, schedule: ScheduleDetail) -> list[Fire]:
+    """Every fire that was brought so far, oldest first."""
+    async with engine.database.read() as conn:
+        return (await schedule_fires.newest(conn, schedule.id, limit=1_000))[::-1]
+
+
+async def fired(engine: Stack, schedule: ScheduleDetail, *outcomes: str) -> list[Fire]:
+    """The fires, once the first of them have come to these outcomes."""
+
+    async def look() -> list[Fire] | None:
+        found = await fires(engine, schedule)
+        return found if [each.outcome for each in found[: len(outcomes)]] == [*outcomes] else None
+
+    return await until(look, f"fires {outcomes}")
+
+
+async def run_of(engine: Stack, fire: Fire) -> runs.Run:
+    assert fire.run_id is not None
+    async with engine.database.read() as conn:
+        run = await runs.get(conn, fire.run_id)
+    assert run is not None
+    return run
+
+
+async def brought(engine: Stack, schedule: ScheduleDetail, **fields: Any) -> Callable[[], Awaitable[str | None]]:
+    """Bring a fire as Temporal does; returns what waits for the id of the run that it opens."""
+    start = ScheduledStartInput(schedule_id=schedule.id, heartbeat_timeout_seconds=2, **fields)
+    workflow_id = f"{schedule.id}-{secrets.token_hex(4)}"
+    handle = await engine.client.start_workflow("ScheduledStart", start, id=workflow_id, task_queue=engine.task_queue)
+    return handle.result
+
+
+async def stopped(engine: Stack, fire: Fire) -> None:
+    """Interrupt the run of a fire, once it has got to its gate: before its workflow is there, nothing can."""
+    run = await run_of(engine, fire)
+    await engine.request(run)
+    await engine.interrupt(run)
+
+
+def gated(bench: Bench) -> dict[str, Any]:
+    return {"model": Script(says(call("pay", '{"cents": 1}')), says("Done."))}
+
+
+async def test_it_fires_each_second_and_skips_while_its_run_lives(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """No API is needed. A run whose question is parked holds up the next fires, and each says so; after its end one opens."""
+    async with stack(client, sqlite, bench.pay, **gated(bench)) as engine:
+        schedule = await made(engine)
+        assert (schedule.in_force, len(schedule.next_fires)) == (True, 5)
+        first, second, *_more = await fired(engine, schedule, "opened", "skipped", "skipped")
+        run = await run_of(engine, first)
+        assert (run.attended, run.unattended_asks, run.started_by) == (False, "park", "starter")
+        assert second.reason == f"run {run.id} was still live"
+        with pytest.raises(ConflictError, match=run.id):
+            await scheduling.fire_now(engine.services, STARTER, schedule.id)
+        await engine.decide(await engine.request(run), "approve")
+        assert (await engine.ended(run)).status == "completed"
+
+        async def another() -> Fire | None:
+            return next((each for each in await fires(engine, schedule) if each.run_id not in {None, run.id}), None)
+
+        following = await until(another, "second run")
+        gone = await scheduling.delete(engine.services, STARTER, schedule.name)
+        assert (gone.in_force, gone.next_fires, gone.opened, gone.skipped >= 2) == (True, [], 2, True)
+        assert await look_at_schedule(client, schedule.id) is None
+        await stopped(engine, following)
+        assert bench.paid == [1]
+
+
+async def test_i5_a_fire_without_a_worker_opens_one_run_when_it_is_back(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I5: Temporal keeps the fire; those that come up meanwhile do not pile up behind it, and are counted."""
+    async with stack(client, sqlite, bench.pay, **gated(bench), working=False) as engine:
+        schedule = await made(engine)
+
+        async def passed_over() -> bool:
+            look = await look_at_schedule(client, schedule.id)
+            return look is not None and look.passed_over >= 2
+
+        await until(passed_over, "fires that find no worker")
+        assert await fires(engine, schedule) == []
+        async with engine.worker():
+            (first, *_more) = await fired(engine, schedule, "opened")
+            run = await run_of(engine, first)
+            await engine.request(run)
+            shown = await scheduling.pause(engine.services, STARTER, schedule.id, reason="enough")
+            assert (shown.opened, shown.paused_by, shown.next_fires) == (1, "starter", [])
+            assert shown.skipped >= 2
+            await engine.interrupt(run)
+            await engine.ended(run)
+            held_at = now()
+            await until(lambda: asyncio.sleep(0, now() > held_at + timedelta(seconds=2.5)), "two fires that are held")
+            assert len([each for each in await fires(engine, schedule) if each.fire_at > as_text(held_at)]) == 0
+            on_at = now()
+            await scheduling.resume(engine.services, STARTER, schedule.id)
+
+            async def again() -> Fire | None:
+                return next((each for each in await fires(engine, schedule) if each.fire_at > as_text(held_at)), None)
+
+            following = await until(again, "fire after it was let go on")
+            assert following.fire_at > as_text(on_at - timedelta(seconds=1)), "nothing is made up for"
+            await scheduling.delete(engine.services, STARTER, schedule.id)
+            await stopped(engine, following)
+
+
+async def test_a_fire_that_is_brought_twice_is_one_run(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Two workflows at once for one instant: both name the same run, which answers once."""
+    model = Script(says("Done."))
+    async with stack(client, sqlite, model=model) as engine:
+        schedule = await made(engine, SELDOM)
+        at = now()
+        both = [await brought(engine, schedule, fire_at=at) for _ in range(2)]
+        names = {await result() for result in both}
+        (fire,) = await fires(engine, schedule)
+        assert names == {fire.run_id}
+        assert (await engine.ended(await run_of(engine, fire))).status == "completed"
+        assert len(model.seen) == 1
+
+
+async def test_a_fire_that_is_buffered_opens_when_the_run_has_ended(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """It goes on in the same conversation, and reads what was said there before."""
+    async with stack(client, sqlite, bench.pay, **gated(bench)) as engine:
+        schedule = await made(engine, SELDOM, conversation="continue", overlap="buffer_one")
+        first = await scheduling.fire_now(engine.services, STARTER, schedule.id)
+        result = await brought(engine, schedule)
+        await fired(engine, schedule, "opened", "waiting")
+        (run,) = [await run_of(engine, each) for each in await fires(engine, schedule) if each.run_id]
+        assert run.id == first.id
+        await engine.interrupt(run)
+        second_id = await result()
+        assert second_id not in {None, run.id}
+        (_first, second) = await fires(engine, schedule)
+        run = await run_of(engine, second)
+        assert (second.outcome, run.conversation_id) == ("opened", first.conversation_id)
+        await engine.request(run)
+        assert [message.text for message in await engine.history(run) if message.role == "user"] == ["go", "go"]
+        await engine.interrupt(run)
+
+
+async def test_i8_a_fire_that_waits_for_weeks_keeps_its_history_short(
+    sqlite: Database, bench: Bench, tmp_path: Path
+) -> None:
+    """I8: it continues as new when Temporal says so, and is the same fire after it."""
+    switches = ["limit.historyCount.suggestContinueAsNew=8"]
+    async with EmbeddedTemporal(tmp_path, switches=switches) as server:
+        client = await Client.connect(server.address, data_converter=data_converter())
+        async with stack(client, sqlite, bench.pay, **gated(bench)) as engine:
+            schedule = await made(engine, SELDOM, overlap="buffer_one")
+            first = await scheduling.fire_now(engine.services, STARTER, schedule.id)
+            result = await brought(engine, schedule)
+            (opened, fire) = await fired(engine, schedule, "opened", "waiting")
+
+            async def again() -> bool:
+                found = client.list_workflows("WorkflowType = 'ScheduledStart' AND ExecutionStatus = 'ContinuedAsNew'")
+                return [each async for each in found] != []
+
+            await until(again, "second execution")
+            assert [each.fire_at for each in await fires(engine, schedule)][1:] == [fire.fire_at]
+            await stopped(engine, opened)
+            (_first, second) = await fired(engine, schedule, "opened", "opened")
+            assert (second.fire_at, second.run_id) == (fire.fire_at, await result())
+            assert second.run_id != first.id
+
+
+async def test_temporal_is_made_to_agree_with_the_store(client: Client, sqlite: Database) -> None:
+    """A schedule that Temporal has lost, or that somebody changed there, is put right, also where Temporal was away before."""
+    async with stack(client, sqlite, model=Script(says("Done."))) as engine:
+        kept, lost, gone = [await made(engine, SELDOM) for _ in range(3)]
+        assert await agree_on_all(engine.services) == 0
+        await client.get_schedule_handle(lost.id).delete()
+        await client.get_schedule_handle(kept.id).pause()
+        nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
+        cut_off = replace(engine.services, gateway=Gateway(nowhere))
+        with pytest.raises(UnavailableError):
+            await agree_on_all(cut_off)
+        deleted = await scheduling.delete(cut_off, STARTER, gone.id)
+        unheard = await scheduling.create(
+            cut_off, STARTER, NewSchedule(name="unheard", agent="agent", text="go", timetable=SELDOM)
+        )
+        assert (deleted.in_force, unheard.in_force, unheard.next_fires) == (None, None, [])
+        assert await agree_on_all(engine.services) == 4
+        looks = [await look_at_schedule(client, each.id) for each in (kept, lost, gone, unheard)]
+        assert [look and (look.paused, len(look.next_fires) > 0) for look in looks] == [
+            *[(False, True)] * 2,
+            None,
+            (False, True),
+        ]
+        assert await agree_on_all(engine.services) == 0
+
+
+async def test_i5_a_run_that_was_recorded_only_is_started(client: Client, sqlite: Database) -> None:
+    """I5: whoever recorded it died before its workflow was started; a moment later the sweep starts it."""
+    async with stack(client, sqlite, model=Script(says("Done."))) as engine:
+        schedule = await made(engine, SELDOM)
+        async with sqlite.write() as conn:
+            await schedule_fires.come_to(conn, schedule.id, now(), AgentAtFire(version="v", model="scripted:test"))
+        assert await start_opened(engine.services) == 0  # it is a moment old
+        async with sqlite.write() as conn:
+            await conn.execute(update(tables.runs).values(created_at=as_text(now() - timedelta(minutes=1))))
+        assert await start_opened(engine.services) == 1
+        (fire,) = await fires(engine, schedule)
+        assert (await engine.ended(await run_of(engine, fire))).status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("pointer", "changes"),
+    [
+        ("/name", {"name": "sched_1"}),
+        ("/input", {"text": "  "}),
+        ("/agent", {"agent": "nobody"}),
+        ("/conversation_id", {"conversation_id": "c"}),
+        ("/conversation_id", {"conversation": "continue", "conversation_id": "c"}),
+        ("/overlap", {"conversation": "continue", "overlap": "allow"}),
+        ("/timetable/time_zone", {"timetable": Timetable(cron="0 8 * * *", time_zone="Europe/Berlim")}),
+        ("/timetable/time_zone", {"timetable": Timetable(cron="0 8 * * *", time_zone="Europe")}),
+        ("/timetable/ends_at", {"timetable": Timetable(every_seconds=5, ends_at=now())}),
+        ("/model", {"model": "gpt"}),
+    ],
+)
+async def test_what_does_not_fit_is_said_before_anything_is_stored(
+    client: Client, sqlite: Database, pointer: str, changes: dict[str, Any]
+) -> None:
+    """By the pointer of what does not fit."""
+    async with stack(client, sqlite, model=Script(), working=False) as engine:
+        with pytest.raises(InvalidInputError) as refused:
+            await made(engine, **changes)
+        assert [each["pointer"] for each in refused.value.details["errors"]] == [pointer]
+        async with sqlite.read() as conn:
+            assert await events.last_seq(conn) == 0
+
+
+async def test_whose_schedule_it_is_may_not_decide_where_the_starter_may_not(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """Its runs are its author's, also when somebody else asks for one out of turn."""
+    async with stack(client, sqlite, bench.pay, **gated(bench)) as engine:
+        schedule = await made(engine, SELDOM)
+        run = await scheduling.fire_now(engine.services, person("bob"), schedule.name)
+        assert (run.started_by, run.schedule_id) == ("starter", schedule.id)
+        async with engine.database.read() as conn:
+            (noted,) = await events.newest(conn, events.SYSTEM, "schedule.fired", limit=9)
+        assert (noted.payload["by"], noted.payload["run_id"]) == ("bob", run.id)
+        async with engine.database.read() as conn:
+            stored = await runs.get(conn, run.id)
+        assert stored is not None
+        await engine.interrupt(stored)

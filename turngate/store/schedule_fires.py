@@ -1,0 +1,212 @@
+"""Fires of schedules: each instant of a timetable comes to one outcome, however often somebody brings it (I5).
+
+The same transaction that records a run records its fire, so a fire that is brought again finds the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import func, insert, or_, select, update
+
+from turngate.domain.digest import derived_id
+from turngate.domain.messages import user_message
+from turngate.domain.schedules import FireOutcome
+from turngate.store import events, messages, runs, schedules
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.schedules import Schedule
+from turngate.store.tables import runs as runs_table
+from turngate.store.tables import schedule_fires
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fire:
+    """What became of one fire. ``fire_at``: its instant on the timetable. ``run_id``: the run it opened.
+
+    ``reason``: why it opened none. ``fired_by``: who asked for it out of turn; None: the clock.
+    """
+
+    schedule_id: str
+    fire_at: str
+    outcome: FireOutcome
+    run_id: str | None = None
+    reason: str = ""
+    fired_by: str | None = None
+    noted_at: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentAtFire:
+    """The agent as whoever opens the run knows it. ``model``: its own."""
+
+    version: str
+    model: str
+
+
+async def come_to(
+    conn: Connection, schedule_id: str, fire_at: datetime, agent: AgentAtFire | None, *, by: str | None = None
+) -> Fire | None:
+    """Open the run of a fire, or note why there is none; a fire that has come to its end already is returned as it is.
+
+    Args:
+        conn: a write transaction.
+        schedule_id: the schedule.
+        fire_at: the fire's instant on the timetable.
+        agent: None: whoever brings the fire has no agent of that name.
+        by: who asks for it out of turn; None: the clock.
+
+    Returns:
+        What became of it; ``waiting``: bring it again later. None: nothing has to be done, because the schedule is gone or
+        paused. Out of turn nothing waits and nothing is noted: ``skipped`` names the live run in ``reason``.
+
+    Raises sqlalchemy's IntegrityError when somebody starts a run in the same conversation at this moment: bring it again.
+    """
+    # Held first: of two that bring the same fire the second one reads what the first one wrote.
+    schedule = await schedules.get(conn, schedule_id, hold=True)
+    before = await get(conn, schedule_id, fire_at)
+    if before is not None and before.outcome != "waiting":
+        return before
+    new = Fire(schedule_id=schedule_id, fire_at=as_text(fire_at), outcome="waiting", fired_by=by)
+    if schedule is None or schedule.deleted_at is not None or (schedule.paused_at is not None and by is None):
+        if before is not None:
+            await _note(
+                conn, schedule, replace(new, outcome="skipped", reason="the schedule was paused or deleted"), before
+            )
+        return None
+    if before is None and by is None and now() - fire_at > timedelta(seconds=schedule.catch_up_seconds):
+        late = f"no worker took it within {schedule.catch_up_seconds} s"
+        return await _note(conn, schedule, replace(new, outcome="missed", reason=late), before)
+    if agent is None:
+        unknown = f"the worker's app has no agent {schedule.agent!r}"
+        return await _note(conn, schedule, replace(new, outcome="missed", reason=unknown), before)
+    live = await _live(conn, schedule)
+    if live is None:
+        opened = replace(new, outcome="opened", run_id=derived_id("run", schedule_id, new.fire_at))
+        await _open(conn, schedule, opened, agent)
+        return await _note(conn, schedule, opened, before)
+    held_up = replace(new, reason=f"run {live} was still live")
+    if by is not None:
+        return replace(held_up, outcome="skipped", reason=live)
+    if schedule.overlap == "buffer_one":
+        return before or await _buffer(conn, schedule, held_up)
+    return await _note(conn, schedule, replace(held_up, outcome="skipped"), before)
+
+
+async def get(conn: Connection, schedule_id: str, fire_at: datetime) -> Fire | None:
+    """Return what became of the fire of this instant; None: nobody has brought it yet."""
+    query = select(schedule_fires).where(
+        schedule_fires.c.schedule_id == schedule_id, schedule_fires.c.fire_at == as_text(fire_at)
+    )
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return Fire(**row) if row else None
+
+
+async def newest(conn: Connection, schedule_id: str, *, limit: int) -> list[Fire]:
+    """Return a schedule's fires, newest first."""
+    query = select(schedule_fires).where(schedule_fires.c.schedule_id == schedule_id)
+    rows = await conn.execute(query.order_by(schedule_fires.c.fire_at.desc()).limit(limit))
+    return [Fire(**row) for row in rows.mappings()]
+
+
+async def counts(conn: Connection, schedule_id: str) -> dict[str, int]:
+    """Return how many fires of a schedule came to each outcome; those that none came to are left out."""
+    query = select(schedule_fires.c.outcome, func.count().label("many")).where(
+        schedule_fires.c.schedule_id == schedule_id
+    )
+    return {row.outcome: int(row.many) for row in await conn.execute(query.group_by(schedule_fires.c.outcome))}
+
+
+async def unstarted(conn: Connection, *, before: datetime) -> list[runs.Run]:
+    """Return the live runs that fires opened before this instant, and that have not got to their first step, oldest first."""
+    query = select(runs_table).where(
+        runs_table.c.status == "running",
+        runs_table.c.schedule_id.is_not(None),
+        runs_table.c.step == 0,
+        runs_table.c.created_at < as_text(before),
+    )
+    rows = await conn.execute(query.order_by(runs_table.c.created_at, runs_table.c.id))
+    return [runs.Run(**row) for row in rows.mappings()]
+
+
+async def _buffer(conn: Connection, schedule: Schedule, fire: Fire) -> Fire:
+    """Let a fire wait. One does: what waited before it has lost its workflow, with Temporal's database."""
+    own = schedule_fires.c.schedule_id == schedule.id, schedule_fires.c.outcome == "waiting"
+    for row in (await conn.execute(select(schedule_fires).where(*own))).mappings().all():
+        lost = Fire(**row)
+        await _note(conn, schedule, replace(lost, outcome="skipped", reason="a later fire waits in its place"), lost)
+    return await _note(conn, schedule, fire, None)
+
+
+async def _live(conn: Connection, schedule: Schedule) -> str | None:
+    """Return the id of a live run that a new one would overlap with, as far as the schedule minds."""
+    if schedule.overlap == "allow":
+        return None
+    own = runs_table.c.schedule_id == schedule.id
+    if schedule.conversation_id is not None:  # also one that somebody else started in it
+        own = or_(own, runs_table.c.conversation_id == schedule.conversation_id)
+    query = select(runs_table.c.id).where(own, runs_table.c.status == "running").limit(1)
+    return (await conn.execute(query)).scalar_one_or_none()
+
+
+async def _open(conn: Connection, schedule: Schedule, fire: Fire, agent: AgentAtFire) -> None:
+    """Record the fire's run: its conversation, if it begins one, its first message and its first event."""
+    run_id = fire.run_id or ""
+    conversation_id = schedule.conversation_id or derived_id("conv", run_id)
+    if schedule.conversation_id is None:
+        await messages.create_conversation(conn, conversation_id)
+    message_id = derived_id("msg", run_id, "input")
+    await messages.append(
+        conn,
+        message_id=message_id,
+        parent_id=await messages.head_of(conn, conversation_id),
+        conversation_id=conversation_id,
+        run_id=run_id,
+        step=None,
+        message=user_message(schedule.input),
+    )
+    model = schedule.model or agent.model
+    await runs.create(
+        conn,
+        run_id=run_id,
+        conversation_id=conversation_id,
+        agent=schedule.agent,
+        agent_version=agent.version,
+        model=model,
+        workspace=schedule.workspace,
+        task=schedule.input,
+        input_message_id=message_id,
+        started_by=schedule.created_by,
+        idempotency_key=None,
+        request_fingerprint="",
+        attended=False,
+        unattended_asks=schedule.unattended_asks,
+        schedule_id=schedule.id,
+    )
+    await messages.set_head(conn, conversation_id, message_id)
+    started = {
+        "agent": schedule.agent,
+        "model": model,
+        "started_by": schedule.created_by,
+        "by": fire.fired_by or schedule.created_by,
+        "schedule_id": schedule.id,
+        "unattended": schedule.unattended_asks,
+    }
+    await events.append(conn, run_id, [("run.started", started)])
+
+
+async def _note(conn: Connection, schedule: Schedule | None, fire: Fire, before: Fire | None) -> Fire:
+    """Keep what a fire came to, and tell the log."""
+    noted = replace(fire, noted_at=as_text(now()))
+    if before is None:
+        await conn.execute(insert(schedule_fires).values(**vars(noted)))
+    else:
+        own = schedule_fires.c.schedule_id == fire.schedule_id, schedule_fires.c.fire_at == fire.fire_at
+        await conn.execute(update(schedule_fires).where(*own).values(**vars(noted)))
+    told = {"schedule_id": fire.schedule_id, "name": "" if schedule is None else schedule.name, "fire_at": fire.fire_at}
+    known = {"run_id": fire.run_id, "reason": fire.reason, "by": fire.fired_by}
+    told.update({name: value for name, value in known.items() if value})
+    kind = {"opened": "fired", "waiting": "waiting"}.get(fire.outcome, fire.outcome)
+    await events.append(conn, events.SYSTEM, [(f"schedule.{kind}", told)])
+    return noted

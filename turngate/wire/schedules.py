@@ -1,0 +1,66 @@
+"""Schedules, and what became of their fires."""
+
+from __future__ import annotations
+
+from turngate.domain.requests import RunStatus, UnattendedAsks
+from turngate.domain.schedules import FireOutcome, Overlap, Timetable
+from turngate.wire.view import View
+
+
+class ScheduleView(View):
+    """A schedule. ``says``: its timetable in words. ``conversation_id``: the one its runs go on with; None: each its own.
+
+    ``in_force``: whether Temporal keeps its time as it says here; None: Temporal does not answer. ``next_fire_at``: None when
+    there is none, or it is not known now.
+    """
+
+    id: str
+    name: str
+    agent: str
+    input: str
+    workspace: str | None
+    model: str | None
+    conversation_id: str | None
+    unattended: UnattendedAsks
+    timetable: Timetable
+    says: str
+    overlap: Overlap
+    catch_up_seconds: int
+    notes: str
+    revision: int
+    created_by: str
+    created_at: str
+    paused_at: str | None
+    paused_by: str | None
+    pause_reason: str
+    deleted_at: str | None
+    deleted_by: str | None
+    in_force: bool | None = None
+    next_fire_at: str | None = None
+
+
+class FireView(View):
+    """What became of one fire. ``fire_at``: its instant on the timetable, or when ``fired_by`` asked for it out of turn.
+
+    ``run_status``: of the run it opened. ``reason``: why it opened none.
+    """
+
+    fire_at: str
+    outcome: FireOutcome
+    run_id: str | None
+    run_status: RunStatus | None
+    reason: str
+    fired_by: str | None
+
+
+class ScheduleDetail(ScheduleView):
+    """A schedule with its next five fires, and its last twenty, newest first. Counts are of all its fires so far.
+
+    ``missed``: nobody was there to take them within the catch-up window. ``skipped``: a run was still live.
+    """
+
+    next_fires: list[str]
+    fires: list[FireView]
+    opened: int
+    skipped: int
+    missed: int
