@@ -188,6 +188,13 @@ async def test_another_agent_and_model_may_go_on(office: Api, tmp_path: Any) -> 
         ({"text": "x", "agent": "nobody"}, "/agent"),
         ({"text": "x", "model": "nocolon"}, "/model"),
         ({"text": "x", "workspace": "relative"}, "/workspace"),
+        ({"text": "x", "tools": ["pay", "nope"]}, "/tools"),
+        ({"text": "x", "tools": "pay"}, "/tools"),
+        ({"text": "x", "instructions": " "}, "/instructions"),
+        ({"text": "x", "instructions": "a\x00"}, "/instructions"),
+        ({"text": "x", "policy": "[[rule]]"}, "/policy"),
+        ({"text": "x", "policy": "not toml"}, "/policy"),
+        ({"text": "x", "plain": 1}, "/plain"),
         ({"text": "x", "started_by": "mallory"}, "/started_by"),
     ],
 )
@@ -198,6 +205,47 @@ async def test_what_does_not_fit_is_422_and_changes_nothing(api: Api, body: dict
     answer = await forked(api, run["id"], **body)
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer), answer.text
     assert [await rows(api.stack, table) for table in (runs_table, messages_table, conversations, events)] == before
+
+
+async def test_a_fork_has_what_it_was_given_of_its_own(
+    api: Api, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over HTTP and by `turngate fork`: only an admin may give a policy; run, events, terminal and page show what it has."""
+    run = await finished(api, (await api.start("hello"))["id"])
+    refused = await forked(api, run["id"], text="x", policy="")
+    assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
+    unknown = (await forked(api, run["id"], text="x", tools=["nope"])).json()
+    assert unknown["code"] == "unknown_tool"
+    assert "its tools are: pay, pay_shared, ask_person" in unknown["detail"]
+
+    token = await token_for(api.stack.database, "cli-admin", "admin")
+    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
+    rules, words = tmp_path / "rules.toml", tmp_path / "words.txt"
+    rules.write_text('[[rule]]\nname = "open"\nverdict = "allow"\ntools = ["pay"]\nreason = "\u202e<b>"\n')
+    words.write_text("Be \u202e<b>bold.")
+    given = ["--tools", "pay,ask_person", "--instructions", str(words), "--policy", str(rules), "--url", api.url]
+    told = await asyncio.to_thread(CliRunner().invoke, app, ["fork", run["id"], "pay 5", *given])
+    assert told.exit_code == 0, told.output
+    assert "has its own instructions, tools (pay, ask_person), policy (" in told.stdout
+    fork_id = told.stdout.split()[1]
+    shown_run = await shown(api, f"/runs/{fork_id}")
+    assert (shown_run["own"]["tools"], shown_run["own"]["policy"]) == (["pay", "ask_person"], rules.read_text())
+    assert shown_run["steps"][0]["calls"][0]["verdict"]["rule"] == "open"
+    assert (await shown(api, f"/runs/{run['id']}"))["own"] is None
+    rules.write_text("[[rule]]\nname = 1\n")
+    wrong = await asyncio.to_thread(CliRunner().invoke, app, ["fork", run["id"], "x", *given])
+    assert (wrong.exit_code, f"{rules}:1" in wrong.output) == (2, True)
+
+    services = api.stack.services
+    pages = create_app(database=services.database, gateway=services.gateway, settings=services.settings)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", cookies=dict(api.operator.cookies)
+    ) as browser:
+        page = (await browser.get(f"/runs/{fork_id}")).text
+    assert "Its own policy, in place of every other rule and grant" in page
+    assert "<code><bdi>ask_person</bdi></code>" in page
+    assert not {"\u202e"} & set(page)
+    assert "<b>bold" not in page
 
 
 async def test_a_missing_step_is_answered_with_those_there_are(office: Api) -> None:
@@ -266,7 +314,7 @@ async def recorded(api: Api, run: dict[str, Any]) -> runs.Run:
         published, source = await agents.get(conn, "agent"), await runs.get(conn, run["id"])
         assert published is not None
         assert source is not None
-        point: ForkPoint = await forking._fork_point(conn, source, None)
+        point: ForkPoint = await forking.fork_point(conn, source, None)
         return await starting._record(conn, ADA, published, replace(order, forked_from=point))
 
 

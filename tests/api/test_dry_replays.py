@@ -1,0 +1,179 @@
+"""Dry replays over HTTP, in the terminal and on the pages: started, summed up, told apart from runs that did something."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from api_server import Api, token_for
+from delegating import World, step, task
+from posted_form import PostedPage
+from test_comparisons import compared, outline
+from test_fork import approved, finished, shown
+from test_fork_previews import browsing
+from typer.testing import CliRunner
+
+from turngate.cli.main import app
+
+RULES = '[[rule]]\nname = "open \\u202e<b>"\nverdict = "allow"\ntools = ["pay"]\n'
+
+
+@pytest.fixture
+async def printed(office: Api, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[str]]:
+    """Run `turngate` against the office's API; returns what it prints on stdout."""
+    token = await token_for(office.stack.database, "cli", "runs:write")
+    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
+
+    async def run(*arguments: str, code: int = 0) -> str:
+        answer = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--url", office.url])
+        assert answer.exit_code == code, answer.output
+        return answer.stdout
+
+    return run
+
+
+async def paid_twice(office: Api) -> dict[str, Any]:
+    run = await office.start(task(step(("pay", {"cents": 1}), words="One."), step(("pay", {"cents": 2}))))
+    await approved(office, run["id"])
+    await approved(office, run["id"])
+    return await finished(office, run["id"])
+
+
+async def test_a_replay_is_started_summed_up_and_told_apart(office: Api, world: World) -> None:
+    """All as recorded. Another policy judges otherwise, which is shown; no tool has run and nobody was asked."""
+    run = await paid_twice(office)
+    path = f"/api/v1/runs/{run['id']}/replay"
+    before = await shown(office, f"/runs/{run['id']}/replay?tools=pay")
+    assert (before["dry"], before["step"], before["messages"], before["reused_total"]) == (True, None, 1, 2)
+    assert [each["name"] for each in before["differences"]] == ["tools"]
+
+    key = {"Idempotency-Key": secrets.token_hex(8)}
+    answer = await office.agent.post(path, json={"dry": True, "policy": RULES}, headers=key)
+    assert answer.status_code == 201, answer.text
+    started = answer.json()
+    assert answer.headers["location"] == f"/api/v1/runs/{started['id']}"
+    assert (await office.agent.post(path, json={"dry": True, "policy": RULES}, headers=key)).json()["id"] == started[
+        "id"
+    ]
+    assert (await office.agent.post(path, json={"dry": True}, headers=key)).json()["code"] == "idempotency_key_reused"
+    replay = await finished(office, started["id"])
+    assert (replay["replay_of_run_id"], replay["forked_from_run_id"], replay["final_text"]) == (
+        run["id"], None, "All done.",
+    )  # fmt: skip
+    found = await compared(office, run, replay)
+    assert found["differs"] == ["policy"]
+    assert outline(found) == [(1, 1, [["verdict"]]), (2, 2, [["verdict"]]), (3, 3, [])]
+    report = found["replay"]
+    assert (report["same"], report["matched"], report["diverged_total"], report["not_made_total"]) == (True, 2, 0, 0)
+    assert [(each["was"], each["now"]) for each in report["verdicts"]] == [("ask", "allow")] * 2
+    assert (await compared(office, replay, run))["replay"] == report
+    assert world.paid == [1, 2]
+    assert (await shown(office, f"/requests?run_id={replay['id']}&status=all"))["items"] == []
+
+
+async def test_terminal_and_pages_sum_a_replay_up(
+    office: Api, world: World, tmp_path: Any, printed: Callable[..., Awaitable[str]]
+) -> None:
+    """`turngate replay --dry` ends with 0 where all is as recorded; list, run page and comparison say that nothing ran."""
+    run = await paid_twice(office)
+    rules = tmp_path / "rules.toml"
+    rules.write_text(RULES)
+    told = await printed("replay", run["id"], "--dry", "--policy", str(rules))
+    lines = [" ".join(line.split()) for line in told.splitlines()]
+    replay_id = lines[0].split()[1]
+    summary = "dry replay: 2 matched, 0 diverged, 0 of the record not made, 2 judged otherwise; the end is the same"
+    for line in (
+        f"⇒ dry replay of run {run['id']}: nothing runs, nobody is asked",
+        "judged step 1 pay ask tool:ask → allow open ⟨U+202E⟩<b>",
+        summary,
+    ):
+        assert line in lines
+    assert "pay (recorded)" in told
+    assert not {"\x1b", "\u202e"} & set(told)
+    beside = [" ".join(line.split()) for line in (await printed("compare", run["id"], replay_id)).splitlines()]
+    assert summary in beside
+    assert any(line.startswith("policy the app's ≠ [[rule]]") for line in beside)
+    assert f"dry replay of run {run['id']}: " in await printed("runs")
+    assert "it has happened" not in await printed("replay", run["id"], "--preview")
+    await printed("replay", run["id"], code=2)  # without --dry
+    await printed("export", replay_id, code=1)
+    assert world.paid == [1, 2]
+
+    async with browsing(office) as browser:
+        page = (await browser.get(f"/runs/{replay_id}")).text
+        assert f'href="/runs/{run["id"]}/compare/{replay_id}"' in page
+        assert page.count('<span class="chip recorded">') == 2
+        assert not {"message", "retry"} & {form.sent.get("action") for form in PostedPage(page).forms}
+        assert "dry replay" in (await browser.get("/runs")).text
+        compared_page = (await browser.get(f"/runs/{run['id']}/compare/{replay_id}")).text
+    for text in ("B is a dry replay of A", "judged otherwise", "the app&#39;s and the stored rules, and grants"):
+        assert text in compared_page
+    assert "\u202e" not in compared_page
+    assert "<b>" not in compared_page
+
+
+async def test_a_replay_that_diverges_says_where(
+    office: Api, world: World, printed: Callable[..., Awaitable[str]]
+) -> None:
+    """A tool that is left out: its call diverges, the recorded one was not made; exit code 4, and the run may go on."""
+    run = await paid_twice(office)
+    told = await printed("replay", run["id"], "--dry", "--step", "1", "--tools", "read_log", code=4)
+    lines = [" ".join(line.split()) for line in told.splitlines()]
+    assert (
+        "dry replay: 0 matched, 1 diverged, 1 of the record not made, 0 judged otherwise; the end is the same" in lines
+    )
+    assert 'diverged step 1 pay {"cents": 2}' in lines
+    assert 'not made step 2 pay {"cents": 2}' in lines
+    report = json.loads(await printed("replay", run["id"], "--dry", "--tools", "", "--json", code=4))
+    assert (report["same"], report["diverged_total"]) == (False, 2)
+    replay = await shown(office, f"/runs/{report['replay_run_id']}")
+    for answer in (
+        await office.agent.post(f"/api/v1/runs/{replay['id']}/messages", json={"input": "more"}),
+        await office.agent.post(f"/api/v1/runs/{replay['id']}/replay", json={"dry": True}),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (409, "dry_replay"), answer.text
+    assert world.paid == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/dry"),
+        ({"dry": False}, "/dry"),
+        ({"dry": "true"}, "/dry"),
+        ({"dry": True, "step": 9}, "/step"),
+        ({"dry": True, "tools": ["nope"]}, "/tools"),
+        ({"dry": True, "policy": "[[rule]]"}, "/policy"),
+        ({"dry": True, "text": "x"}, "/text"),
+    ],
+)
+async def test_a_replay_that_does_not_fit_is_422(api: Api, body: dict[str, Any], pointer: str) -> None:
+    """It has to be said that it is dry; the rest as of a fork."""
+    run = await finished(api, (await api.start("hello"))["id"])
+    answer = await api.agent.post(f"/api/v1/runs/{run['id']}/replay", json=body)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer), answer.text
+
+
+async def test_who_may_replay_and_the_form_that_does(api: Api) -> None:
+    """Whoever may start runs, also with a policy; without a script the page looks first and then starts it."""
+    run = await finished(api, (await api.start("hello"))["id"])
+    reader = await token_for(api.stack.database, "reader", "requests:read")
+    path = f"/api/v1/runs/{run['id']}/replay"
+    assert (await api.stranger.post(path, json={"dry": True}, headers=reader)).status_code == 403
+    assert (await api.stranger.get(path, headers=reader)).status_code == 200
+    async with browsing(api) as browser:
+        page = f"/runs/{run['id']}/replay"
+        assert f'href="{page}"' in (await browser.get(f"/runs/{run['id']}")).text
+        form = PostedPage((await browser.get(page)).text).form("replay")
+        wrong = await browser.post(page, data={**form.sent, "policy": "no toml"})
+        assert (wrong.status_code, 'id="policy-complaint"' in wrong.text) == (422, True)
+        again = await browser.post(page, data={**form.sent, "policy": RULES, "look": "yes"})
+        assert (again.status_code, "→ <bdi>its own, " in again.text) == (200, True)
+        started = await browser.post(page, data={**form.sent, "policy": RULES})
+        assert started.status_code == 303, started.text
+        replay = await finished(api, started.headers["location"].rpartition("/")[2])
+        assert (replay["replay_of_run_id"], replay["status"], replay["started_by"]) == (run["id"], "completed", "eve")

@@ -1,0 +1,128 @@
+"""What a fork would do, said beforehand: over HTTP, in the terminal and on its page, which starts it without a script."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from api_server import Api, session_for, token_for
+from delegating import World, step, task
+from posted_form import PostedPage
+from sqlalchemy import func, select
+from test_fork import approved, finished, request_of, shown
+from typer.testing import CliRunner
+
+from approvals_api.app import create_app
+from turngate.cli.main import app
+from turngate.store import runs
+from turngate.store.tables import events
+
+
+async def paid_asked_and_read(office: Api) -> dict[str, Any]:
+    """Three steps: a payment, another beside a log, a rejected one; the fork leaves after the first."""
+    run = await office.start(
+        task(
+            step(("pay", {"cents": 1})),
+            step(("pay", {"cents": 2}), ("read_log", {"chars": 5})),
+            step(("pay", {"cents": 3})),
+            step(("researcher", {"task": task(step(("pay", {"cents": 4})))})),
+        )
+    )
+    await approved(office, run["id"])
+    await approved(office, run["id"])
+    assert (await office.decide(await request_of(office, run["id"]), "reject")).status_code == 200
+    async with office.stack.database.read() as conn:
+        stored = await runs.get(conn, run["id"])
+    assert stored is not None
+    await approved(office, (await office.stack.started_below(stored)).id)
+    return await finished(office, run["id"])
+
+
+@asynccontextmanager
+async def browsing(api: Api) -> AsyncIterator[httpx.AsyncClient]:
+    services = api.stack.services
+    pages = create_app(database=services.database, gateway=services.gateway, settings=services.settings)
+    address = "http://127.0.0.1"
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(pages),
+        base_url=address,
+        headers={"Origin": address, "Sec-Fetch-Site": "same-origin"},
+        cookies=await session_for(api.stack.database, "eve"),
+    ) as browser:
+        yield browser
+
+
+async def test_a_preview_says_what_is_used_again_and_what_runs_anew(
+    office: Api, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recorded results up to the step, effects that stay (a sub-agent's, too), calls behind it with those that happened."""
+    run = await paid_asked_and_read(office)
+    token = await token_for(office.stack.database, "cli", "runs:write")
+    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
+    async with office.stack.database.read() as conn:
+        before = (await conn.execute(select(func.count()).select_from(events))).scalar_one()
+    found = await shown(office, f"/runs/{run['id']}/fork?step=1&agent=researcher&tools=pay")
+    assert (found["step"], found["dry"], found["messages"], found["needs_admin"]) == (1, False, 3, False)
+    assert [(each["tool_name"], each["decision"], each["result"]) for each in found["reused"]] == [
+        ("pay", "approved", "ok")
+    ]
+    assert found["effects"] == [{"tool_name": "pay", "effect": "once", "calls": 3, "unknown": 0}]
+    assert [(each["step"], each["tool_name"], each["result"], each["happened"]) for each in found["again"]] == [
+        (2, "pay", "ok", True),
+        (2, "read_log", "ok", False),
+        (3, "pay", "rejected", False),
+        (4, "researcher", "ok", False),
+    ]
+    differs = {each["name"]: (each["was"], each["will_be"]) for each in found["differences"]}
+    assert differs["agent"] == ("agent", "researcher")
+    assert differs["model"] == ("scripted:test", "scripted:acting")
+    assert differs["tools"][1] == "pay"
+    assert set(differs) == {"agent", "model", "instructions", "tools"}
+    newest = await shown(office, f"/runs/{run['id']}/fork")
+    assert (newest["step"], newest["again"], newest["differences"]) == (5, [], [])
+
+    for query, code in (("step=9", "no_such_step"), ("tools=nope", "unknown_tool"), ("agent=nobody", "unknown_agent")):
+        refused = await office.operator.get(f"/api/v1/runs/{run['id']}/fork?{query}")
+        assert (refused.status_code, refused.json()["code"]) == (422, code)
+    assert (await office.operator.get("/api/v1/runs/run_none/fork")).status_code == 404
+
+    asked = ["fork", run["id"], "--step", "1", "--url", office.url]
+    told = await asyncio.to_thread(CliRunner().invoke, app, [*asked, "--preview", "--policy", "rules.toml"])
+    assert told.exit_code == 0, told.output
+    lines = [" ".join(line.split()) for line in told.stdout.splitlines()]
+    assert "pay 3 calls, once" in lines
+    assert 'step 2 pay {"cents": 2} asked, approved, ok it has happened: made again, it may happen twice' in lines
+    assert "policy → rules.toml" in lines
+    assert (await asyncio.to_thread(CliRunner().invoke, app, asked)).exit_code == 2  # no message
+    async with office.stack.database.read() as conn:
+        assert (await conn.execute(select(func.count()).select_from(events))).scalar_one() == before
+    assert world.paid == [1, 2, 4]
+
+
+async def test_the_page_looks_first_and_starts_by_a_button(office: Api) -> None:
+    """Without a script: the run's page leads there, "Look again" starts nothing, a wrong tool is said beside its control."""
+    run = await paid_asked_and_read(office)
+    async with browsing(office) as browser:
+        assert f'href="/runs/{run["id"]}/fork?step=1"' in (await browser.get(f"/runs/{run['id']}")).text
+        path = f"/runs/{run['id']}/fork"
+        page = (await browser.get(f"{path}?step=1")).text
+        assert page.count("It has happened: made again, it may happen twice.") == 1
+        assert "policy" not in PostedPage(page).form("fork").sent  # eve is no admin
+        form = PostedPage(page).form("fork")
+        typed = {**form.sent, "text": "once more", "tools": "pay, nope"}
+        wrong = await browser.post(path, data=typed)
+        assert (wrong.status_code, 'id="tools-complaint"' in wrong.text) == (422, True)
+        again = await browser.post(path, data={**typed, "tools": "pay", "look": "yes"})
+        assert (again.status_code, "→ <bdi>pay</bdi>" in again.text) == (200, True)
+        assert (await browser.post(path, data={**typed, "step": "x", "tools": ""})).status_code == 422
+        started = await browser.post(path, data={**typed, "tools": "pay, read_log"})
+        assert started.status_code == 303, started.text
+        fork = await shown(office, started.headers["location"])
+        assert (fork["forked_from_step"], fork["own"]["tools"], fork["started_by"]) == (1, ["pay", "read_log"], "eve")
+        twice = await browser.post(path, data={**typed, "tools": "pay, read_log"})
+        assert twice.headers["location"] == started.headers["location"]
+        assert (await browser.get("/runs/run_none/fork")).status_code == 404

@@ -1,0 +1,33 @@
+"""Worlds that runs have of their own, once by digest."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, select, text
+
+from turngate.domain.worlds import World
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.storable import StorableText
+from turngate.store.tables import worlds
+
+# Both databases know this form, and SQLAlchemy has it only per dialect.
+_KEEP = text(
+    "INSERT INTO worlds (digest, content, created_at) VALUES (:digest, :content, :at) ON CONFLICT DO NOTHING"
+).bindparams(bindparam("content", type_=StorableText()))
+
+
+async def keep(conn: Connection, world: World | None) -> str | None:
+    """Store a world unless it is there already, and return its digest; None for a run that has none of its own."""
+    if world is None or world.is_plain:
+        return None
+    kept = {"digest": world.digest, "content": world.model_dump_json(), "at": as_text(now())}
+    await conn.execute(_KEEP, kept)
+    return world.digest
+
+
+async def get(conn: Connection, digest: str | None) -> World | None:
+    """Return the world of this digest, or None."""
+    if digest is None:
+        return None
+    content = (await conn.execute(select(worlds.c.content).where(worlds.c.digest == digest))).scalar_one_or_none()
+    return None if content is None else World.model_validate_json(content)
