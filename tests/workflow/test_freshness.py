@@ -1,0 +1,241 @@
+"""How long an approval counts: one that is older than its rule says runs only where nothing has changed since.
+
+Runs are held between the decision and the call, as a pause, a full worker or a weekend does it; decisions are made old
+in the store, or are sent with the time at which they were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from harness import OPERATOR, ListModel, Stack, call, person, says, stack, until
+from sqlalchemy import Table, update
+from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
+from tools_under_test import Amount
+
+from activities.run_tool import RunTool
+from approvals_api import interrupting, run_views
+from turngate import Hooks, Policy, Preview, Rule, tool
+from turngate.domain.contract import DecideInput, RunToolInput
+from turngate.domain.tools import Tool
+from turngate.store import requests, runs, tables
+from turngate.store.clock import as_text, from_text, now
+from turngate.store.database import Database
+
+HOURS = 3600
+FRESH = Rule(name="fresh", verdict="ask", tools=["pay"], fresh_for_seconds=4 * HOURS)
+LONG_AGO = timedelta(days=3, minutes=1)
+
+
+@dataclass
+class World:
+    """What payments depend on, and what was paid."""
+
+    balance: Any = 100
+    paid: list[int] = field(default_factory=list)
+
+    def tool(self, *, depends: bool) -> Tool:
+        @tool(
+            effect="once",
+            ask=True,
+            precondition=self.look if depends else None,
+            preview=lambda params, _: Preview(kind="text", text=f"{params.cents} of {self.balance}"),
+        )
+        async def pay(params: Amount) -> dict[str, int]:
+            """Pay."""
+            self.paid.append(params.cents)
+            return {"paid": params.cents}
+
+        return pay
+
+    def look(self, params: Amount) -> Any:
+        del params
+        return self.balance
+
+
+@asynccontextmanager
+async def paying(
+    client: Client, database: Database, tool: Tool, rule: Rule = FRESH, **more: Any
+) -> AsyncIterator[Stack]:
+    model = ListModel(says("I pay.", call("pay", '{"cents": 5}', "p")), says("Done."))
+    async with stack(client, database, tool, model=model, policy=Policy(rule=[rule]), **more) as engine:
+        yield engine
+
+
+async def make_old(
+    engine: Stack, table: Table, by: timedelta = LONG_AGO, column: str = "decided_at", **of: str
+) -> None:
+    """Move an instant of a row into the past."""
+    where = [table.c[name] == value for name, value in of.items()]
+    async with engine.database.write() as conn:
+        await conn.execute(update(table).where(*where).values({column: as_text(now() - by)}))
+
+
+async def held_until_old(engine: Stack, run: runs.Run, verb: str = "approve", **options: Any) -> requests.Request:
+    """Decide the run's request while the run is held, and let three days pass; returns the request as it was."""
+    request = await engine.request(run)
+    await interrupting.pause(engine.services, OPERATOR, run.id)
+    await engine.event(run, "run.paused")
+    await engine.decide(request, verb, decision_id="first", **options)
+    await make_old(engine, tables.requests, id=request.id)
+    return request
+
+
+async def resumed(engine: Stack, run: runs.Run) -> None:
+    await interrupting.resume(engine.services, OPERATOR, run.id)
+
+
+async def in_place_of(engine: Stack, run: runs.Run, first: requests.Request) -> requests.Request:
+    async def look() -> requests.Request | None:
+        async with engine.database.read() as conn:
+            asked = await requests.of_run(conn, run.id)
+        return next((each for each in asked if each.status == "pending" and each.id != first.id), None)
+
+    return await until(look, "request in place of the first")
+
+
+async def asked(engine: Stack, run: runs.Run) -> int:
+    async with engine.database.read() as conn:
+        return len(await requests.of_run(conn, run.id))
+
+
+async def test_i3_an_old_approval_is_asked_again_with_what_changed(client: Client, database: Database) -> None:
+    """I3, I6: the world changed meanwhile: the old yes runs nothing, the new request says who, when, and what changed."""
+    world = World(100)
+    async with paying(client, database, world.tool(depends=True)) as engine:
+        run = await engine.start()
+        first = await held_until_old(engine, run)
+        world.balance = 3
+        await resumed(engine, run)
+        second = await in_place_of(engine, run, first)
+        assert second.reason == (
+            "operator approved this 3 d ago, and its rule lets an approval count for 4 h. What it depends on has changed "
+            "since: it was 100, and is now 3."
+        )
+        assert (second.digest, second.input, second.preview) == (first.digest, first.input, "5 of 3")
+        async with engine.database.read() as conn:
+            shown = await run_views.request_detail(conn, second.id)
+        assert shown.earlier is not None
+        assert (shown.instead_of, shown.earlier.request_id, shown.earlier.decided_by) == (
+            first.id,
+            first.id,
+            "operator",
+        )
+        assert now() - from_text(shown.earlier.decided_at) > LONG_AGO
+        assert (shown.earlier.precondition, shown.precondition) == ("100", "3")
+        assert (world.paid, await engine.executions(run)) == ([], {})
+        await engine.decide(second, "approve", decision_id="second")
+        assert (await engine.ended(run)).status == "completed"
+        assert (world.paid, (await engine.executions(run))["p"].decision_id) == ([5], "second")
+
+
+async def test_an_old_approval_of_an_unchanged_world_runs(client: Client, database: Database) -> None:
+    """What the tool's precondition vouches for needs nobody's second yes."""
+    world = World(100)
+    async with paying(client, database, world.tool(depends=True)) as engine:
+        run = await engine.start()
+        await held_until_old(engine, run)
+        await resumed(engine, run)
+        assert (await engine.ended(run)).status == "completed"
+        assert (world.paid, await asked(engine, run)) == ([5], 1)
+
+
+@pytest.mark.parametrize("hooks", [(), (Hooks(),)], ids=["no hooks", "hooks"])
+async def test_i3_nothing_vouches_for_a_tool_without_precondition(client: Client, sqlite: Database, hooks: Any) -> None:
+    """I2, I3: its old approval is asked about again, with a preview of today, and no stray order redeems it ever after."""
+    world = World(100)
+    async with paying(client, sqlite, world.tool(depends=False), hooks=hooks) as engine:
+        run = await engine.start()
+        first = await held_until_old(engine, run)
+        world.balance = 3
+        await resumed(engine, run)
+        second = await in_place_of(engine, run, first)
+        assert second.reason == (
+            "operator approved this 3 d ago, and its rule lets an approval count for 4 h. Nothing tells whether what it "
+            "depends on has changed since."
+        )
+        assert (first.preview, second.preview) == ("5 of 100", "5 of 3")
+        await make_old(engine, tables.requests, timedelta(0), id=first.id)  # as if it had been given just now
+        stray = RunToolInput(run_id=run.id, call="p", decision_id="first")
+        again = await ActivityEnvironment().run(RunTool(engine.engine).run_tool, stray)
+        assert (again.state, again.again and again.again.request_id) == ("asked_again", second.id)
+        assert (world.paid, await engine.executions(run)) == ([], {})
+        await engine.decide(second, "approve", decision_id="second")
+        assert (await engine.ended(run)).status == "completed"
+        assert (world.paid, await asked(engine, run)) == ([5], 2)
+
+
+@pytest.mark.parametrize(
+    "rule", [FRESH, FRESH.model_copy(update={"fresh_for_seconds": None})], ids=["fresh", "no term"]
+)
+async def test_an_approval_that_is_young_enough_runs(client: Client, sqlite: Database, rule: Rule) -> None:
+    """Held or not: an hour is less than four; and where no rule says how long, it takes as long as it takes."""
+    world = World(100)
+    async with paying(client, sqlite, world.tool(depends=False), rule) as engine:
+        run = await engine.start()
+        request = await held_until_old(engine, run)
+        if rule.fresh_for_seconds is not None:
+            await make_old(engine, tables.requests, timedelta(hours=1), id=request.id)
+        await resumed(engine, run)
+        assert (await engine.ended(run)).status == "completed"
+        assert (world.paid, await asked(engine, run)) == ([5], 1)
+
+
+async def test_i6_an_old_edit_is_asked_about_as_it_was_edited(client: Client, sqlite: Database) -> None:
+    """I6: the person sees what they had made of the call, and that runs."""
+    world = World(100)
+    async with paying(client, sqlite, world.tool(depends=False)) as engine:
+        run = await engine.start()
+        first = await held_until_old(engine, run, "edit", args='{"cents": 7}')
+        await resumed(engine, run)
+        second = await in_place_of(engine, run, first)
+        assert second.input == '{"cents": 7}'
+        await engine.decide(second, "approve")
+        await engine.ended(run)
+        assert world.paid == [7]
+
+
+async def test_an_approval_is_as_old_as_the_person_who_gave_it_says_it(client: Client, database: Database) -> None:
+    """Given on Friday while no worker ran, taken by one on Monday: its age counts from Friday."""
+    world = World(100)
+    async with paying(client, database, world.tool(depends=False), working=False) as engine:
+        async with engine.worker():
+            run = await engine.start()
+            first = await engine.request(run)
+            await engine.idle(run)
+        await make_old(engine, tables.requests, timedelta(days=4), "created_at", id=first.id)
+        friday = now() - LONG_AGO
+        given = DecideInput(
+            decision_id="first", request_id=first.id, verb="approve", digest=first.digest, by="operator", sent_at=friday
+        )
+        await engine.workflow(run).signal("decide", given)
+        async with engine.worker():
+            second = await in_place_of(engine, run, first)
+            assert "operator approved this 3 d ago" in second.reason
+            await engine.decide(second, "reject")
+            await engine.ended(run)
+        async with engine.database.read() as conn:
+            stored = await requests.get(conn, first.id)
+        assert stored is not None
+        assert stored.decided_at == as_text(friday)
+        assert world.paid == []
+
+
+async def test_of_several_approvals_the_one_that_completes_them_counts(client: Client, sqlite: Database) -> None:
+    """Until then there was nothing to redeem: the first of two is three days old, the second is not, and the call runs."""
+    world = World(100)
+    rule = FRESH.model_copy(update={"quorum": 2})
+    async with paying(client, sqlite, world.tool(depends=False), rule) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.decide(request, "approve", by=person("ann"))
+        await make_old(engine, tables.approvals, column="created_at", decided_by="ann")
+        await engine.decide(request, "approve", by=person("bob"))
+        assert (await engine.ended(run)).status == "completed"
+        assert (world.paid, await asked(engine, run)) == ([5], 1)

@@ -1,0 +1,50 @@
+"""Several Temporal workers as one: started, stopped and failing together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from temporalio.worker import Worker
+
+
+class WorkerGroup:
+    """The workers of one process, with the methods of one worker that Turngate uses."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self.workers = tuple(workers)
+
+    async def run(self) -> None:
+        """Run until :meth:`shutdown`; when one of them fails the others are shut down, and its error is raised."""
+        running = [asyncio.create_task(each.run()) for each in self.workers]
+        try:
+            await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            await self.shutdown()
+            ended = await asyncio.gather(*running, return_exceptions=True)
+        for end in ended:
+            if isinstance(end, BaseException):
+                raise end
+
+    async def shutdown(self) -> None:
+        """Stop taking work, let what runs have its grace, and return when all have ended. Safe to repeat."""
+        await asyncio.gather(*(each.shutdown() for each in self.workers))
+
+    async def __aenter__(self) -> Self:
+        """Start them; when one fails, the block is cancelled and its error raised (see temporalio's ``Worker``)."""
+        for each in self.workers:
+            await each.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop them, side by side: one after the other each would have its grace period."""
+        ended = await asyncio.gather(
+            *(each.__aexit__(kind, error, trace) for each in self.workers), return_exceptions=True
+        )
+        for end in ended:
+            if isinstance(end, BaseException):
+                raise end
