@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any, Final
 
 from temporalio.client import Client
 from temporalio.worker import Worker, WorkerDeploymentConfig
@@ -10,6 +12,7 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 from activities.call_model import CallModel
 from activities.close_step import CloseStep
 from activities.engine import Engine, ModelResolver
+from activities.open_scheduled import OpenScheduled
 from activities.out_of_time import OutOfTime
 from activities.read_result import built_in_toolkit
 from activities.record_decision import RecordDecision
@@ -18,10 +21,16 @@ from activities.settle_call import SettleCall
 from activities.steering import SteerRun
 from turngate.domain.known_tools import known_tools
 from turngate.runtime.app_loader import LoadedApp
+from turngate.runtime.worker_group import WorkerGroup
 from turngate.runtime.workflow_code import SANDBOX
 from turngate.store import agents, policies
 from turngate.store.database import Database
+from workflows import lanes
 from workflows.agent_turn import AgentTurn
+from workflows.scheduled_start import ScheduledStart
+
+RECORD_SLOTS: Final = 20
+"""Short transactions at once: more would only wait for each other's locks."""
 
 
 def build_engine(app: LoadedApp, database: Database, models: ModelResolver) -> Engine:
@@ -33,6 +42,7 @@ def build_engine(app: LoadedApp, database: Database, models: ModelResolver) -> E
         policy_file=app.policy_file,
         services=app.services,
         models=models,
+        prices=app.app.prices,
         built_in=built_in_toolkit(database),
     )
 
@@ -43,43 +53,58 @@ def build_worker(
     *,
     task_queue: str,
     max_cached_workflows: int = 1000,
-    activity_slots: int = 100,
+    tool_calls_at_once: int = 100,
+    model_requests_at_once: int | None = None,
     graceful_shutdown_seconds: float = 5.0,
     deployment: WorkerDeploymentConfig | None = None,
-) -> Worker:
-    """Return a worker for the workflow and every activity; run it with ``async with`` or ``run()``.
+) -> WorkerGroup:
+    """Return workers for the workflow and every activity; run them with ``async with`` or ``run()``.
 
-    ``graceful_shutdown_seconds``: how long running tools may go on after the worker is told to stop. ``deployment``: the
-    build it is of; None: of none, so it takes every run.
+    ``tool_calls_at_once``: more wait in Temporal, as on every lane of :mod:`workflows.lanes`. ``model_requests_at_once``:
+    None shares the tools' places. ``graceful_shutdown_seconds``: how long running tools may go on after the worker is
+    told to stop. ``deployment``: the build it is of; None: of none, so it takes every run.
     """
     model, tool, closing = CallModel(engine), RunTool(engine), CloseStep(engine)
     decision, waiting, steering = RecordDecision(engine), OutOfTime(engine), SteerRun(engine)
-    return Worker(
-        client,
-        task_queue=task_queue,
-        workflows=[AgentTurn],
-        activities=[
-            model.call_model,
-            tool.run_tool,
-            decision.record_decision,
-            waiting.record_expiry,
-            waiting.climb_ladder,
-            steering.note_pause,
-            steering.supersede_requests,
-            closing.close_step,
-            SettleCall(engine).settle_call,
-        ],
+    records: list[Callable[..., Any]] = [
+        waiting.record_expiry,
+        waiting.climb_ladder,
+        steering.note_pause,
+        steering.supersede_requests,
+        OpenScheduled(engine).open_scheduled,
+        closing.close_step,
+        SettleCall(engine).settle_call,
+    ]
+
+    def worker(lane: str, slots: int, activities: Sequence[Callable[..., Any]], **more: Any) -> Worker:
+        return Worker(
+            client,
+            task_queue=f"{task_queue}{lane}",
+            activities=activities,
+            deployment_config=deployment,
+            max_concurrent_activities=slots,
+            # An interrupt reaches a running activity with its heartbeat's answer; the SDK's default makes that 6.5 s.
+            max_heartbeat_throttle_interval=timedelta(milliseconds=500),
+            graceful_shutdown_timeout=timedelta(seconds=graceful_shutdown_seconds),
+            **more,
+        )
+
+    own = worker(
+        "",
+        tool_calls_at_once,
+        # All of them: an earlier release's worker puts each of them on this queue.
+        [model.call_model, tool.run_tool, decision.record_decision, *records],
+        workflows=[AgentTurn, ScheduledStart],
         workflow_runner=SANDBOX,
-        deployment_config=deployment,
+        interceptors=[lanes.Lanes(models_apart=model_requests_at_once is not None)],
         max_cached_workflows=max_cached_workflows,
-        max_concurrent_activities=activity_slots,
-        # An interrupt reaches a running activity with its heartbeat's answer; the SDK's default makes that 6.5 s.
-        max_heartbeat_throttle_interval=timedelta(milliseconds=500),
         # After a worker is killed, its tasks wait this long for it. The default (10 s) is longer than an operator's
         # decision waits for an answer (3 s).
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
-        graceful_shutdown_timeout=timedelta(seconds=graceful_shutdown_seconds),
     )
+    # In any case: another worker may have places apart, and put requests there.
+    models = worker(lanes.MODELS, model_requests_at_once or tool_calls_at_once, [model.call_model])
+    return WorkerGroup([own, models, worker(lanes.RECORDS, RECORD_SLOTS, records)])
 
 
 async def publish_agents(app: LoadedApp, database: Database, *, task_queue: str) -> None:

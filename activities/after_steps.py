@@ -15,9 +15,12 @@ HOOK_SECONDS = 30.0
 
 
 async def after_step(engine: Engine, run: runs.Run, step: int) -> None:
-    """Call the hooks of the run's agent for a closed step; what they raise is logged. ``run.agent``: who took that step."""
+    """Call the hooks of the run's agent for a closed step; what they raise is logged. ``run.agent``: who took that step.
+
+    Not in a dry replay: nothing has happened there that they could tell of.
+    """
     agent = engine.agents.get(run.agent)
-    if agent is None or not agent.hooks:
+    if agent is None or not agent.hooks or run.is_dry:
         return
     async with engine.database.read() as conn:
         closed = await steps.get(conn, run.id, step)

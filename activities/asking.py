@@ -16,9 +16,10 @@ from turngate.domain.digest import derived_id
 from turngate.domain.policy import Verdict
 from turngate.domain.previews import Preview
 from turngate.domain.requests import RequestKind
+from turngate.domain.spans import exact_span, span
 from turngate.domain.tools import Tool
 from turngate.store import calls, events, requests, runs
-from turngate.store.clock import as_text, now
+from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.requests import Request
 
@@ -113,7 +114,9 @@ async def ask_again(
     precondition: str | None,
     preview: Preview | None,
 ) -> PlannedCall:
-    """Open another request for a call whose world has changed since it was approved; the approval is not redeemed.
+    """Open another request for a call whose approval does not count any more; it is not redeemed.
+
+    The world has changed since, or may have: the approval is older than its rule allows, and nothing vouches for it.
 
     Safe to repeat: the same approval leads to the same request.
     """
@@ -129,8 +132,7 @@ async def ask_again(
         kind="approval",
         raw_input=call.running_input,
         digest=digest,
-        reason=f"{approved.decided_by} approved this, but what it depends on changed before it could run: "
-        f"it was {_shown(approved.precondition)}, and is now {_shown(precondition)}.",
+        reason=_why_again(approved, precondition),
         agent_words=approved.agent_words,
         preview=preview,
         precondition=precondition,
@@ -198,10 +200,34 @@ async def asked_again(
 
     From then on only that one counts, also when the world has changed back: an operator has it on their screen.
     """
-    request = None if approved.precondition is None else await requests.get(conn, again_id(approved))
+    lasting = approved.precondition is None and approved.ask_terms.fresh_for_seconds is None
+    request = None if lasting else await requests.get(conn, again_id(approved))
     if request is None:
         return None
     return planned_call(run, engine.agent(run.agent), call, tool, Verdict.model_validate_json(call.verdict), request)
+
+
+def is_stale(approved: Request) -> bool:
+    """Tell whether an approval is older than the rule it was asked by lets one count.
+
+    Of an approval that several gave, the one that completed them is its age: until then there was nothing to redeem.
+    """
+    lasts = approved.ask_terms.fresh_for_seconds
+    if lasts is None or approved.decided_at is None:
+        return False
+    return now() - from_text(approved.decided_at) > timedelta(seconds=lasts)
+
+
+def _why_again(approved: Request, precondition: str | None) -> str:
+    said, lasts = f"{approved.decided_by} approved this", approved.ask_terms.fresh_for_seconds
+    changed = f"it was {_shown(approved.precondition)}, and is now {_shown(precondition)}."
+    if not is_stale(approved) or approved.decided_at is None or lasts is None:
+        return f"{said}, but what it depends on changed before it could run: {changed}"
+    age = span((now() - from_text(approved.decided_at)).total_seconds())
+    said = f"{said} {age} ago, and its rule lets an approval count for {exact_span(lasts)}"
+    if approved.precondition is None:
+        return f"{said}. Nothing tells whether what it depends on has changed since."
+    return f"{said}. What it depends on has changed since: {changed}"
 
 
 def opened(request: Request, **more: str) -> events.NewEvent:

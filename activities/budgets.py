@@ -1,33 +1,213 @@
-"""Budgets: what a run may use besides steps, looked at before each model request."""
+"""Budgets: what a run may use, looked at before each model request. One that is used up ends the run, or asks for more.
+
+To ask, the engine makes a call of its own, to ``extend_budget``, which policy judges like any other: a rule says who may
+extend it, or that nobody may. It stands behind the calls of the last step, and in no message: the model hears nothing of it.
+"""
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from temporalio.exceptions import ApplicationError
 
-from turngate.domain import contract
-from turngate.domain.agents import Limits
-from turngate.store import calls, runs, steps
+from activities.asking import new_request, opened, planned_call, request_id_of
+from activities.engine import Engine
+from activities.rules import RulesInForce
+from turngate import Tool, ToolContext, tool
+from turngate.domain import budgets, contract
+from turngate.domain.agents import Agent, Limits
+from turngate.domain.budgets import (
+    BEHIND_THE_STEP,
+    EXTEND_BUDGET,
+    MILLION,
+    Budget,
+    ExtendBudget,
+    Extension,
+    UsedUp,
+    exact,
+)
+from turngate.domain.contract import PlannedCall
+from turngate.domain.digest import call_digest, derived_id, repeat_key
+from turngate.domain.policy import Verdict
+from turngate.domain.previews import Preview
+from turngate.domain.results import Failure
+from turngate.store import calls, events, requests, runs
 from turngate.store.clock import from_text, now
-from turngate.store.database import Connection
+from turngate.store.database import Connection, Database
 
 
-async def require_budget(conn: Connection, run: runs.Run, limits: Limits) -> None:
-    """Return while the run has something left of each of its budgets.
+async def used_up(conn: Connection, run: runs.Run, limits: Limits, step: int) -> UsedUp | None:
+    """Return the first budget that leaves nothing for this step; None: the run may go on.
 
     Sub-agents' runs have budgets of their own. A response may go beyond a budget; there is no next one then.
+    """
+    granted = run.granted
+    steps = budgets.extended("steps", Decimal(limits.steps), granted)
+    if step > steps:
+        return _over("steps", step - 1, steps, limits.steps, f"The run reached its limit of {steps:,f} steps.")
+    if limits.tool_calls is not None:
+        made, most = (
+            await calls.count(conn, run.id),
+            budgets.extended("tool_calls", Decimal(limits.tool_calls), granted),
+        )
+        if made >= most:
+            why = f"The run made {made:,} of the {most:,f} tool calls that it may make."
+            return _over("tool_calls", made, most, limits.tool_calls, why)
+    if limits.tokens is not None:
+        most = budgets.extended("tokens", Decimal(limits.tokens), granted)
+        if run.tokens_used >= most:
+            why = f"The run used {run.tokens_used:,} of the {most:,f} tokens that it may use."
+            return _over("tokens", run.tokens_used, most, limits.tokens, why)
+    if limits.cost is not None:
+        cost, most = Decimal(run.cost_micros) / MILLION, budgets.extended("cost", limits.cost, granted)
+        if cost >= most:
+            why = f"The run's tokens cost {cost:f}, and they may cost {most:f}."
+            return _over("cost", cost, most, limits.cost, why)
+    if limits.wall_time is not None:
+        began, at = from_text(run.created_at), now()
+        until = budgets.deadline(began, limits.wall_time, granted)
+        if at >= until:
+            why = f"The run began more than {until - began} ago, which is all the time it has."
+            usual = limits.wall_time.total_seconds()
+            return _over("wall_time", (at - began).total_seconds(), (until - began).total_seconds(), usual, why)
+    return None
+
+
+def _over(budget: Budget, used: float | Decimal, limit: float | Decimal, usual: float | Decimal, reason: str) -> UsedUp:
+    return UsedUp(budget=budget, used=exact(used), limit=exact(limit), usual=exact(usual), reason=reason)
+
+
+async def extension(engine: Engine, run: runs.Run, agent: Agent, step: int) -> PlannedCall | None:
+    """Return the call that has to be settled before the model may be asked; None: every budget has something left.
+
+    Safe to repeat: it is the same call until it has its result.
 
     Raises:
-        ApplicationError: ``run_failed``, not retryable; ``details[0]`` is ``tool_call_cap``, ``token_cap`` or ``time_cap``.
+        ApplicationError: ``run_failed``, not retryable: a budget is used up, and more was refused or is not to be asked
+            for; ``details[0]`` is its class. ``configuration``: a limit of cost, and a model whose price nobody gave.
     """
-    if limits.tool_calls is not None and (made := await calls.count(conn, run.id)) >= limits.tool_calls:
-        raise _used_up(
-            "tool_call_cap", f"The run made {made:,} of the {limits.tool_calls:,} tool calls that it may make."
+    _require_price(engine, run, agent)
+    async with engine.database.read() as conn:
+        over = await used_up(conn, run, agent.limits, step)
+    if over is None:
+        return None
+    if agent.limits.when_used_up == "end" or run.is_dry:
+        raise _ended(over)
+    async with engine.database.write() as conn:
+        return await _asked(engine, conn, run, agent, over)
+
+
+async def _asked(engine: Engine, conn: Connection, run: runs.Run, agent: Agent, over: UsedUp) -> PlannedCall:
+    tool = engine.built_in.find(EXTEND_BUDGET)
+    if tool is None:
+        raise LookupError(f"this engine has no {EXTEND_BUDGET!r}")
+    if not await runs.advance(conn, run.id, step=run.step):
+        raise ApplicationError(f"run {run.id} has ended; nothing is extended any more", "conflict")
+    made = await calls.by_engine(conn, run.id, run.step, EXTEND_BUDGET)
+    for call in made:
+        if call.result is None:
+            request = await requests.get(conn, request_id_of(run.id, call.tool_call_id, "approval"))
+            return planned_call(run, agent, call, tool, Verdict.model_validate_json(call.verdict), request)
+        refused = call.settled_result
+        if isinstance(refused, Failure) and ExtendBudget.model_validate_json(call.input).budget == over.budget:
+            by = refused.fields.get("operator")
+            raise _ended(over, f"{refused.kind} by {by}" if by else refused.kind)
+    rules = await engine.rules(conn, run)
+    call, verdict = _call(run, tool, rules, over, len(made))
+    if verdict.answer == "deny":
+        raise _ended(over, f"denied by rule {verdict.rule!r}")
+    request = None
+    if verdict.answer == "ask":
+        request = new_request(
+            run,
+            agent,
+            call,
+            tool,
+            verdict,
+            request_id=request_id_of(run.id, call.tool_call_id, "approval"),
+            kind="approval",
+            raw_input=call.input,
+            digest=call.digest,
+            reason=f"{over.reason} {verdict.reason}".strip(),
+            agent_words="",
+            preview=Preview(kind="text", text=_shown(over)),
+            precondition=None,
         )
-    if limits.tokens is not None and (used := await steps.tokens(conn, run.id)) >= limits.tokens:
-        raise _used_up("token_cap", f"The run used {used:,} of the {limits.tokens:,} tokens that it may use.")
-    if limits.wall_time is not None and now() - from_text(run.created_at) >= limits.wall_time:
-        raise _used_up("time_cap", f"The run began more than {limits.wall_time} ago, which is all the time it has.")
+        await requests.insert_all(conn, [request])
+    await calls.insert_planned(conn, [call])
+    told = {"budget": over.budget, "used": str(over.used), "limit": str(over.limit), "tool_call_id": call.tool_call_id}
+    asked = [] if request is None else [opened(request)]
+    await events.append(conn, run.id, [("budget.used_up", told), *asked])
+    return planned_call(run, agent, call, tool, verdict, request)
 
 
-def _used_up(error_class: str, reason: str) -> ApplicationError:
-    return ApplicationError(reason, error_class, type=contract.ERROR_RUN_FAILED, non_retryable=True)
+def _call(run: runs.Run, tool: Tool, rules: RulesInForce, over: UsedUp, number: int) -> tuple[calls.Call, Verdict]:
+    """Return the engine's call with policy's verdict on it. Its id is derived, so that a retry makes the same one."""
+    asks = over.asked_for()
+    raw_input = asks.model_dump_json()
+    call_id = derived_id("extend", run.id, str(run.step), over.budget, str(number))
+    verdict = rules.verdict(tool, asks, run, raw_input, agent=run.agent)
+    if (
+        verdict.terms.decisions is None and verdict.terms.quorum == 1
+    ):  # an answer in place of the call would extend nothing
+        terms = verdict.terms.model_copy(update={"decisions": ["approve", "edit", "reject"]})
+        verdict = verdict.model_copy(update={"terms": terms})
+    return calls.Call(
+        run_id=run.id,
+        tool_call_id=call_id,
+        step=run.step,
+        position=BEHIND_THE_STEP + number,
+        tool_name=tool.name,
+        input=raw_input,
+        repeat_key=repeat_key(tool.name, raw_input),
+        disposition="run" if verdict.answer == "allow" else "ask",
+        verdict=verdict.model_dump_json(exclude_defaults=True),
+        digest=call_digest(
+            tool_name=tool.name,
+            manifest_digest=tool.manifest.digest,
+            raw_input=raw_input,
+            run_id=run.id,
+            tool_call_id=call_id,
+            policy_version=rules.policy.version,
+        ),
+        policy_version=rules.policy.version,
+        effect=tool.effect,
+    ), verdict
+
+
+def _shown(over: UsedUp) -> str:
+    more = budgets.told(over.budget, over.usual)
+    return (
+        f"{over.reason}\nApproving lets it use {more} more (edit the amount to give another); rejecting ends the run."
+    )
+
+
+def _ended(over: UsedUp, refused: str = "") -> ApplicationError:
+    # Of what somebody wrote with their refusal nothing: this passes through workflow history (I8). The call has it.
+    why = f"{over.reason} More of it was refused: {refused}." if refused else over.reason
+    return ApplicationError(why, over.error_class, type=contract.ERROR_RUN_FAILED, non_retryable=True)
+
+
+def _require_price(engine: Engine, run: runs.Run, agent: Agent) -> None:
+    if agent.limits.cost is None or run.model in engine.prices:
+        return
+    raise ApplicationError(
+        f"agent {agent.name!r} has a limit of cost, and nobody says what {run.model!r} costs: add it to App(prices=…)",
+        "configuration",
+        type=contract.ERROR_CONFIGURATION,
+        non_retryable=True,
+    )
+
+
+def extend_budget_tool(database: Database) -> Tool:
+    """Return the engine's own tool that extends a budget of the run it is called in."""
+
+    @tool(name=EXTEND_BUDGET, effect="idempotent")
+    async def extend_budget(params: ExtendBudget, ctx: ToolContext) -> dict[str, str]:
+        """Let the run use more of a budget that it has used up."""
+        granted = Extension(call=ctx.tool_call_id, budget=params.budget, by=params.extend_by, at=now())
+        async with database.write() as conn:
+            await runs.extend(conn, ctx.run_id, granted)
+        return {"budget": params.budget, "extended_by": budgets.told(params.budget, params.extend_by)}
+
+    return extend_budget

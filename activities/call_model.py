@@ -16,7 +16,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.after_steps import after_step
-from activities.budgets import require_budget
+from activities.budgets import extension
+from activities.dry_planning import DryPlanner
 from activities.engine import Engine
 from activities.heartbeats import heartbeating
 from activities.histories import Histories
@@ -45,6 +46,7 @@ class CallModel:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._planner = Planner(engine)
+        self._dry_planner = DryPlanner(engine)
         self._histories = Histories()
 
     @activity.defn(name=contract.CALL_MODEL)
@@ -59,9 +61,12 @@ class CallModel:
             run, stored, response = await self._load(start)
             if stored is not None and stored.stored_plan is not None:
                 return stored.stored_plan
-            agent = self._engine.agent(run.agent)
+            agent = await self._agent(run)
             if stored is not None and response is not None:
                 return await self._plan(run, agent, start.step, response, stored.finish_reason, stored.corrective)
+            asks_for_more = await extension(self._engine, run, agent, start.step)
+            if asks_for_more is not None:
+                return StepPlan(final=False, budget=asks_for_more)
             answer, told = await self._ask(run, agent, start.step)
             if answer.is_final:
                 plan = await self._finish(run, start.step, answer)
@@ -69,6 +74,13 @@ class CallModel:
                 return plan
             await self._store(run, start.step, answer, told)
             return await self._plan(run, agent, start.step, answer.message, answer.finish_reason, told)
+
+    async def _agent(self, run: runs.Run) -> Agent:
+        """Return the agent as the run has it."""
+        if run.world is None:  # no transaction for what hardly any run has
+            return self._engine.agent(run.agent)
+        async with self._engine.database.read() as conn:
+            return await self._engine.agent_of(conn, run)
 
     async def _load(self, start: CallModelInput) -> tuple[runs.Run, steps.Step | None, Message | None]:
         """Return the run with its previous step closed, and what an earlier attempt stored of this one."""
@@ -108,7 +120,6 @@ class CallModel:
         """Return the model's answer, and what it is told of one that nothing can be made of."""
         async with self._engine.database.read() as conn:
             history = await self._histories.load(conn, run, agent)
-            await require_budget(conn, run, agent.limits)
             rules = await self._engine.rules(conn, run) if any(t.kind == "provider" for t in agent.toolkit) else None
         system = Message(role="system", parts=(TextPart(text=agent.instructions),))
         try:
@@ -138,14 +149,18 @@ class CallModel:
     ) -> list[ToolManifest]:
         """Return the descriptors the model sees, always in the same order, for its prompt cache.
 
-        A provider runs its own tools before anybody could be asked, so it is only told of those that policy allows. The
-        tool that reads the rest of a result comes last, and only where there is such a rest.
+        A provider runs its own tools before anybody could be asked, so it is only told of those that policy allows, and of
+        none in a dry replay. The tool that reads the rest of a result comes last, and only where there is such a rest.
         """
         offered = [
             tool.manifest
             for tool in agent.toolkit
             if tool.kind != "provider"
-            or (rules is not None and rules.verdict(tool, None, run, None, agent=agent.name).answer == "allow")
+            or (
+                rules is not None
+                and not run.is_dry
+                and rules.verdict(tool, None, run, None, agent=agent.name).answer == "allow"
+            )
         ]
         reader = self._engine.built_in.find(READ_RESULT)
         clipped = any(part.whole_result is not None for message in history for part in message.results)
@@ -174,14 +189,23 @@ class CallModel:
 
     async def _store(self, run: runs.Run, step: int, answer: ModelResponse, corrective: str | None) -> None:
         async with _first_attempt_counts(), self._engine.database.write() as conn:
-            await steps.record_response(conn, run, step, answer, corrective=corrective)
+            await steps.record_response(
+                conn, run, step, answer, corrective=corrective, cost_micros=self._cost(run, answer)
+            )
+
+    def _cost(self, run: runs.Run, answer: ModelResponse) -> int:
+        """Return what the response cost, in millionths; 0 for a model whose price nobody gave."""
+        price, usage = self._engine.prices.get(run.model), answer.usage
+        if price is None:
+            return 0
+        return price.micros(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
 
     async def _finish(self, run: runs.Run, step: int, answer: ModelResponse) -> StepPlan:
         """Store the final answer and end the run, in one transaction."""
         plan = StepPlan(final=True)
         ended = {"status": "completed", "reason": "", "error_class": ""}
         async with _first_attempt_counts(), self._engine.database.write() as conn:
-            await steps.record_response(conn, run, step, answer, final=plan)
+            await steps.record_response(conn, run, step, answer, final=plan, cost_micros=self._cost(run, answer))
             responded = _responded(step, answer.message, answer.finish_reason)
             await events.append(conn, run.id, [responded, ("run.ended", ended)])
             follows = await open_next(self._engine, conn, run)
@@ -194,7 +218,8 @@ class CallModel:
         self, run: runs.Run, agent: Agent, step: int, message: Message, finish_reason: str, told: str | None
     ) -> StepPlan:
         async with self._engine.database.read() as conn:
-            planned = await self._planner.plan(conn, run, agent, step, message, finish_reason, told)
+            planner = self._dry_planner if run.is_dry else self._planner
+            planned = await planner.plan(conn, run, agent, step, message, finish_reason, told)
         async with self._engine.database.write() as conn:
             if not await runs.advance(conn, run.id, step=step):
                 # An attempt that was thought lost: its requests would wait in the inbox for ever.

@@ -70,6 +70,7 @@ async def open_next(engine: Engine, conn: Connection, run: runs.Run) -> ChildRun
         request_fingerprint=message.fingerprint,
         attended=run.attended,
         unattended_asks=run.unattended_asks,
+        world=run.world,
     )
     await messages.set_head(conn, run.conversation_id, message.id)
     await queued_messages.take(conn, message.id, run_id=next_id)

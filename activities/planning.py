@@ -13,6 +13,7 @@ from activities.rules import RulesInForce
 from activities.signals import read_signal
 from turngate.domain import results
 from turngate.domain.agents import Agent
+from turngate.domain.budgets import EXTEND_BUDGET
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.digest import call_digest, repeat_key
 from turngate.domain.malformed import problem_in
@@ -53,7 +54,7 @@ class _Admitted:
 
 
 @dataclass(frozen=True)
-class _Closed:
+class Closed:
     """A call that is closed without running and without asking; ``verdict``: None when it never reached policy."""
 
     failure: Failure
@@ -64,7 +65,7 @@ class Planner:
     """Classifies the calls of one response."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self.engine = engine
 
     async def plan(
         self,
@@ -85,14 +86,14 @@ class Planner:
         planned = PlannedStep(plan=StepPlan(final=False))
         to_settle: list[PlannedCall] = []
         kinds: list[str | None] = []
-        rules = await self._engine.rules(conn, run)
-        admissions: list[_Admitted | _Closed] = []
+        rules = await self.engine.rules(conn, run)
+        admissions: list[_Admitted | Closed] = []
         for position, (call, key) in enumerate(zip(message.calls, keys, strict=True)):
             admitted = self._admit(run, agent, rules, call, position, finish_reason, refused.get(key))
             admissions.append(admitted)
-            row = self._row(run, step, position, call, key, admitted, rules.policy.version)
+            row = self.row(run, step, position, call, key, admitted, rules.policy.version)
             planned.calls.append(row)
-            if isinstance(admitted, _Closed):
+            if isinstance(admitted, Closed):
                 kinds.append(admitted.failure.kind)
                 closed = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "kind": admitted.failure.kind}
                 if admitted.verdict is not None:
@@ -112,7 +113,7 @@ class Planner:
             final=False,
             calls=tuple(to_settle),
             malformed=malformed,
-            problem=_problem(wrong, corrective) if malformed else "",
+            problem=problem_of(wrong, corrective) if malformed else "",
             signals=any(isinstance(each, _Admitted) and each.tool.kind == "signal" for each in admissions),
         )
         return planned
@@ -126,20 +127,20 @@ class Planner:
         position: int,
         finish_reason: str,
         refused: Failure | None,
-    ) -> _Admitted | _Closed:
+    ) -> _Admitted | Closed:
         """Return the call's tool and verdict, or why it is closed without running and without asking."""
-        found = self._well_formed(agent, call, position, finish_reason)
+        found = self.well_formed(agent, call, position, finish_reason)
         if isinstance(found, Failure):
-            return _Closed(found)
+            return Closed(found)
         tool, params = found
         verdict = rules.verdict(tool, params, run, call.input, agent=agent.name)
         if verdict.answer == "deny":
-            return _Closed(results.denied(verdict.rule, verdict.reason), verdict)
+            return Closed(results.denied(verdict.rule, verdict.reason), verdict)
         if refused is not None:
-            return _Closed(results.repeated(refused), verdict)
+            return Closed(results.repeated(refused), verdict)
         return _Admitted(tool, params, verdict)
 
-    def _well_formed(
+    def well_formed(
         self, agent: Agent, call: ToolCallPart, position: int, finish_reason: str
     ) -> tuple[Tool, Any] | Failure:
         """Return the tool and the decoded parameters of a call that policy may look at, or what is wrong with it."""
@@ -152,33 +153,34 @@ class Planner:
             return Failure(
                 kind="cancelled", reason=f"A response may make {MAX_CALLS_PER_STEP} calls; this one came after."
             )
-        tool = self._engine.tool(agent, call.tool_name)
-        if tool is None:
+        tool = self.engine.tool(agent, call.tool_name)
+        if tool is None or tool.name == EXTEND_BUDGET:
             return results.unknown_tool(call.tool_name, agent.toolkit.names)
         if tool.kind == "provider" or (tool.kind == "local" and tool.handler is None):
             return results.non_local(tool.name, tool.kind)
         try:
             params = tool.decode(call.input)
             if tool.kind == "signal":
-                read_signal(self._engine, tool, params)
+                read_signal(self.engine, tool, params)
         except InvalidToolInput as invalid:
             return results.invalid_input(str(invalid), invalid.problem)
         return tool, params
 
-    def _row(
+    def row(
         self,
         run: runs.Run,
         step: int,
         position: int,
         call: ToolCallPart,
         key: str,
-        admitted: _Admitted | _Closed,
+        admitted: _Admitted | Closed,
         policy_version: str,
     ) -> calls.Call:
-        closed = isinstance(admitted, _Closed)
-        manifest_digest = "" if isinstance(admitted, _Closed) else admitted.tool.manifest.digest
+        """Return the call as it is stored."""
+        closed = isinstance(admitted, Closed)
+        manifest_digest = "" if isinstance(admitted, Closed) else admitted.tool.manifest.digest
         disposition: calls.Disposition = "closed"
-        if not isinstance(admitted, _Closed):
+        if not isinstance(admitted, Closed):
             disposition = "run" if admitted.verdict.answer == "allow" else "ask"
         return calls.Call(
             run_id=run.id,
@@ -199,8 +201,8 @@ class Planner:
                 policy_version=policy_version,
             ),
             policy_version=policy_version,
-            effect="" if isinstance(admitted, _Closed) else admitted.tool.effect,
-            result=admitted.failure.model_dump_json() if isinstance(admitted, _Closed) else None,
+            effect="" if isinstance(admitted, Closed) else admitted.tool.effect,
+            result=admitted.failure.model_dump_json() if isinstance(admitted, Closed) else None,
             settled_at=as_text(now()) if closed else None,
         )
 
@@ -222,11 +224,11 @@ class Planner:
             reason=verdict.reason,
             agent_words=agent_words,
             preview=await previewed(tool, admitted.params, run.workspace),
-            precondition=await precondition_or_failure(self._engine, tool, admitted.params, run, row.tool_call_id),
+            precondition=await precondition_or_failure(self.engine, tool, admitted.params, run, row.tool_call_id),
         )
 
 
-def _problem(wrong: Counter[str], corrective: str | None) -> str:
+def problem_of(wrong: Counter[str], corrective: str | None) -> str:
     """Return what was wrong with a response nothing could be run from, in kinds and counts: no content of it."""
     if corrective is not None:
         return problem_in(corrective)

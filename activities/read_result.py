@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from activities.budgets import extend_budget_tool
 from activities.engine import Engine
 from turngate import ToolContext, ToolFailure, Toolkit, tool
 from turngate.domain.clipping import READ_RESULT, clipped
@@ -59,7 +60,7 @@ def built_in_toolkit(database: Database) -> Toolkit:
             text=part, offset=params.offset, total_chars=len(text), next_offset=end if end < len(text) else None
         )
 
-    return Toolkit.of(read_result)
+    return Toolkit.of(read_result, extend_budget_tool(database))
 
 
 def shown_to_model(engine: Engine, run: runs.Run, result: Ok | Failure) -> tuple[Ok | Failure, str | None]:

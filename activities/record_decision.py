@@ -6,6 +6,7 @@ An edit is checked here as the edited call, with the tool's own types and the po
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Final
 
 from pydantic import ValidationError
@@ -26,6 +27,7 @@ from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
 from turngate.domain.results import MAX_DEPTH, Ok, as_object, is_deeper
 from turngate.domain.tool_failures import InvalidToolInput, describe_validation
 from turngate.store import approvals, calls, claims, events, executions, grants, requests, runs
+from turngate.store.clock import from_text
 from turngate.store.database import Connection
 from turngate.store.tables import decisions
 
@@ -56,6 +58,7 @@ class RecordDecision:
                 raise LookupError(f"no request {decision.request_id!r}")
             if request.status != "pending":
                 return await _holder(conn, request)
+            order = order.model_copy(update={"at": _given_at(order, request)})
             if decision.verb == "approve" and request.quorum > 1 and not await _is_last(conn, request, order):
                 return RecordedDecision(
                     decision_id=decision.decision_id, verb="approve", status="pending", by=decision.by
@@ -175,6 +178,15 @@ class RecordDecision:
             tool.success.validate_json(answer)
         except ValidationError as error:
             raise _invalid_edit(describe_validation(error)) from None
+
+
+def _given_at(order: RecordDecisionInput, request: requests.Request) -> datetime:
+    """Return when the person decided, for the record: an approval is as old as that, however late a worker took it.
+
+    By the clock of the API's machine, so held between the request's opening and the workflow's own time.
+    """
+    sent_at = order.decision.sent_at
+    return order.at if sent_at is None else max(min(sent_at, order.at), from_text(request.created_at))
 
 
 async def _decided(

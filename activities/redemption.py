@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from activities.asking import ask_after_all, ask_again, asked_after_all, asked_again
+from activities.asking import ask_after_all, ask_again, asked_after_all, asked_again, is_stale
 from activities.call_checks import authority, judged, raises
 from activities.call_marks import Start, refuse, tell_started
 from activities.engine import Engine
@@ -38,9 +38,10 @@ async def redeem(engine: Engine, conn: Connection, order: RunToolInput, seen: Se
     if run is None or found is None:
         raise LookupError(f"no planned call {order.call!r} in run {order.run_id!r}")
     call, execution = found
-    tool = engine.tool(engine.agent(run.agent), call.tool_name)
-    if call.result is not None:
-        return AlreadySettled(finishes=is_finish(call), raises=raises(tool, call.settled_result))
+    tool = engine.tool(await engine.agent_of(conn, run), call.tool_name)
+    closed = await _closed_already(conn, run, call, tool)
+    if closed is not None:
+        return closed
     if execution is not None:
         return await _started_before(engine, conn, run, call, tool, execution, order, seen)
     if order.decision_id is None and call.disposition == "ask" and tool is not None:
@@ -76,6 +77,17 @@ async def redeem(engine: Engine, conn: Connection, order: RunToolInput, seen: Se
     return Redeemed(tool, run, call, call.running_input, key)
 
 
+async def _closed_already(
+    conn: Connection, run: runs.Run, call: calls.Call, tool: Tool | None
+) -> AlreadySettled | None:
+    """Return what became of a call that must not start, whatever brings it here; None: the door may be asked."""
+    if call.result is not None:
+        return AlreadySettled(finishes=is_finish(call), raises=raises(tool, call.settled_result))
+    if run.is_dry:  # planning has closed every call of it; nothing of a dry replay may ever run
+        return await refuse(conn, run, call, results.diverged(call.tool_name))
+    return None
+
+
 async def _other_way(
     engine: Engine,
     conn: Connection,
@@ -90,15 +102,17 @@ async def _other_way(
     standing = None if request is None else await asked_again(engine, conn, run, call, tool, request)
     if standing is not None:
         return AskAgain(standing)
-    if seen is None:
+    # An approval that is too old, and nothing says whether the world is still as it was: it counts no more.
+    unvouched = request is not None and request.precondition is None and is_stale(request)
+    if seen is None or (unvouched and not seen.for_asking):
         agent = engine.agent(run.agent)
-        if not looks_first(agent, tool, asked=request is not None, lost=False):
-            return None
-        asked_with = None if request is None else request.precondition
-        return LookFirst(agent, run, call, tool, asked_with=asked_with, lost=False)
-    if request is None or seen.precondition == request.precondition:
+        to_show = tool.preview is not None or tool.precondition is not None
+        if looks_first(agent, tool, asked=request is not None, lost=False) or (unvouched and to_show):
+            asked_with = None if request is None else request.precondition
+            return LookFirst(agent, run, call, tool, asked_with=asked_with, lost=False, for_asking=unvouched)
+    if request is None or not (unvouched or (seen is not None and seen.precondition != request.precondition)):
         return None
-    now_on, preview = seen.precondition, seen.preview
+    now_on, preview = (None, None) if seen is None else (seen.precondition, seen.preview)
     return AskAgain(
         await ask_again(engine, conn, run, call, tool, request, digest=expected, precondition=now_on, preview=preview)
     )

@@ -56,7 +56,8 @@ async def open_child(
 ) -> str:
     """Record the sub-agent's run: a conversation of its own, starting with the brief. Returns the run's id.
 
-    The same call derives the same run. It inherits workspace, attendance and starter, so who may not decide here may not there.
+    The same call derives the same run. It inherits workspace, attendance, the run's own policy and its starter, so who may
+    not decide here may not there.
     """
     agent = engine.agent(agent_name(tool))
     child_id = derived_id("run", run.id, call.tool_call_id)
@@ -89,6 +90,7 @@ async def open_child(
         path=f"{run.path}/{agent.name}",
         attended=run.attended,
         unattended_asks=run.unattended_asks,
+        world=run.world,
     )
     await messages.set_head(conn, conversation_id, message_id)
     await calls.set_child(conn, run.id, call.tool_call_id, child_id)

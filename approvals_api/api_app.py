@@ -18,6 +18,7 @@ from approvals_api.openapi import new_app
 from approvals_api.problems import RenderPage, install_problems
 from approvals_api.rate_limits import RateLimits
 from approvals_api.redelivery import keep_redelivering
+from approvals_api.schedule_keeping import keep_schedules
 from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from approvals_api.starting import start_recorded
@@ -52,6 +53,7 @@ def create_api_app(
             asyncio.create_task(_finish_starting(services), name="start-recorded-runs"),
             asyncio.create_task(keep_redelivering(services), name="redeliver-decisions"),
             asyncio.create_task(keep_notifying(services), name="send-notifications"),
+            asyncio.create_task(keep_schedules(services), name="keep-schedules"),
         ]
         try:
             yield

@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from turngate.domain.budgets import BEHIND_THE_STEP
 from turngate.domain.policy import Verdict
 from turngate.domain.presentation import PRESENTATION, Presentation, default_presentation
 from turngate.domain.results import Failure, Ok
@@ -46,6 +47,8 @@ def call_view(call: Call, asked: Sequence[Request], execution: Execution | None)
         signal=signal,
         waits_until=_waits_until(signal, execution),
         child_run_id=call.child_run_id,
+        recorded_call_id=call.recorded_call_id,
+        by_engine=call.position >= BEHIND_THE_STEP,
     )
 
 

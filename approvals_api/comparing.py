@@ -9,6 +9,7 @@ from typing import Final, get_args
 
 from pydantic import JsonValue
 
+from approvals_api.replay_reports import replay_report
 from approvals_api.run_views import existing_run, run_detail
 from turngate.domain import comparing
 from turngate.domain.comparing import CallFacts, StepFacts, Stretch, json_meaning
@@ -23,15 +24,18 @@ from turngate.wire.comparison import (
     ComparedRun,
     ComparedStep,
     Comparison,
+    OwnAspect,
     RunAspect,
     SharedPast,
     StepPair,
 )
+from turngate.wire.replays import DryReplayReport
 from turngate.wire.runs import RunDetail, StepView
 
 RUN_ASPECTS: Final[tuple[RunAspect, ...]] = get_args(RunAspect)
 ATTRIBUTES: Final[Mapping[RunAspect, str]] = {"failure": "error_class", "answer": "final_text"}
 """Aspects of a run whose attribute has another name."""
+OWN_ASPECTS: Final[tuple[OwnAspect, ...]] = get_args(OwnAspect)
 
 Wholes = Mapping[tuple[str, str], str]
 """``(run id, tool call id)`` → digest of the whole result, where a view shows a part."""
@@ -61,9 +65,11 @@ async def compare(database: Database, run_id: str, other_id: str) -> Comparison:
             if call.whole_result is not None
         }
         shared = None if apart.shared is None else await _shared(conn, apart.shared)
+        replay = await _replay(conn, run_id, other_id)
+    dry = any(details[each].replay_of_run_id is not None for each in (run_id, other_id))
     run, other = details[run_id], details[other_id]
     # Megabytes of arguments and results are taken apart: not on the loop that everybody else waits for.
-    pairs = await asyncio.to_thread(_aligned, _taken(apart.run, details), _taken(apart.other, details), wholes)
+    pairs = await asyncio.to_thread(_aligned, _taken(apart.run, details), _taken(apart.other, details), wholes, dry)
     return Comparison(
         run=ComparedRun.model_validate(run),
         other=ComparedRun.model_validate(other),
@@ -71,7 +77,16 @@ async def compare(database: Database, run_id: str, other_id: str) -> Comparison:
         shared=shared,
         steps=pairs,
         parts_at=next((place for place, pair in enumerate(pairs, 1) if not pair.same), None),
+        replay=replay,
     )
+
+
+async def _replay(conn: Connection, run_id: str, other_id: str) -> DryReplayReport | None:
+    """Return how a dry replay stands beside its record; None when neither is the other's."""
+    run, other = await existing_run(conn, run_id), await existing_run(conn, other_id)
+    if other.replay_of_run_id == run.id:
+        return await replay_report(conn, run, other)
+    return await replay_report(conn, other, run) if run.replay_of_run_id == other.id else None
 
 
 async def _lineage(conn: Connection, run: Run) -> list[Stretch]:
@@ -104,8 +119,11 @@ def _taken(stretches: Sequence[Stretch], details: Mapping[str, RunDetail]) -> li
     ]
 
 
-def _aligned(run: Sequence[OwnStep], other: Sequence[OwnStep], wholes: Wholes) -> list[StepPair]:
-    pairs = comparing.align([_step_facts(each, wholes) for each in run], [_step_facts(each, wholes) for each in other])
+def _aligned(run: Sequence[OwnStep], other: Sequence[OwnStep], wholes: Wholes, dry: bool) -> list[StepPair]:
+    """Return the steps side by side. ``dry``: one of the runs decided and ran nothing, so that is not compared."""
+    pairs = comparing.align(
+        [_step_facts(each, wholes, dry) for each in run], [_step_facts(each, wholes, dry) for each in other]
+    )
     return [
         _step_pair(
             pair,
@@ -140,24 +158,23 @@ def _call(step: OwnStep | None, place: int | None) -> CallView | None:
     return None if step is None or place is None else step[1].calls[place]
 
 
-def _step_facts(step: OwnStep, wholes: Wholes) -> StepFacts:
+def _step_facts(step: OwnStep, wholes: Wholes, dry: bool) -> StepFacts:
     run_id, view = step
-    facts = [_call_facts(call, wholes.get((run_id, call.tool_call_id))) for call in view.calls]
+    facts = [_call_facts(call, wholes.get((run_id, call.tool_call_id)), dry) for call in view.calls]
     return StepFacts(text=(view.text, view.corrective), calls=facts)
 
 
-def _call_facts(call: CallView, whole: str | None) -> CallFacts:
+def _call_facts(call: CallView, whole: str | None, dry: bool) -> CallFacts:
+    # An edit is the decision's: the model asked for the same.
+    asked = tuple((request.kind, request.status, request.verb) for request in call.requests)
+    edited = None if call.edited_input is None else json_meaning(call.edited_input)
     return CallFacts(
         tool_name=call.tool_name,
         aspects={
             "arguments": json_meaning(call.input),
             "verdict": None if call.verdict is None else (call.verdict.answer, call.verdict.rule),
-            # An edit is the decision's: the model asked for the same.
-            "decision": (
-                tuple((request.kind, request.status, request.verb) for request in call.requests),
-                None if call.edited_input is None else json_meaning(call.edited_input),
-            ),
-            "execution": call.execution,
+            "decision": None if dry else (asked, edited),
+            "execution": None if dry else call.execution,
             # Of two large results the parts that are shown may be equal, and the wholes not.
             "result": whole or _result_facts(call.result),
         },
@@ -179,4 +196,6 @@ def _exact(value: dict[str, JsonValue]) -> str:
 
 
 def _of(run: RunDetail, aspect: RunAspect) -> object:
+    if aspect in OWN_ASPECTS:
+        return None if run.own is None else getattr(run.own, aspect)
     return getattr(run, ATTRIBUTES.get(aspect, aspect))

@@ -26,6 +26,7 @@ from turngate.domain.errors import (
 from turngate.domain.grants import WantedGrant
 from turngate.domain.requests import Outcome, RequestStatus, Verb
 from turngate.store import approvals, requests
+from turngate.store.clock import from_text
 from turngate.store.requests import Decision, Request
 
 MAX_DECISION_ID_CHARS = 255
@@ -125,6 +126,7 @@ async def _send(services: Services, request: Request, principal: Principal, offe
         outcome=offer.outcome,
         role=principal.role,
         machine=principal.machine,
+        sent_at=from_text(offer.created_at),
     )
     try:
         result = await services.gateway.decide(request.run_id, decision)

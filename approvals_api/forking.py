@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from approvals_api import starting
+from approvals_api.own_worlds import UNCHANGED, Changes, changed_world, require_policy_right
 from approvals_api.principals import Principal
+from approvals_api.run_leads import lead_after
 from approvals_api.run_order import ForkPoint, checked_order
 from approvals_api.run_views import existing_run
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
-from turngate.store import steps
+from turngate.store import steps, worlds
 from turngate.store.database import Connection
 from turngate.store.runs import Run
 
@@ -30,6 +32,7 @@ async def fork(
     agent: str | None = None,
     model: str | None = None,
     workspace: str | None = None,
+    changes: Changes = UNCHANGED,
     idempotency_key: str | None = None,
 ) -> Run:
     """Start a run after a closed step of another one, and return it.
@@ -42,26 +45,32 @@ async def fork(
         run_id: the run to fork.
         text: the fork's first message, 1 to 100,000 characters.
         step: a closed step of the run, from 1; None: its newest.
-        agent: in place of the run's own.
-        model: in place of the run's own; another agent brings its own model.
+        agent: in place of the one that had the run at that step.
+        model: in place of that one's; another agent brings its own model.
         workspace: in place of the run's own.
+        changes: what the fork has of its own, beside or in place of what the run has.
         idempotency_key: 1 to 255 characters.
 
     Raises:
         NotFoundError: no such run.
-        InvalidInputError: no such closed step (the message lists those there are), or what :func:`starting.start` refuses.
+        InvalidInputError: no such closed step (the message lists those there are), ``unknown_tool``, ``invalid_policy``, or
+            what :func:`starting.start` refuses.
         ConflictError: ``idempotency_key_reused``.
-        ForbiddenError: the principal may not start runs.
+        ForbiddenError: the principal may not start runs, or not under a policy of their own.
         UnavailableError: Temporal or the store is away; nothing was changed.
     """
     principal.require("runs:write")
     async with services.database.read() as conn:
         run = await existing_run(conn, run_id)
-        point = await _fork_point(conn, run, step)
-    own_model = run.model if agent in {None, run.agent} else None
+        point = await fork_point(conn, run, step)
+        lead = await lead_after(conn, run, point.step)
+        published = await starting.published_agent(conn, agent or lead.agent)
+        world = changed_world(await worlds.get(conn, run.world), published, changes)
+    require_policy_right(principal, world)
+    own_model = lead.model if published.name == lead.agent else None
     order = await checked_order(
         by=principal.name,
-        agent=agent or run.agent,
+        agent=published.name,
         text=text,
         conversation_id=None,
         workspace=workspace or run.workspace,
@@ -71,12 +80,13 @@ async def fork(
         unattended=None if run.attended else run.unattended_asks,
     )
     # Over what was asked for, not what it meant at the time: the newest step of a run that goes on is soon another one.
-    asked = ("fork", run_id, "" if step is None else str(step), text, agent or "", model or "", workspace or "")
-    order = replace(order, forked_from=point, fingerprint=framed_sha256(principal.name, *asked))
-    return await starting.start_ordered(services, principal, agent or run.agent, order)
+    asked = ["fork", run_id, "" if step is None else str(step), text, agent or "", model or "", workspace or ""]
+    asked += [changes.fingerprint] if changes.fingerprint else []
+    order = replace(order, forked_from=point, fingerprint=framed_sha256(principal.name, *asked), world=world)
+    return await starting.start_ordered(services, principal, published.name, order)
 
 
-async def _fork_point(conn: Connection, run: Run, step: int | None) -> ForkPoint:
+async def fork_point(conn: Connection, run: Run, step: int | None) -> ForkPoint:
     """Return where a fork of this run begins; raises InvalidInputError when the step is not closed, or not there."""
     closed = {each.step: each for each in await steps.of_run(conn, run.id) if each.closed_at is not None}
     number = max(closed, default=None) if step is None else step

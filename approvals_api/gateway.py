@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -121,14 +122,10 @@ class Gateway:
             InvalidInputError: the edit or answer does not fit, or the verb does not.
             UnavailableError: Temporal or the store is away.
         """
-        handle = self._client.get_workflow_handle(run_id)
         with _reported():
             try:
                 async with asyncio.timeout(self._update_wait.total_seconds()):
-                    result: DecideResult = await handle.execute_update(
-                        contract.DECIDE, decision, id=decision.decision_id, result_type=DecideResult
-                    )
-                    return result
+                    return await self._updated(run_id, decision)
             except WorkflowUpdateFailedError as failed:
                 raise _refused(failed.cause) from None
             except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
@@ -142,6 +139,28 @@ class Gateway:
                 raise UnavailableError(AWAY)
         await self.tell_decision(run_id, decision)
         return None
+
+    async def _updated(self, run_id: str, decision: DecideInput) -> DecideResult:
+        """Send the Update under the decision's id; once more under another one where the answer is that the store was away.
+
+        The server keeps an update's answer under its id, and gives it again to whoever sends that again: a store that was
+        away once would be away for this decision for ever. The run knows a decision by its own id, whatever the update's.
+        """
+        handle = self._client.get_workflow_handle(run_id)
+        again = f"{decision.decision_id} again {secrets.token_hex(6)}"
+        for update_id in (decision.decision_id, again):
+            try:
+                result: DecideResult = await handle.execute_update(
+                    contract.DECIDE, decision, id=update_id, result_type=DecideResult
+                )
+            except WorkflowUpdateFailedError as failed:
+                cause = failed.cause
+                away = isinstance(cause, ApplicationError) and cause.type == contract.ERROR_STORE_UNAVAILABLE
+                if not away or update_id == again:
+                    raise
+            else:
+                return result
+        raise RuntimeError("the last update neither answered nor failed")  # pragma: no cover - it did one of both
 
     async def tell_decision(self, run_id: str, decision: DecideInput) -> None:
         """Send a decision as a Signal, durable from then on; one that the run knows already changes nothing.

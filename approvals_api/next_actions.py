@@ -14,6 +14,7 @@ _LIMITS: Final = {
     "malformed": "malformed_in_a_row",
     "tool_call_cap": "tool_calls",
     "token_cap": "tokens",
+    "cost_cap": "cost",
     "time_cap": "wall_time",
 }
 """Error class → the member of the agent's Limits that ended the run."""
@@ -86,7 +87,7 @@ class Remedies:
                 return PLAIN[remedy]
 
     def _retry(self) -> NextAction | None:
-        if self.run.parent is not None:
+        if self.run.parent is not None or self.run.replay_of_run_id is not None:
             return None
         return NextAction(
             text="Go on where it ended, once that is mended: what it did stays done, and no call is sent twice.",
@@ -96,6 +97,12 @@ class Remedies:
 
     def _send_message(self) -> NextAction:
         run = self.run
+        if run.replay_of_run_id is not None:
+            return NextAction(
+                text="Replay the run anew, once that is mended: a dry replay does not go on.",
+                command=f"turngate replay {run.replay_of_run_id} --dry",
+                href=f"/runs/{run.replay_of_run_id}/replay",
+            )
         if run.parent is not None:
             return NextAction(
                 text=f"Look at the run that called this agent: the model of {run.parent.agents} has read that it failed.",
@@ -116,7 +123,7 @@ class Remedies:
             text=f"Fork it behind step {step}, its last closed one, or an earlier one: a conversation of its own that shares "
             "the past up to there. What tools did is not undone, and not repeated.",
             command=f'turngate fork {self.run.id} --step {step} "…"',
-            href=f"/runs/{self.run.id}#step-{step}",
+            href=f"/runs/{self.run.id}/fork?step={step}",
         )
 
     def _other_model(self) -> NextAction:

@@ -38,6 +38,7 @@ means that nothing was changed and the same request may be sent again after `Ret
 
 TAGS: Final = (
     ("runs", "Runs, and what tool calls returned."),
+    ("schedules", "Runs that the clock starts."),
     ("conversations", "What was said."),
     ("events", "What happens, as it happens: server-sent events, resumed by `Last-Event-ID`."),
     ("requests", "The operators' inbox, and decisions."),

@@ -18,7 +18,7 @@ from turngate.domain.contract import DecideInput
 from turngate.domain.errors import GoneError, UnavailableError
 from turngate.domain.requests import runs_the_call
 from turngate.store import calls, events, executions, queued_messages, requests, runs, steps
-from turngate.store.clock import as_text, now
+from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.requests import Request
 
@@ -122,4 +122,5 @@ async def _unheard(conn: Connection, request: Request) -> DecideInput | None:
         digest=request.digest,
         by=request.decided_by,
         outcome=outcome,
+        sent_at=None if request.decided_at is None else from_text(request.decided_at),
     )

@@ -1,7 +1,8 @@
 """Retrying: a run that failed or was interrupted goes on where it ended, in its conversation, with nothing new said.
 
-What it did stays done. Calls that its end closed are told as such, so the model knows which of them ran, and nothing is
-sent twice: what it still wants it asks for again, and policy and people decide that anew.
+It has what that one has of its own (instructions, tools, policy). What it did stays done. Calls that its end closed are
+told as such, so the model knows which of them ran, and nothing is sent twice: what it still wants it asks for again, and
+policy and people decide that anew.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from dataclasses import replace
 
 from approvals_api import starting
 from approvals_api.principals import Principal
+from approvals_api.replaying import refuse_dry
 from approvals_api.run_order import ForkPoint, checked_order
 from approvals_api.run_views import existing_run
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError
+from turngate.store import worlds
 from turngate.store.runs import Run
 
 RETRIED = frozenset({"failed", "interrupted"})
@@ -39,8 +42,8 @@ async def retry(
 
     Raises:
         NotFoundError: no such run.
-        ConflictError: ``not_failed`` (it is live or completed, or a sub-agent's), ``conversation_moved_on``, ``run_live``,
-            ``idempotency_key_reused``.
+        ConflictError: ``not_failed`` (it is live or completed, or a sub-agent's), ``dry_replay``,
+            ``conversation_moved_on``, ``run_live``, ``idempotency_key_reused``.
         InvalidInputError: the model does not fit.
         ForbiddenError: the principal may not start runs.
         UnavailableError: Temporal or the store is away; nothing was changed.
@@ -48,12 +51,14 @@ async def retry(
     principal.require("runs:write")
     async with services.database.read() as conn:
         run = await existing_run(conn, run_id)
+        world = await worlds.get(conn, run.world)
     if run.status not in RETRIED:
         raise ConflictError(
             f"only a run that failed or was interrupted can be retried; this one is {run.status}",
             code="not_failed",
             status=run.status,
         )
+    refuse_dry(run, "replay it anew, or fork it from a step of it")
     if run.parent_run_id is not None:
         raise ConflictError(
             f"this run answered a call of run {run.parent_run_id}: retry that one", code="not_failed", status=run.status
@@ -70,5 +75,5 @@ async def retry(
     )
     point = ForkPoint(run_id=run.id, step=run.step, message_id=run.head_message_id)
     fingerprint = framed_sha256(principal.name, "retry", run_id, model or "")
-    order = replace(order, forked_from=point, continues=True, fingerprint=fingerprint)
+    order = replace(order, forked_from=point, continues=True, fingerprint=fingerprint, world=world)
     return await starting.start_ordered(services, principal, run.agent, order)

@@ -10,6 +10,7 @@ from approvals_api.answer_check import require_storable
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.requests import UnattendedAsks
+from turngate.domain.worlds import World
 
 MAX_TEXT_CHARS = 100_000
 MAX_MODEL_CHARS = 200
@@ -31,7 +32,9 @@ class Order:
 
     ``forked_from``: the past that a new conversation begins with; None: it begins empty. ``continues``: it goes on in the same
     conversation where that run ended, and nothing new is said. ``unattended``: what becomes of its
-    questions, because nobody attends the run; None: somebody does.
+    questions, because nobody attends the run; None: somebody does. ``world``: what it has of its own.
+    ``begins_at``: the message that a new conversation begins with, and nothing new is said. ``replay_of``: the run of which it
+    is a dry replay.
     """
 
     text: str
@@ -43,6 +46,9 @@ class Order:
     forked_from: ForkPoint | None = None
     continues: bool = False
     unattended: UnattendedAsks | None = None
+    world: World | None = None
+    begins_at: str | None = None
+    replay_of: str | None = None
 
 
 async def checked_order(

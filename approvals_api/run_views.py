@@ -8,11 +8,25 @@ from typing import Literal
 
 from approvals_api.call_views import call_view, in_part, presentation_of
 from approvals_api.cursors import encode_cursor
+from approvals_api.own_worlds import world_view
 from turngate.domain.errors import NotFoundError
 from turngate.domain.inbox import InboxFilter
 from turngate.domain.messages import ReasoningPart
 from turngate.domain.requests import RunStatus
-from turngate.store import agents, approvals, calls, executions, inbox, messages, queued_messages, requests, runs, steps
+from turngate.store import (
+    agents,
+    approvals,
+    calls,
+    executions,
+    inbox,
+    messages,
+    queued_messages,
+    requests,
+    runs,
+    schedules,
+    steps,
+    worlds,
+)
 from turngate.store.database import Connection
 from turngate.store.events import Event
 from turngate.store.messages import StoredMessage
@@ -25,7 +39,7 @@ from turngate.wire.calls import CallView
 from turngate.wire.conversations import MessageView
 from turngate.wire.decisions import DecisionView
 from turngate.wire.events import EventView, ProgressView
-from turngate.wire.requests import ApprovalView, RequestDetail, RequestItem
+from turngate.wire.requests import ApprovalView, EarlierApproval, RequestDetail, RequestItem
 from turngate.wire.runs import ParentCall, RunDetail, RunSummary, StepView, ToldMessage, WaitingMessage
 from turngate.wire.view import Page
 
@@ -96,6 +110,7 @@ async def run_detail(conn: Connection, run_id: str) -> RunDetail:
     made: dict[int, list[CallView]] = defaultdict(list)
     for call in await calls.of_run(conn, run_id):
         made[call.step].append(call_view(call, asked[call.tool_call_id], executed.get(call.tool_call_id)))
+    made[1] = made.pop(0, []) + made[1]  # what the engine asked for before there was a first step
     told = _told(path, run, {each.id: each.sent_by for each in await queued_messages.taken_by(conn, run_id)})
     views = [
         _step_view(step, by_id[step.assistant_message_id], made[step.step], told[step.assistant_message_id])
@@ -110,7 +125,14 @@ async def run_detail(conn: Connection, run_id: str) -> RunDetail:
             WaitingMessage.model_validate(each)
             for each in (await queued_messages.waiting(conn, run_id) if run.status == "running" else [])
         ],
+        own=world_view(await worlds.get(conn, run.world)),
+        schedule_name=await _schedule_name(conn, run),
     )
+
+
+async def _schedule_name(conn: Connection, run: Run) -> str | None:
+    schedule = None if run.schedule_id is None else await schedules.get(conn, run.schedule_id)
+    return None if schedule is None else schedule.name
 
 
 async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
@@ -145,6 +167,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         precondition=request.precondition,
         instead_of=_neighbour(request, asked, -1),
         replaced_by=_neighbour(request, asked, 1),
+        earlier=await _earlier(conn, _neighbour(request, asked, -1)),
         run=run_summary(run),
         messages=message_views(await messages.path_to(conn, head)),
     )
@@ -252,13 +275,25 @@ async def _parent_call(conn: Connection, run: Run) -> ParentCall | None:
 def _neighbour(request: Request, asked: Sequence[str], side: Literal[-1, 1]) -> str | None:
     """Return the approval before or after this one among those of its call.
 
-    A call has more than one only when what it depends on changed after a person had approved it. Questions about a lost
-    call's outcome come one after the other, too, and none of them takes another's place.
+    A call has more than one only when a person's approval did not count any more by the time it was to run. Questions
+    about a lost call's outcome come one after the other, too, and none of them takes another's place.
     """
     if request.kind != "approval":
         return None
     place = asked.index(request.id) + side
     return asked[place] if 0 <= place < len(asked) else None
+
+
+async def _earlier(conn: Connection, request_id: str | None) -> EarlierApproval | None:
+    request = None if request_id is None else await requests.get(conn, request_id)
+    if request is None or request.decided_by is None or request.decided_at is None:
+        return None
+    return EarlierApproval(
+        request_id=request.id,
+        decided_by=request.decided_by,
+        decided_at=request.decided_at,
+        precondition=request.precondition,
+    )
 
 
 def _decision_view(request: Request, content: Decision | None) -> DecisionView | None:

@@ -8,6 +8,7 @@ import secrets
 from sqlalchemy.exc import IntegrityError
 
 from approvals_api.gateway import BUSY_WAIT
+from approvals_api.own_worlds import own_facts
 from approvals_api.principals import Principal
 from approvals_api.run_order import Order, checked_order
 from approvals_api.services import Services
@@ -16,7 +17,7 @@ from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundErr
 from turngate.domain.messages import user_message
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.turn_state import TurnState
-from turngate.store import agents, events, messages, runs
+from turngate.store import agents, events, messages, runs, worlds
 from turngate.store.agents import PublishedAgent
 from turngate.store.database import Connection
 from turngate.store.runs import Run
@@ -77,7 +78,7 @@ async def start_ordered(services: Services, principal: Principal, agent: str, or
     """Start the run that a checked order asks for: record it, then start its workflow. Raises as :func:`start` does."""
     principal.require("runs:write")
     async with services.database.read() as conn:
-        published = await _published(conn, agent)
+        published = await published_agent(conn, agent)
         first = await _first_under_key(conn, order)
     if first is not None:
         return await _again(services, first, published)
@@ -148,6 +149,8 @@ async def _record(conn: Connection, principal: Principal, agent: PublishedAgent,
         forked_from_step=None if fork is None else fork.step,
         attended=order.unattended is None,
         unattended_asks=order.unattended or "park",
+        world=await worlds.keep(conn, order.world),
+        replay_of_run_id=order.replay_of,
     )
     # The input is part of the conversation from now on, whatever becomes of the run that answers it.
     await messages.set_head(conn, conversation_id, message_id)
@@ -155,8 +158,12 @@ async def _record(conn: Connection, principal: Principal, agent: PublishedAgent,
     started: dict[str, object] = {**named, "started_by": principal.name, "by": principal.name}
     if order.unattended is not None:
         started["unattended"] = order.unattended
+    if order.world is not None and not order.world.is_plain:
+        started["own"] = own_facts(order.world)
     if fork is not None:
         started["forked_from"] = {"run_id": fork.run_id, "step": fork.step}
+    if order.replay_of is not None:
+        started["replay_of"] = {"run_id": order.replay_of, "step": 0 if fork is None else fork.step}
     await events.append(conn, run_id, [("run.started", started)])
     run = await runs.get(conn, run_id)
     if run is None:  # pragma: no cover - inserted above, in this transaction
@@ -166,6 +173,8 @@ async def _record(conn: Connection, principal: Principal, agent: PublishedAgent,
 
 async def _input_message(conn: Connection, order: Order, conversation_id: str, run_id: str) -> str:
     """Write what is said to the new run, and return the message it begins with."""
+    if order.begins_at is not None:
+        return order.begins_at
     fork = order.forked_from
     head = await messages.head_of(conn, conversation_id) if fork is None or order.continues else fork.message_id
     if order.continues:
@@ -243,7 +252,8 @@ async def _first_or_conflict(services: Services, order: Order) -> Run:
     raise ConflictError("another run was started at the same moment: send this again")
 
 
-async def _published(conn: Connection, name: str) -> PublishedAgent:
+async def published_agent(conn: Connection, name: str) -> PublishedAgent:
+    """Return an agent; raises InvalidInputError ``unknown_agent``, which lists those there are."""
     found = await agents.get(conn, name)
     if found is None:
         names = ", ".join(agent.name for agent in await agents.every(conn))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy.exc import IntegrityError
 
 from approvals_api import starting
+from approvals_api.own_worlds import require_policy_right
 from approvals_api.principals import Principal
+from approvals_api.replaying import refuse_dry
 from approvals_api.run_order import Order, checked_order
 from approvals_api.run_views import existing_run
 from approvals_api.services import Services
@@ -18,7 +20,7 @@ from turngate.domain.contract import SupersedeInput
 from turngate.domain.digest import derived_id, framed_sha256
 from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.domain.steering import WhileRunning
-from turngate.store import agents, events, queued_messages, runs
+from turngate.store import agents, events, queued_messages, runs, worlds
 from turngate.store.database import Connection
 from turngate.store.queued_messages import QueuedMessage
 from turngate.store.runs import Run
@@ -48,19 +50,23 @@ async def send(
 ) -> Sent:
     """Send a message into a run's conversation.
 
-    With no live run there it starts the next one, with this run's agent, model and workspace. A live run takes it as
-    ``while_running`` says, or as its agent declares. The same ``idempotency_key`` with the same content is one message.
+    With no live run there it starts the next one, with this run's agent, model, workspace and what it has of its own. A
+    live run takes it as ``while_running`` says, or as its agent declares. The same ``idempotency_key`` with the same content
+    is one message.
 
     Raises:
         NotFoundError: no such run.
         InvalidInputError: the text does not fit.
-        ConflictError: ``idempotency_key_reused``; ``run_live``: a sub-agent's run, which has no next run to queue for.
-        ForbiddenError: the principal may not start runs.
+        ConflictError: ``idempotency_key_reused``; ``run_live``: a sub-agent's run, which has no next run to queue for;
+            ``dry_replay``.
+        ForbiddenError: the principal may not start runs, or no new one under this run's own policy.
         UnavailableError: Temporal or the store is away; a message that was kept already is not lost.
     """
     principal.require("runs:write")
     async with services.database.read() as conn:
         before = await existing_run(conn, run_id)
+        world = await worlds.get(conn, before.world)
+    refuse_dry(before, "fork it from a step of it to go on from there")
     order = await checked_order(
         by=principal.name,
         agent=before.agent,
@@ -71,6 +77,7 @@ async def send(
         idempotency_key=idempotency_key,
         unattended=None if before.attended else before.unattended_asks,
     )
+    order = replace(order, world=world)
     for _ in range(ATTEMPTS - 1):
         try:
             sent = await _once(services, principal, before.agent, order, while_running)
@@ -102,6 +109,7 @@ async def _once(
     kept = await _keep(services, principal, order, while_running)
     if kept is not None:
         return kept
+    require_policy_right(principal, order.world)
     return Sent(run=await starting.start_ordered(services, principal, agent, order), message=None)
 
 
@@ -120,6 +128,8 @@ async def _keep(
         if live is None:
             return None
         mode = while_running or await _declared(conn, live)
+        if mode == "queue":
+            require_policy_right(principal, await worlds.get(conn, live.world))
         if mode == "queue" and live.parent_run_id is not None:
             raise ConflictError(
                 "this run answers another run's call, and ends with that answer: send the message to inject, or wait",

@@ -9,7 +9,7 @@ import asyncio
 import secrets
 import time
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
-from temporalio.worker import Worker
 
 import worker as composition
 from activities.engine import Engine
@@ -30,6 +29,7 @@ from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents import Agent, App, Limits
 from turngate.domain.ask_terms import Role
+from turngate.domain.budgets import Price
 from turngate.domain.contract import InterruptInput
 from turngate.domain.digest import derived_id, framed_sha256
 from turngate.domain.errors import ConfigurationError
@@ -43,6 +43,7 @@ from turngate.models.port import LanguageModel, ModelRequest
 from turngate.runtime.app_loader import check_app
 from turngate.runtime.embedded_temporal import TUNING, temporal_binary
 from turngate.runtime.temporal_client import data_converter
+from turngate.runtime.worker_group import WorkerGroup
 from turngate.store import calls, events, executions, messages, policies, requests, runs
 from turngate.store.database import Database
 
@@ -198,7 +199,7 @@ class Stack:
             settings=ApiSettings(heartbeat_timeout_seconds=2),
         )
 
-    def worker(self, **options: Any) -> Worker:
+    def worker(self, **options: Any) -> WorkerGroup:
         """A worker with the cache off, so that every workflow task replays."""
         # With the cache off, the SDK may cancel a local activity that has just ended, and warns that it is not there. As
         # an error, which pytest makes of it, the warning would end the worker.
@@ -344,6 +345,7 @@ async def stack(
     toolkit: Toolkit | None = None,
     hooks: Sequence[Hooks] = (),
     agents: Sequence[Agent] = (),
+    prices: Mapping[str, Price] | None = None,
 ) -> AsyncIterator[Stack]:
     """An engine with one agent named ``agent``, and more ``agents``; ``working``: a worker runs inside the block.
 
@@ -357,7 +359,9 @@ async def stack(
         limits=limits or Limits(),
         hooks=hooks,
     )
-    app = check_app(App(agents=[agent, *agents], policy=policy, services=services), base=Path.cwd())
+    app = check_app(
+        App(agents=[agent, *agents], policy=policy, services=services, prices=prices or {}), base=Path.cwd()
+    )
     task_queue = f"test-{secrets.token_hex(4)}"
     await composition.publish_agents(app, database, task_queue=task_queue)
     models = model if isinstance(model, Cast) else OneModel(model)

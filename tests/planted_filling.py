@@ -15,6 +15,7 @@ from sqlalchemy import Boolean, Column, Integer, Table
 from turngate.domain.ask_terms import AskTerms, Rung
 from turngate.domain.policy import Verdict
 from turngate.domain.presentation import PRESENTATION, CommandBlock, DiffBlock, JsonBlock, TableBlock, TextBlock
+from turngate.domain.worlds import World
 from turngate.store import tables
 from turngate.store.clock import as_text
 
@@ -27,6 +28,7 @@ NULLS = {
     "decided_at", "child_run_id", "signal", "whole_result", "idempotency_key", "runs.parent_run_id",
     "runs.parent_tool_call_id", "forked_from_run_id", "parent_id", "grant_wanted", "plan", "results_message_id",
     "disabled_at", "password_hash", "oidc_issuer", "oidc_subject", "preview_kind", "preview", "gathering_since",
+    "replay_of_run_id", "deleted_at", "deleted_by", "removed_at",
 }  # fmt: skip
 """Columns that say something by being empty; a state that they belong to sets them."""
 
@@ -85,7 +87,11 @@ class Filling:
             "result": json.dumps({"tag": "ok", "value": self.value}),
             "presentation": None, "progress.payload": json.dumps(self.value), "agents.sub_agent_of": self.name,
             "path": f"{self.text}/below", "agents.tools": f"{self.name}, look",
-            "api_tokens.scopes": "requests:read",
+            "schedule_id": "sched_1", "overlap": "skip", "timetable": json.dumps({"every_seconds": 60}),
+            "schedules.input": self.text, "api_tokens.scopes": "requests:read", "runs.world": "w1", "worlds.digest": "w1",
+            "worlds.content": World(
+                agent=self.text, instructions=self.text, tools=(self.text,), policy=self.text
+            ).model_dump_json(),
             "pattern": json.dumps({"tool": self.in_json, "fixed": {self.in_json: self.value}, "open": ["x"]}),
         }  # fmt: skip
 

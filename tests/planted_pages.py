@@ -60,6 +60,7 @@ STATES: dict[str, PageState] = {
     "approval edited wrongly": PageState("/requests/rq_approval", "edit", changes={"edit-1": "many", "edit-0": ""}),
     "approval with a row more": PageState("/requests/rq_approval", "edit", changes={"row": "add edit-3"}),
     "approval unconfirmed": PageState("/requests/rq_command", "approve", changes={"approve-confirm": "no"}),
+    "approval asked again": PageState("/requests/rq_again"),
     "question": PageState("/requests/rq_question"),
     "outcome": PageState("/requests/rq_outcome"),
     "approved": PageState("/requests/rq_approved"),
@@ -76,11 +77,25 @@ STATES: dict[str, PageState] = {
     "run interrupted": PageState("/runs/run_interrupted"),
     "runs compared": PageState("/runs/run_running/compare/run_completed"),
     "fork compared": PageState("/runs/run_completed/compare/run_failed"),
+    "fork": PageState(
+        "/runs/run_completed/fork?step=1", "fork", changes={"look": "yes", "agent": "second", "plain": "yes"}
+    ),
+    "fork asked wrongly": PageState(
+        "/runs/run_completed/fork", "fork", changes={"step": "1", "policy": "no toml", "instructions": " "}
+    ),
+    "replay": PageState("/runs/run_completed/replay", "replay", changes={"look": "yes", "agent": "second"}),
+    "run replayed": PageState("/runs/run_replay"),
+    "replay compared": PageState("/runs/run_completed/compare/run_replay"),
     "run told wrongly": PageState("/runs/run_failed", "message", changes={"input": ""}),
     "result": PageState("/runs/run_completed/result?call=call_ok"),
     "result of a failure": PageState("/runs/run_completed/result?call=call_failed"),
     "new run": PageState("/runs/new"),
     "new run without agents": PageState("/runs/new", empty=True),
+    "schedules": PageState("/schedules"),
+    "schedules empty": PageState("/schedules", empty=True),
+    "schedule": PageState("/schedules/sched_1"),
+    "schedule held": PageState("/schedules/sched_2"),
+    "schedule deleted": PageState("/schedules/sched_3"),
     "grants": PageState("/grants?status=all"),
     "grant": PageState("/grants/gr_1"),
     "grant revoked": PageState("/grants/gr_2"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
-from planted_filling import LATER, THEN, Filling
+from planted_filling import LATER, NOW, THEN, Filling
 from sqlalchemy import Table, insert
 
 from turngate.store import events, tables
+from turngate.store.clock import as_text
 from turngate.store.database import Connection
 
 OPERATOR = "ada"
@@ -17,8 +19,10 @@ RUNS = {
     **{status: status for status in ("running", "completed", "failed", "interrupted")},
     "asking": "running",
     "brief": "running",
+    "replay": "completed",
 }
-"""Run → status. ``asking`` has the calls of requests with a whole conversation, ``brief`` those of the others."""
+"""Run → status. ``asking`` has the calls of requests with a whole conversation, ``brief`` those of the others; ``replay`` is a
+dry one of ``completed``."""
 ENDED = {"decided_by": None, "decided_at": THEN}
 
 
@@ -46,6 +50,8 @@ def _requests(filling: Filling) -> dict[str, dict[str, Any]]:
         "expired": {"status": "expired", **ENDED},
         "cancelled": {"status": "cancelled", **ENDED},
         "superseded": {"status": "superseded", **ENDED},
+        "again": {"tool_call_id": "call_approved", "precondition": json.dumps([filling.in_json, "now"]),
+                  "terms": filling.terms(fresh_for_seconds=3600), "created_at": LATER},
     }  # fmt: skip
 
 
@@ -61,6 +67,7 @@ async def plant(conn: Connection, filling: Filling) -> None:
 
     for name in (filling.text, "second"):
         await put(tables.agents, name=name)
+    await put(tables.worlds)
     for run in RUNS:
         await _put_run(put, filling, run)
     for name, differs in _requests(filling).items():
@@ -72,6 +79,17 @@ async def plant(conn: Connection, filling: Filling) -> None:
     await put(tables.grants, id="gr_1", request_id="rq_approved", uses=0)
     await put(tables.grants, id="gr_2", request_id=None, revoked_at=THEN, revoked_by=filling.text)
     await put(tables.grant_uses, grant_id="gr_1", run_id="run_completed", tool_call_id="call_ok")
+    for name, differs in {
+        "1": {"paused_at": None, "conversation_id": None, "model": None},
+        "2": {"conversation_id": "conv_asking"},
+        "3": {"conversation_id": None, "deleted_at": THEN, "deleted_by": filling.text},
+    }.items():
+        await put(tables.schedules, id=f"sched_{name}", name=f"{name}{filling.text}"[:64], **differs)
+    for n, outcome in enumerate(("opened", "waiting", "skipped", "missed")):
+        run_id = "run_completed" if outcome == "opened" else None
+        by = filling.text if outcome == "opened" else None
+        at = as_text(NOW - timedelta(minutes=n))
+        await put(tables.schedule_fires, fire_at=at, outcome=outcome, run_id=run_id, fired_by=by)
     await put(tables.policy_versions, version=1, source=filling.rules)
     await put(tables.deliveries, id="dl_1", status="failed", payload=json.dumps(filling.value))
     await put(tables.delivery_attempts, delivery_id="dl_1")
@@ -95,20 +113,23 @@ async def _put_run(put: Put, filling: Filling, run: str) -> None:
     await put(
         tables.runs, id=f"run_{run}", conversation_id=f"conv_{run}", status=RUNS[run], input_message_id=first,
         head_message_id=said, ended_at=None if RUNS[run] == "running" else THEN,
-        forked_from_run_id="run_completed" if run == "failed" else None, **links,
+        forked_from_run_id="run_completed" if run == "failed" else None,
+        replay_of_run_id="run_completed" if run == "replay" else None, **links,
     )  # fmt: skip
     await put(tables.steps, run_id=f"run_{run}", assistant_message_id=said)
     if run == "running":
         await put(tables.queued_messages, id="running_user", run_id="run_running", taken_at=THEN)
         await put(tables.queued_messages, id="msg_waits", run_id="run_running", while_running="queue", taken_at=None)
-    if run in {"running", "completed"}:
+    if run in {"running", "completed", "replay"}:
         await _put_calls(put, filling, f"run_{run}")
 
 
 async def _put_request(put: Put, filling: Filling, name: str, columns: dict[str, Any]) -> None:
-    at = {"run_id": columns.pop("run_id", "run_asking"), "tool_call_id": f"call_{name}"}
+    of_another = "tool_call_id" in columns  # a request in the place of an earlier one has that one's call
+    at = {"run_id": columns.pop("run_id", "run_asking"), "tool_call_id": columns.pop("tool_call_id", f"call_{name}")}
     is_open = "status" not in columns
-    await put(tables.calls, **at, settled_at=None if is_open else THEN, **({"result": None} if is_open else {}))
+    if not of_another:
+        await put(tables.calls, **at, settled_at=None if is_open else THEN, **({"result": None} if is_open else {}))
     await put(tables.requests, id=f"rq_{name}", **at, **columns)
     if columns.get("decision_id"):
         outcome = "happened" if name == "told" else None

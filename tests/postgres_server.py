@@ -16,6 +16,8 @@ from pathlib import Path
 
 import psycopg
 
+RESTART_SECONDS = 30.0
+
 
 class PostgresServer:
     """A running server. ``url(name)`` is a SQLAlchemy URL for a fresh database."""
@@ -48,39 +50,92 @@ class PostgresServer:
         raise RuntimeError(f"PostgreSQL did not start: {log.read_text(errors='replace')[-2000:]}")
 
 
+class Cluster:
+    """A PostgreSQL of one's own in a temporary directory, which can be killed and started again.
+
+    As root it runs as the user ``postgres``: initdb refuses root. ``dies_with_us``: the kernel kills it when this thread
+    ends, also by SIGKILL (Linux, as root).
+    """
+
+    def __init__(self, *, dies_with_us: bool = False) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="turngate-pg-"))
+        self._log = self.home / "log"
+        self._cluster = self.home / "cluster"
+        self._as_user: list[str] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        if os.geteuid() == 0:
+            account = pwd.getpwnam("postgres")
+            os.chown(self.home, account.pw_uid, account.pw_gid)
+            wish = ["--pdeathsig", "KILL"] if dies_with_us else []
+            self._as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *wish]
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        self.server = PostgresServer(self._port)
+        initdb = [_program("initdb"), "-D", str(self._cluster), "-U", "turngate", "-A", "trust", "--no-sync"]
+        subprocess.run([*self._as_user, *initdb], check=True, capture_output=True, cwd=self.home)
+
+    @property
+    def pid(self) -> int | None:
+        """The postmaster's pid; None while there is none."""
+        return None if self._process is None or self._process.poll() is not None else self._process.pid
+
+    def start(self) -> None:
+        """Start the server; does not wait for it."""
+        # Durability is not what these tests prove, and fsync is most of their time: what a killed process has handed to the
+        # kernel is there all the same.
+        quick = ["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=200"]
+        where = ["-D", str(self._cluster), "-p", str(self._port), "-h", "127.0.0.1", "-k", str(self.home)]
+        with self._log.open("ab") as output:
+            command = [*self._as_user, _program("postgres"), *where, *quick]
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, cwd=self.home)
+
+    def wait_until_ready(self) -> None:
+        """Return when it answers; fails with its log when it ended or takes longer than 30 s."""
+        assert self._process is not None
+        self.server.wait_until_ready(self._process, self._log)
+
+    def kill(self) -> None:
+        """SIGKILL the postmaster; its backends end when they see that."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def start_again(self) -> None:
+        """Start it after a kill and wait until it answers. Until the last backend has ended it refuses to start."""
+        deadline = time.monotonic() + RESTART_SECONDS
+        while True:
+            self.start()
+            try:
+                self.wait_until_ready()
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return
+
+    def close(self) -> None:
+        """Stop it and remove everything."""
+        if self._process is not None:
+            self._process.terminate()  # "smart" shutdown would wait for pooled connections; the directory goes anyway
+            try:
+                self._process.wait(timeout=3)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
 @contextmanager
 def running_postgres() -> Iterator[PostgresServer]:
-    """Start a server in a temporary directory. As root it runs as the user ``postgres``: initdb refuses root."""
-    home = Path(tempfile.mkdtemp(prefix="turngate-pg-"))
-    as_user: list[str] = []
-    if os.geteuid() == 0:
-        account = pwd.getpwnam("postgres")
-        os.chown(home, account.pw_uid, account.pw_gid)
-        as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = home / "log"
-    cluster = home / "cluster"
-    # Durability is not what these tests prove, and fsync is most of their time.
-    quick = ["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=200"]
-    initdb = [*as_user, _program("initdb"), "-D", str(cluster), "-U", "turngate", "-A", "trust", "--no-sync"]
-    subprocess.run(initdb, check=True, capture_output=True, cwd=home)
-    serve = [*as_user, _program("postgres"), "-D", str(cluster), "-p", str(port), "-h", "127.0.0.1", "-k", str(home)]
-    with log.open("wb") as output:
-        process = subprocess.Popen([*serve, *quick], stdout=output, stderr=output, cwd=home)
+    """Start a server in a temporary directory."""
+    cluster = Cluster()
     try:
-        server = PostgresServer(port)
-        server.wait_until_ready(process, log)
-        yield server
+        cluster.start()
+        cluster.wait_until_ready()
+        yield cluster.server
     finally:
-        process.terminate()  # "smart" shutdown would wait for pooled connections; the directory goes anyway
-        try:
-            process.wait(timeout=3)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        shutil.rmtree(home, ignore_errors=True)
+        cluster.close()
 
 
 def _program(name: str) -> str:

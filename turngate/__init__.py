@@ -4,6 +4,7 @@ Everything here is free of I/O, because importing ``turngate.domain`` (as workfl
 """
 
 from turngate.domain.agents import Agent, App, Limits
+from turngate.domain.budgets import Price
 from turngate.domain.declaring import (
     declare_tool,
     interaction_tool,
@@ -50,6 +51,7 @@ __all__ = [
     "Policy",
     "Presentation",
     "Preview",
+    "Price",
     "ProbeAnswer",
     "Proceed",
     "Rule",

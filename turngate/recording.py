@@ -94,6 +94,15 @@ def _refuse_unplayable(run: RunDetail) -> None:
             f"run {run.id} is a sub-agent's, and answers a call of run {run.parent_run_id}: a test starts an agent of its "
             "own. Start this agent with the same task, and export that run"
         )
+    if run.replay_of_run_id is not None:
+        raise NotExportableError(
+            f"run {run.id} is a dry replay, in which nothing ran: export run {run.replay_of_run_id}, whose record it goes by"
+        )
+    if run.own is not None and (run.own.tools is not None or run.own.policy is not None):
+        raise NotExportableError(
+            f"run {run.id} has tools or a policy of its own, and a test plays the app's: export a run without, such as a "
+            "fork of it that takes over nothing (--plain)"
+        )
     for step in run.steps:
         for call in step.calls:
             why = _unplayable(call)
@@ -108,6 +117,8 @@ def _unplayable(call: CallView) -> str | None:
     """Return why a call cannot be played again, as the rest of a sentence; None when it can."""
     if call.child_run_id is not None:
         return f"was answered by a sub-agent's run ({call.child_run_id}), whose model and gates a fixture does not hold"
+    if call.by_engine:
+        return "asked for more of a budget, and when that was used up is not part of a fixture"
     match call.signal:
         case WaitUntil():
             return "held the run on a timer of its own, which a test would have to wait for"

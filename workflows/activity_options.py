@@ -107,11 +107,15 @@ NOTE_PAUSE = _until_stored(timedelta(seconds=10))
 # One short transaction; until it is stored the requests wait on, and nothing is lost.
 SUPERSEDE_REQUESTS = _until_stored(timedelta(seconds=10))
 
+# Nobody waits for it; how late a fire may come is the schedule's to say, and the store's to know.
+OPEN_SCHEDULED = _until_stored(timedelta(seconds=30))
+
 # The run's one way out: tried until the store is back.
 CLOSE_STEP = _until_stored(timedelta(seconds=30))
 
-# One short transaction that the run stands still without.
-SETTLE_CALL = _until_stored(timedelta(seconds=30))
+# One short transaction that the run stands still without. It does not heartbeat: a worker that is lost in it is noticed by
+# this timeout, which leaves a write time to wait for its lock (10 s).
+SETTLE_CALL = _until_stored(timedelta(seconds=15))
 
 TABLE = {
     contract.CALL_MODEL: call_model,
@@ -121,6 +125,7 @@ TABLE = {
     contract.CLIMB_LADDER: CLIMB_LADDER,
     contract.NOTE_PAUSE: NOTE_PAUSE,
     contract.SUPERSEDE_REQUESTS: SUPERSEDE_REQUESTS,
+    contract.OPEN_SCHEDULED: OPEN_SCHEDULED,
     contract.CLOSE_STEP: CLOSE_STEP,
     contract.SETTLE_CALL: SETTLE_CALL,
 }

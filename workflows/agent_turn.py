@@ -31,7 +31,6 @@ with workflow.unsafe.imports_passed_through():
         DecideResult,
         InterruptInput,
         PauseInput,
-        RecordDecisionInput,
         RecordedDecision,
         ResumeInput,
         StepPlan,
@@ -40,6 +39,7 @@ with workflow.unsafe.imports_passed_through():
     from turngate.domain.turn_state import Gate, Refusal, TurnState
     from workflows import activity_options
     from workflows.endings import Ending, describe_failure
+    from workflows.recording import record
     from workflows.settling import Settling
     from workflows.steering import Steering
     from workflows.under_way import UnderWay
@@ -104,7 +104,7 @@ class AgentTurn:
             await workflow.wait_condition(lambda: not state.held)
         if state.interrupted:
             return Ending.interrupted(state)
-        if state.step > limits.steps:
+        if state.step > limits.steps and not limits.budgets_ask:
             return Ending.failed("step_cap", f"The run reached its limit of {limits.steps} steps.")
         try:
             plan = await self._call_model()
@@ -112,8 +112,13 @@ class AgentTurn:
             return describe_failure(error)
         if plan is None:
             return Ending.interrupted(state)
-        if plan.final:
-            return Ending.completed(plan.next)
+        if plan.budget is not None:  # the model was not asked; the step is planned again with what is granted
+            return await self._settling.settle_all(StepPlan(final=False, calls=(plan.budget,)))
+        return Ending.completed(plan.next) if plan.final else await self._settled(plan)
+
+    async def _settled(self, plan: StepPlan) -> Ending | None:
+        """Settle the calls of a response, and close its step; None: go on with the next one."""
+        state, limits = self._state, self._limits
         failure = await self._settling.settle_all(plan)
         if failure is not None or state.interrupted:
             return failure
@@ -205,7 +210,9 @@ class AgentTurn:
             try:
                 await self._decide(decision)
             except ApplicationError as refused:
-                if refused.type == contract.ERROR_STORE_UNAVAILABLE:
+                # Runs of releases that took such a decision for refused are replayed as they were.
+                away = refused.type == contract.ERROR_STORE_UNAVAILABLE
+                if away and workflow.patched("signal-waits-for-store"):
                     await workflow.sleep(STORE_PAUSE)
                     continue
                 workflow.logger.warning("decision %s refused: %s", decision.decision_id, refused.type)
@@ -253,28 +260,10 @@ class AgentTurn:
             known = self._state.answer_to(decision)
             if known is None:
                 self._raise(self._state.refusal(decision))
-                recorded = await self._record(decision)
+                recorded = await record(self._run_id, decision)
                 known = self._state.settle(decision.request_id, recorded)
                 self._raise(_lost_to(recorded, decision))
             return DecideResult(decision_id=decision.decision_id, status=known.status)
-
-    async def _record(self, decision: DecideInput) -> RecordedDecision:
-        """Write the decision into the store before anyone is told, so that whoever decided reads their own write."""
-        try:
-            recorded: RecordedDecision = await workflow.execute_local_activity(
-                contract.RECORD_DECISION,
-                RecordDecisionInput(run_id=self._run_id, decision=decision, at=workflow.now()),
-                result_type=RecordedDecision,
-                **activity_options.RECORD_DECISION,
-            )
-            return recorded  # noqa: TRY300 - the annotation above is the point
-        except ActivityError as error:
-            cause = error.cause
-            if isinstance(cause, ApplicationError) and cause.type in {contract.ERROR_INVALID_EDIT, "already_approved"}:
-                raise cause from error
-            raise ApplicationError(
-                "the decision could not be stored; nothing was decided", type=contract.ERROR_STORE_UNAVAILABLE
-            ) from error
 
     @staticmethod
     def _raise(refusal: Refusal | None) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, TemporalError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, RetryState, TemporalError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from turngate.domain import contract
@@ -36,7 +36,7 @@ class UnderWay:
         try:
             return await handle
         except ActivityError as error:
-            if not is_cancelled_exception(error):
+            if not is_cancelled_exception(error) and not self._lost_with_its_worker(error):
                 raise
             return None
         except asyncio.CancelledError:
@@ -47,6 +47,15 @@ class UnderWay:
             return None
         finally:
             self.activities.discard(handle)
+
+    def _lost_with_its_worker(self, error: ActivityError) -> bool:
+        """Tell whether an activity that an interrupt had cancelled was lost before it could let go.
+
+        The server retries nothing that is to be cancelled, and says no more than that it timed out. The run was
+        interrupted all the same; runs of releases that took it for a failure are replayed as they were.
+        """
+        given_up = self._state.interrupted and error.retry_state is RetryState.CANCEL_REQUESTED
+        return given_up and workflow.patched("lost-while-interrupted")
 
     async def until_ended(self, child: workflow.ChildWorkflowHandle[Any, Any]) -> None:
         """Await a sub-agent's run; an interrupt is passed on to it, and its end is waited for all the same."""

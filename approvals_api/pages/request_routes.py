@@ -21,6 +21,7 @@ from approvals_api.pages.diff_view import read_diff
 from approvals_api.pages.form_errors import place_errors
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.grant_form import LASTS, grant_form
+from approvals_api.pages.result_text import what_changed
 from approvals_api.pages.templating import Frame, is_later, render
 from approvals_api.principals import Principal, check_form_token
 from approvals_api.problems import status_of
@@ -254,6 +255,7 @@ def draw_request(
     """Return the request page. Pure but for the id of the next decision. ``following``: the next pending request."""
     drawn = decision_forms.forms_of(shown, attempt.typed)
     preview = shown.preview or ""
+    changed = what_changed(shown.earlier.precondition if shown.earlier else None, shown.precondition)
     return render(
         "request.html",
         frame=frame,
@@ -266,6 +268,7 @@ def draw_request(
         attempt=attempt,
         decision_id=attempt.decision_id or f"dec_{secrets.token_hex(12)}",
         diff=read_diff(preview) if shown.preview_kind == "diff" else None,
+        changed=None if changed is None else read_diff(changed),
         words=command_words(preview) if shown.preview_kind == "command" else None,
         around=around,
         grant=grant_form(shown, attempt.typed, admin=around.admin, wanted=attempt.grant),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import unified_diff
 from typing import Final
 
 from approvals_api.pages import json_text
 
 PAGE_CHARS: Final = 20_000
+COMPARED_CHARS: Final = 20_000
+COMPARED_LINES: Final = 400
+"""How much is compared of each of two texts: finding the difference takes the square of their lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +50,29 @@ def depends_on(precondition: str, *, indented: bool = True) -> str:
             return text
         case _:
             return readable(precondition) if indented else precondition
+
+
+def what_changed(was: str | None, now: str | None) -> str | None:
+    """Return how two stored preconditions differ, as a unified diff of what people read; None: nothing to compare.
+
+    Long ones are cut, and say so: what differs only beyond the cut is still told apart by its note.
+    """
+    if was is None or now is None or was == now:
+        return None
+    before, after = (_lines(depends_on(each)) for each in (was, now))
+    if before == after:  # a number and a text that reads like it
+        before, after = _lines(was), _lines(now)
+    if before == after:
+        return "\\ They differ beyond what is shown here."
+    return "\n".join(unified_diff(before, after, "when it was approved", "now", lineterm="", n=3))
+
+
+def _lines(text: str) -> list[str]:
+    # Lines end at line feeds alone: any other character that ends one somewhere is shown for what it is.
+    lines = text[:COMPARED_CHARS].split("\n")
+    kept = lines[:COMPARED_LINES]
+    left_out = len(text) - len("\n".join(kept))
+    return [*kept, f"… {left_out:,} more characters are not shown"] if left_out else kept
 
 
 def page_of(text: str, offset: int) -> TextPage:

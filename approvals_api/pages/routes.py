@@ -9,6 +9,7 @@ from approvals_api.pages import (
     audit_routes,
     bulk_routes,
     compare_routes,
+    fork_routes,
     grant_routes,
     inbox_routes,
     notification_routes,
@@ -16,6 +17,7 @@ from approvals_api.pages import (
     request_routes,
     result_routes,
     run_routes,
+    schedule_routes,
     session_routes,
     side_routes,
 )
@@ -31,6 +33,8 @@ router.include_router(side_routes.router)
 router.include_router(grant_routes.router)
 router.include_router(policy_routes.router)
 router.include_router(run_routes.router)
+router.include_router(fork_routes.router)
+router.include_router(schedule_routes.router)
 router.include_router(result_routes.router)
 router.include_router(compare_routes.router)
 router.include_router(notification_routes.router)

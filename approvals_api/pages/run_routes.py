@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, TypeVar
@@ -16,6 +15,7 @@ from approvals_api.cursors import decode_cursor
 from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.explaining import explained_end
 from approvals_api.interrupting import interrupt, pause, resume
+from approvals_api.pages.form_keys import by_control, key_of
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import render
 from approvals_api.principals import Principal, check_form_token
@@ -149,8 +149,8 @@ async def _show_new(
         agents=sorted(agents, key=lambda agent: bool(agent.sub_agent_of)),
         typed=typed,
         error=error,
-        errors=_by_control(error),
-        key=_key(typed, error),
+        errors=by_control(error),
+        key=key_of(typed, error),
     )
 
 
@@ -180,22 +180,10 @@ async def _show_run(
         progress=said,
         typed=typed,
         error=error,
-        errors=_by_control(error),
-        key=_key(typed, error),
+        errors=by_control(error),
+        key=key_of(typed, error),
         state=_run_state(run),
     )
-
-
-def _by_control(error: TurngateError | None) -> dict[str, str]:
-    """Return complaints by the control they are about: the pointers are the controls' names."""
-    problems = error.details.get("errors", []) if isinstance(error, InvalidInputError) else []
-    return {problem["pointer"].removeprefix("/"): problem["message"] for problem in problems}
-
-
-def _key(typed: Mapping[str, str], error: TurngateError | None) -> str:
-    """Return the key that makes pressing a button twice start one run; a new one after it was used for something else."""
-    used = error is not None and error.error_code == "idempotency_key_reused"
-    return typed["key"] if typed.get("key") and not used else f"web_{secrets.token_hex(12)}"
 
 
 def _run_state(run: RunDetail) -> str:

@@ -21,9 +21,8 @@ from approvals_api.pages.diff_view import read_diff
 from approvals_api.pages.form_fields import has_rows
 from approvals_api.pages.result_text import depends_on
 from approvals_api.pages.visible import marked_text, visible, visible_line
+from turngate.domain.spans import exact_span, span
 from turngate.store.clock import as_text, from_text
-
-_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +45,6 @@ def render(template: str, *, frame: Frame, status: int = 200, **context: Any) ->
     """Return a page. Every value of an agent or tool in ``context`` must pass the ``visible`` or ``line`` filter."""
     html = _environment().get_template(template).render(frame=frame, **context)
     return HTMLResponse(html, status_code=status)
-
-
-def span(seconds: float) -> str:
-    """Return a duration in its largest unit, as people say it: ``45 s``, ``3 min``, ``2 h``, ``5 d``."""
-    whole = max(0, int(seconds))
-    for unit_seconds, unit in _SPANS:
-        if whole >= unit_seconds:
-            return f"{whole // unit_seconds} {unit}"
-    return f"{whole} s"
 
 
 def ago(instant: str, now: datetime) -> Markup:
@@ -108,6 +98,7 @@ def _environment() -> Environment:
         "pretty": arguments.pretty,
         "later": is_later,
         "seconds": span,
+        "exact_span": exact_span,
         "clipped": arguments.clipped,
     }
     environment.globals |= {"asset": _asset, "ago": ago, "until": until, "between": between}

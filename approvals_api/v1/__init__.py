@@ -18,10 +18,12 @@ from approvals_api.v1 import (
     notifications,
     policy,
     presence,
+    previews,
     requests,
     results,
     runs,
     saved_views,
+    schedules,
     sessions,
     tokens,
 )
@@ -29,9 +31,11 @@ from approvals_api.v1 import (
 router = APIRouter(prefix="/api/v1")
 router.include_router(runs.router)
 router.include_router(runs.conversations)
+router.include_router(schedules.router)
 router.include_router(results.router)
 router.include_router(explanations.router)
 router.include_router(comparisons.router)
+router.include_router(previews.router)
 router.include_router(events.router)
 router.include_router(requests.router)
 router.include_router(claims.router)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from approvals_api.answer_check import MAX_MESSAGE_CHARS
 from approvals_api.interrupting import MAX_REASON_CHARS
+from approvals_api.own_worlds import MAX_INSTRUCTIONS_CHARS, MAX_TOOLS
+from approvals_api.policy_rules import MAX_SOURCE_CHARS
 from approvals_api.run_order import MAX_MODEL_CHARS, MAX_TEXT_CHARS
 from approvals_api.v1.parameters import Id
 from turngate.domain.grants import WantedGrant
@@ -32,6 +34,7 @@ Workspace = Annotated[
 ]
 
 
+MAX_STEP: Final = 2**31 - 1
 MAX_TOKEN_SECONDS: Final = 10 * 31_536_000
 """Ten years: longer, and it may as well never expire."""
 
@@ -68,14 +71,56 @@ class RetryBody(_Body):
     model: ModelName | None = None
 
 
+Instructions = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=MAX_INSTRUCTIONS_CHARS,
+        description="In place of the agent's. More than white space, without U+0000.",
+    ),
+]
+Tools = Annotated[list[Id], Field(max_length=MAX_TOOLS, description="Names: the agent has these of its tools only.")]
+PolicySource = Annotated[
+    str,
+    Field(
+        max_length=MAX_SOURCE_CHARS,
+        description="TOML: `[[rule]]` tables, in place of the app's rules, the stored ones and every grant.",
+    ),
+]
+
+
 class ForkBody(_Body):
-    """Go on from a closed step of a run, elsewhere. ``step``: None is its newest; what is left out is as in that run."""
+    """Go on from a closed step of a run, elsewhere. ``step``: None is its newest; what is left out is as in that run.
+
+    ``policy`` takes the scope `admin`. ``plain``: of what that run has of its own (instructions, tools, policy) nothing is
+    taken over.
+    """
 
     text: Text
     step: Annotated[int, Field(ge=1)] | None = None
     agent: Id | None = None
     model: ModelName | None = None
     workspace: Workspace | None = None
+    instructions: Instructions | None = None
+    tools: Tools | None = None
+    policy: PolicySource | None = None
+    plain: bool = False
+
+
+class ReplayBody(_Body):
+    """Do a run over from its record, with no effect. ``dry``: has to be said, and is ``true``: there is no other replay.
+
+    ``step``: the closed step to begin behind; left out: its beginning. What is left out besides is as in that run.
+    """
+
+    dry: Literal[True]
+    step: Annotated[int, Field(ge=1, le=MAX_STEP)] | None = None
+    agent: Id | None = None
+    model: ModelName | None = None
+    instructions: Instructions | None = None
+    tools: Tools | None = None
+    policy: PolicySource | None = None
+    plain: bool = False
 
 
 class InterruptBody(_Body):

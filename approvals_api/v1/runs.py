@@ -11,6 +11,7 @@ from approvals_api import forking, retrying, run_views, starting, talking
 from approvals_api.cursors import decode_cursor
 from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.interrupting import interrupt, pause, resume
+from approvals_api.own_worlds import Changes
 from approvals_api.problems import problems
 from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, RetryBody, StartRunBody
 from approvals_api.v1.parameters import ConversationId, Cursor, IdempotencyKey, Limit, RunId
@@ -123,7 +124,8 @@ async def fork_run(
 ) -> RunSummary:
     """Fork a run.
 
-    Starts a run in a new conversation that shares this run's past up to a closed step; this run stays as it is.
+    Starts a run in a new conversation that shares this run's past up to a closed step; this run stays as it is. It may be
+    given instructions, tools and a policy of its own; `GET` says beforehand what is used again and what runs anew.
     """
     run = await forking.fork(
         services,
@@ -134,6 +136,7 @@ async def fork_run(
         agent=body.agent,
         model=body.model,
         workspace=body.workspace,
+        changes=Changes(instructions=body.instructions, tools=body.tools, policy=body.policy, plain=body.plain),
         idempotency_key=idempotency_key,
     )
     response.headers["Location"] = f"/api/v1/runs/{run.id}"

@@ -15,6 +15,8 @@ from schemathesis import GenerationMode
 KNOWN: dict[str, Any] = json.loads(os.environ["SCHEMATHESIS_KNOWN"])
 """``agent``, ``model``, ``workspace``, ``cursor``: of the engine under test. ``digests``: of its requests, by their ids."""
 
+GO_ON = ("/fork", "/replay")
+
 
 @schemathesis.hook
 def before_call(_context: Any, case: Any, _kwargs: Any) -> None:
@@ -32,11 +34,17 @@ def before_call(_context: Any, case: Any, _kwargs: Any) -> None:
         }
         case.body = {**case.body, **swapped, **whole}  # to JSON Schema 1.0 is an integer; ours are strict
         case.body.pop("step", None)
-        for name in ("input", "text"):
+        given = {"tools": ["pay"], "policy": ""} if case.path.endswith(GO_ON) else {}
+        case.body.update({name: value for name, value in given.items() if case.body.get(name) is not None})
+        for name in ("input", "text", "instructions"):
             if isinstance(said := case.body.get(name), str) and not said.strip():
                 case.body[name] = f"hello{said}"[:1_000]
         if digest := KNOWN["digests"].get((case.path_parameters or {}).get("request_id")):
             case.body["digest"] = digest
+    if case.path.endswith(GO_ON) and case.query:
+        case.query.pop("step", None)
+        known = {"agent": KNOWN["agent"], "tools": "pay"}
+        case.query.update({name: value for name, value in known.items() if name in case.query})
     if case.path.endswith("/events"):
         case.query = {**(case.query or {}), "after": 0}
         case.headers.pop("Last-Event-ID", None)

@@ -131,6 +131,13 @@ async def test_an_approval_that_no_longer_holds_leads_to_its_successor(office: A
     again = await shown(office, f"/requests/{(await waiting(office))['id']}")
     assert (again["precondition"], again["instead_of"]) == ('{"release": "r2"}', first["id"])
     assert "changed before it could run" in again["reason"]
+    assert first["earlier"] is None
+    assert again["earlier"] == {
+        "request_id": first["id"],
+        "decided_by": again["earlier"]["decided_by"],
+        "decided_at": (await shown(office, f"/requests/{first['id']}"))["decided_at"],
+        "precondition": '{"release": "r1"}',
+    }
     assert (await shown(office, f"/requests/{first['id']}"))["replaced_by"] == again["id"]
     assert (await office.decide(again)).status_code == 200
     await ended(office, run["id"])

@@ -117,6 +117,22 @@ async def test_where_a_tool_comes_from_is_printed_before_the_decision(office: Ap
     assert 'depends on {"release": "r1"}' in await printed("decide", deploying.id, "reject")
 
 
+async def test_what_changed_since_an_approval_is_printed(office: Api, printed: Printed, world: World) -> None:
+    """Asked again, a person sees whose approval it was, what it depended on then and now; nothing of it moves the cursor."""
+    run = await begun(office, task(step(("deploy", {}))))
+    first = await office.stack.request(run)
+    world.release = "r2\x1b[2J"
+    await printed("decide", first.id, "approve")
+    again = await office.stack.request(run)
+    told = (await printed("decide", again.id, "reject")).splitlines()
+    assert any(line.startswith(f"  instead of the approval {first.id} by cli at ") for line in told)
+    at = told.index("  what changed since that approval")
+    assert '    -  "release": "r1"' in told[at:]
+    assert any(line.startswith('    +  "release": "r2') for line in told[at:])
+    assert "\x1b" not in "".join(told)
+    await office.stack.ended(run)
+
+
 async def test_a_result_in_part_names_the_command_that_prints_it(office: Api, printed: Printed) -> None:
     """The story says how much is shown; the command it names prints all of it."""
     run = await begun(office, task(step(("read_log", {"chars": 5_000}))))

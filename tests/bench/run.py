@@ -23,7 +23,7 @@ sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "api"))
 
-from bench import crowd, executor, history, inbox, interrupt, latency, long_run, throughput
+from bench import crowd, executor, history, inbox, interrupt, latency, long_run, restarts, throughput
 from bench.baseline import Baseline
 from bench.figures import Figure, MeasurementError, table
 from bench.profiling import measured_runtime, profile
@@ -36,8 +36,8 @@ from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter, sdk_runtime
 from turngate.store.database import Database
 
-NAMES = ("throughput", "latency", "history", "executor", "interrupt", "inbox", "crowd", "long-run")
-BY_HAND = {"crowd", "long-run"}
+NAMES = ("throughput", "latency", "history", "executor", "interrupt", "inbox", "crowd", "long-run", "restarts")
+BY_HAND = {"crowd", "long-run", "restarts"}
 """Minutes long: measured only when they are asked for."""
 
 
@@ -127,12 +127,23 @@ async def _measure(directory: Path, scale: Scale, only: Sequence[str], postgres:
             async with AsyncExitStack() as stack:
                 databases = await _databases(stack, directory, "inbox", postgres)
                 figures += await _told(inbox.measure(client, databases, scale))
-        if "crowd" in only:
-            database = await fresh_sqlite(directory, "crowd")
-            figures += await _told(crowd.measure(client, database, scale))
-            await database.close()
-        if "long-run" in only:
-            figures += await _told(long_run.measure(client, directory, scale, server_pid=server.pid))
+        figures += await _by_hand(client, directory, scale, only, server_pid=server.pid)
+    return figures
+
+
+async def _by_hand(
+    client: Client, directory: Path, scale: Scale, only: Sequence[str], *, server_pid: int
+) -> list[Figure]:
+    """Measure what takes minutes."""
+    figures: list[Figure] = []
+    if "crowd" in only:
+        database = await fresh_sqlite(directory, "crowd")
+        figures += await _told(crowd.measure(client, database, scale))
+        await database.close()
+    if "long-run" in only:
+        figures += await _told(long_run.measure(client, directory, scale, server_pid=server_pid))
+    if "restarts" in only:
+        figures += await _told(restarts.measure(directory / "restarts", scale))
     return figures
 
 

@@ -11,7 +11,8 @@ class Scale:
 
     ``concurrency``: turns at work at a time. ``think_seconds``: between a request's appearance and its decision.
     ``reads``: ungated calls in one step. ``crowd_seconds``: after which none of the ``crowd_people`` begins another
-    decision about the ``crowd_runs`` times ``crowd_calls`` requests. ``long_run_steps``: of the one run that goes on and on.
+    decision about the ``crowd_runs`` times ``crowd_calls`` requests. ``long_run_steps``: of the one run that goes
+    on and on. ``waiting_worker``, ``waiting_all``: runs that wait while the worker, or everything, is killed.
     """
 
     rounds: int = 7
@@ -30,6 +31,8 @@ class Scale:
     crowd_calls: int = 10
     crowd_seconds: float = 240.0
     long_run_steps: int = 10_000
+    waiting_worker: int = 500
+    waiting_all: int = 2_000
 
 
 FULL = Scale()
@@ -46,4 +49,6 @@ QUICK = Scale(
     crowd_runs=10,
     crowd_seconds=20.0,
     long_run_steps=400,
+    waiting_worker=20,
+    waiting_all=40,
 )

@@ -17,19 +17,22 @@ from pathlib import Path
 from typing import Any
 
 from harness import STARTER, Cast, ListModel, Script, Stack, call, person, says, stack, until
-from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDReusePolicy
 from tools_under_test import Amount, Bench
 
-from approvals_api import talking
+from approvals_api import forking, recovering, scheduling, talking
+from approvals_api.schedule_order import NewSchedule
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent, tool
 from turngate.domain.contract import AgentTurnInput, DecideInput, PauseInput, ResumeInput, RunLimits
 from turngate.domain.errors import ModelError
 from turngate.domain.grants import GrantPattern, WantedGrant
+from turngate.domain.schedules import Timetable
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import grants, requests, runs
+from turngate.store import grants, requests, runs, schedule_fires
 from turngate.store.database import Database
+from turngate.store.schedule_fires import Fire
 from turngate.toolkits import signals
 
 HISTORIES = Path(__file__).with_name("histories")
@@ -370,6 +373,72 @@ async def superseded(client: Client, database: Database) -> Recording:
         return await completed(engine, run, "superseded")
 
 
+async def budget(client: Client, database: Database) -> Recording:
+    """The steps are used up: an edit gives one more, and a rejection ends the run after it."""
+    looks = [says(call("look", '{"name": "x"}')) for _ in range(3)]
+    limits = Limits(steps=1, when_used_up="ask")
+    async with stack(client, database, Bench().look, model=ListModel(*looks), limits=limits) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.decide(request, "edit", args=request.input.replace('"extend_by":"1"', '"extend_by":"1.0"'))
+        await engine.decide(await engine.request(run), "reject", message="enough")
+        return await completed(engine, run, "budget")
+
+
+async def fork(client: Client, database: Database) -> Recording:
+    """A fork of a completed run: what was recorded before it stays, and the same call asks again."""
+    async with stack(client, database, Bench().pay, model=ListModel(*paying().responses * 2)) as engine:
+        source = await engine.start()
+        await engine.decide(await engine.request(source), "approve")
+        await engine.ended(source)
+        run = await forking.fork(engine.services, STARTER, source.id, text="Pay again.", step=1)
+        await engine.decide(await engine.request(run), "approve")
+        return await completed(engine, run, "fork")
+
+
+async def recovered(client: Client, database: Database) -> Recording:
+    """A run whose workflow was terminated at a gate: the one that goes on with it, decided on the request it had."""
+    async with stack(client, database, Bench().pay, model=paying()) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.workflow(run).terminate("lost")
+        await recovering.recover(engine.services, None, by="recorder")
+        await engine.decide(request, "approve")
+        return await completed(engine, run, "recovered")
+
+
+async def scheduled_start(client: Client, database: Database) -> Recording:
+    """A fire by Temporal's own clock: it waits for the end of a run, and opens one."""
+    async with stack(client, database, Bench().pay, model=paying()) as engine:
+        wanted = NewSchedule(
+            name="often", agent="agent", text="go", timetable=Timetable(every_seconds=1), overlap="buffer_one"
+        )
+        schedule = await scheduling.create(engine.services, STARTER, wanted)
+        handle = client.get_schedule_handle(schedule.id)
+
+        async def fired() -> tuple[Fire, Fire] | None:
+            async with database.read() as conn:
+                found = await schedule_fires.newest(conn, schedule.id, limit=9)
+            return (found[1], found[0]) if len(found) > 1 else None
+
+        first, _second = await until(fired, "second fire, which waits")
+        await handle.pause()
+        before = await run_of(database, first)
+        await engine.interrupt(before)
+
+        async def opened() -> runs.Run | None:
+            async with database.read() as conn:
+                found = (await schedule_fires.newest(conn, schedule.id, limit=1))[0]
+            return await run_of(database, found) if found.run_id else None
+
+        await engine.ended(await until(opened, "its run"))
+        (_first, action) = [each.action for each in (await handle.describe()).info.recent_actions][:2]
+        assert isinstance(action, ScheduleActionExecutionStartWorkflow)
+        await client.get_workflow_handle(action.workflow_id).result()
+        await handle.delete()
+        return {"scheduled-start": (action.workflow_id, None)}
+
+
 STORIES: list[Story] = [
     approve,
     edit,
@@ -395,6 +464,10 @@ STORIES: list[Story] = [
     unattended,
     held,
     superseded,
+    scheduled_start,
+    budget,
+    fork,
+    recovered,
 ]
 
 
@@ -411,6 +484,13 @@ async def store_offer(engine: Stack, decision: DecideInput, args: str) -> None:
     )
     async with engine.database.write() as conn:
         await requests.offer(conn, offer)
+
+
+async def run_of(database: Database, fire: Fire) -> runs.Run:
+    async with database.read() as conn:
+        run = await runs.get(conn, fire.run_id or "")
+    assert run is not None
+    return run
 
 
 async def completed(engine: Stack, run: runs.Run, name: str) -> Recording:

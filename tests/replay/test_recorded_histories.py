@@ -16,16 +16,18 @@ from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from turngate.domain import contract
-from turngate.domain.contract import AgentTurnInput, AgentTurnResult
+from turngate.domain.contract import AgentTurnInput, AgentTurnResult, ChildRun, OpenScheduledInput, ScheduledStartInput
 from turngate.runtime.temporal_client import data_converter
 from worker import SANDBOX
 from workflows.agent_turn import AgentTurn
 from workflows.endings import Ending
+from workflows.scheduled_start import ScheduledStart
 
 HISTORIES = sorted(Path(__file__).with_name("histories").glob("*.json"))
 STORIES = {
     "approve",
     "asked-after-all",
+    "budget",
     "cancelled",
     "continue-as-new-first",
     "continue-as-new-last",
@@ -34,24 +36,30 @@ STORIES = {
     "expire",
     "failed",
     "finish-signal",
+    "fork",
     "hand-off",
+    "held",
     "interrupt",
     "ladder",
     "park",
     "question",
     "quorum",
+    "recovered",
     "reject",
+    "scheduled-start",
     "signalled",
     "sub-agent-child",
     "sub-agent-failed-parent",
     "sub-agent-interrupted-child",
     "sub-agent-interrupted-parent",
     "sub-agent-parent",
+    "superseded",
     "unattended",
     "unknown-outcome",
     "wait-until",
 }
 STOPPED = {
+    "budget",
     "cancelled",
     "failed",
     "finish-signal",
@@ -63,16 +71,20 @@ STOPPED = {
 """Those whose end the workflow had to write itself: no answer of the model had."""
 
 
+TURNS = [path for path in HISTORIES if path.stem != "scheduled-start"]
+"""Those of runs; the others are of what starts one."""
+
+
 def history_of(path: Path) -> WorkflowHistory:
     recorded = json.loads(path.read_text(encoding="utf-8"))
     return WorkflowHistory.from_json(recorded["workflow_id"], recorded["history"])
 
 
-def replayer(code: type[AgentTurn] = AgentTurn) -> Replayer:
+def replayer(code: type[AgentTurn | ScheduledStart] | None = None) -> Replayer:
     """As the worker runs it: the same sandbox, the same converter. The changed workflows below are let in by name."""
     with_changes = SandboxedWorkflowRunner(restrictions=SANDBOX.restrictions.with_passthrough_modules(__name__))
-    runner = SANDBOX if code is AgentTurn else with_changes
-    return Replayer(workflows=[code], workflow_runner=runner, data_converter=data_converter(), namespace="default")
+    runner, workflows = (SANDBOX, [AgentTurn, ScheduledStart]) if code is None else (with_changes, [code])
+    return Replayer(workflows=workflows, workflow_runner=runner, data_converter=data_converter(), namespace="default")
 
 
 def named(path: Path) -> str:
@@ -124,18 +136,37 @@ class WithoutClosing(AgentTurn):
         return await super()._end(Ending.completed(ending.next))
 
 
-@pytest.mark.parametrize("path", HISTORIES, ids=named)
+@pytest.mark.parametrize("path", TURNS, ids=named)
 async def test_i11_a_changed_workflow_does_not_replay(path: Path) -> None:
     """I11: with a timer more, every history is refused: the test above can fail."""
     with pytest.raises(workflow.NondeterminismError):
         await replayer(WithATimer).replay_workflow(history_of(path))
 
 
-@pytest.mark.parametrize("path", HISTORIES, ids=named)
+@pytest.mark.parametrize("path", TURNS, ids=named)
 async def test_i11_a_change_is_noticed_where_it_is(path: Path) -> None:
     """I11: an activity left out at the end of runs that no answer ended is refused by their histories, and by no other."""
     replayed = await replayer(WithoutClosing).replay_workflow(history_of(path), raise_on_replay_failure=False)
     assert isinstance(replayed.replay_failure, workflow.NondeterminismError) is (path.stem in STOPPED)
+
+
+@workflow.defn(name=contract.SCHEDULED_START)
+class WithoutItsRun(ScheduledStart):
+    """A change that loses runs: a fire that had to wait opens none."""
+
+    @workflow.run
+    async def run(self, start: ScheduledStartInput) -> str | None:
+        return await super().run(start)
+
+    async def _opened(self, start: ScheduledStartInput, order: OpenScheduledInput) -> ChildRun | None:
+        return await super()._opened(start, order) and None
+
+
+async def test_i11_a_changed_start_does_not_replay() -> None:
+    """I11: a fire's workflow that does not start its run is refused by the history of one that did."""
+    (path,) = set(HISTORIES) - set(TURNS)
+    with pytest.raises(workflow.NondeterminismError):
+        await replayer(WithoutItsRun).replay_workflow(history_of(path))
 
 
 def texts_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -154,8 +185,9 @@ def texts_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 def test_histories_do_not_say_where_they_were_made(path: Path) -> None:
     """No path, host, process or stack trace of the recording machine is kept."""
     texts = list(texts_in(json.loads(path.read_text(encoding="utf-8"))))
-    # The server names itself where one workflow signals another.
-    assert {text for key, text in texts if key == "identity"} <= {"recorder", "history-service"}
+    # The server names itself where one workflow signals another, and where its clock starts one.
+    named_by = {text for key, text in texts if key == "identity"} - {"recorder", "history-service"}
+    assert all(each.startswith("temporal-scheduler-default-sched_") for each in named_by)
     assert [key for key, _ in texts if key in {"stackTrace", "buildId", "binaryChecksum"}] == []
     words = "\n".join(text for key, text in texts if key != "encoding")
     assert not re.search(r"(?m)(^|[^\w])/\w", words), "a path"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
 from turngate import Policy, Rule
 from turngate.domain.known_tools import KnownTool
 from turngate.domain.policy import Verdict
-from turngate.store import calls, policies, recorded_calls
+from turngate.store import calls, policies, recorded_calls, tables
 from turngate.store.database import Database
 
 
@@ -68,12 +69,15 @@ def judged(
 
 
 async def test_recorded_calls_are_read_newest_first_each_once(database: Database, new_run) -> None:
-    """Across runs, steps and pages; calls that never reached policy are left out, as are other tools and older runs."""
-    older, newer = await new_run(), await new_run()
+    """Across runs, steps and pages; left out: calls that never reached policy, dry replays, and runs with rules of their own."""
+    older, newer, dry, own = [await new_run() for _ in range(4)]
     rows = [judged(older.id, f"o{number}", 1, number) for number in range(3)]
     rows += [judged(newer.id, f"n{step}{position}", step, position) for step in (1, 2) for position in range(2)]
     rows += [judged(newer.id, "closed", 3, 0, verdict=False), judged(newer.id, "other", 3, 1, tool="look")]
+    rows += [judged(each.id, "elsewhere", 1, 0) for each in (dry, own)]
     async with database.write() as conn:
+        for run, column in ((dry, "replay_of_run_id"), (own, "world")):
+            await conn.execute(update(tables.runs).where(tables.runs.c.id == run.id).values({column: "x"}))
         await calls.insert_planned(conn, rows)
     expected = ["other", "n21", "n20", "n11", "n10", "o2", "o1", "o0"]
     async with database.read() as conn:

@@ -21,7 +21,7 @@ from turngate.domain.contract import PlannedCall, RunLimits
 from turngate.domain.policy import Policy
 from turngate.models.registry import Models, ModelSettings
 from turngate.store.database import Database
-from workflows import activity_options, agent_turn, settling, steering, under_way
+from workflows import activity_options, agent_turn, recording, scheduled_start, settling, steering, under_way
 from workflows.activity_options import GRACE, OUTAGE, TABLE
 
 WEEK = timedelta(days=7)
@@ -37,6 +37,7 @@ ROWS: dict[str, list[Any]] = {
     contract.CLIMB_LADDER: [activity_options.CLIMB_LADDER],
     contract.NOTE_PAUSE: [activity_options.NOTE_PAUSE],
     contract.SUPERSEDE_REQUESTS: [activity_options.SUPERSEDE_REQUESTS],
+    contract.OPEN_SCHEDULED: [activity_options.OPEN_SCHEDULED],
     contract.CLOSE_STEP: [activity_options.CLOSE_STEP],
     contract.SETTLE_CALL: [activity_options.SETTLE_CALL],
 }
@@ -49,7 +50,7 @@ async def test_the_table_has_a_row_for_each_registered_activity(client: Client, 
     engine = Engine(database=sqlite, agents={}, policy=Policy(), services=svcs.Registry(), models=models)
     made = composition.build_worker(client, engine, task_queue="none")
     async with made:  # a worker that is made and never run would hold up the server's end
-        activities = made.config(active_config=True)["activities"]
+        activities = made.workers[0].config(active_config=True)["activities"]
     registered = {activity._Definition.must_from_callable(each).name for each in activities}
     assert registered == set(TABLE) == set(ROWS)
 
@@ -57,7 +58,8 @@ async def test_the_table_has_a_row_for_each_registered_activity(client: Client, 
 def test_the_workflow_starts_activities_with_their_own_row_only() -> None:
     """Every place in the workflow that starts an activity names one of the table, and unpacks that one's row."""
     started: dict[str, str] = {}
-    sources = (inspect.getsource(module) for module in (agent_turn, settling, steering, under_way))
+    modules = (agent_turn, recording, scheduled_start, settling, steering, under_way)
+    sources = (inspect.getsource(module) for module in modules)
     for node in (node for source in sources for node in ast.walk(ast.parse(source))):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue

@@ -7,7 +7,7 @@ import contextlib
 import json
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -186,11 +186,12 @@ class Server(uvicorn.Server):
 
 @dataclass
 class Site:
-    """The pages under test and the engine behind them."""
+    """The pages under test and the engine behind them. ``world``: what the tools of ``office`` act on."""
 
     url: str
     stack: Stack
     ran: Ran
+    world: World | None = None
 
     async def start(self, name: str, raw: str, words: str = "I will do it.") -> runs.Run:
         return await self.stack.start(json.dumps([words, name, raw]))
@@ -286,12 +287,13 @@ async def office(client: Client, tmp_path_factory: pytest.TempPathFactory) -> As
     """Pages of an app whose agent has sub-agents, signals, tools from outside and results too large to show."""
     database = Database(f"sqlite:///{tmp_path_factory.mktemp('office')}/turngate.db")
     await database.migrate()
+    world = World()
     async with (
-        stack(client, database, *World().tools(), model=Acting(), limits=LIMITS, working=False) as engine,
+        stack(client, database, *world.tools(), model=Acting(), limits=LIMITS, working=False) as engine,
         engine.worker(max_cached_workflows=500),
         site_on(engine, Ran([]), Gateway(client, update_wait=UPDATE_WAIT)) as made,
     ):
-        yield made
+        yield replace(made, world=world)
     await database.close()
 
 

@@ -111,6 +111,25 @@ async def test_what_a_call_depends_on_and_comes_from_is_shown(office, open_page)
     await expect(page.locator(".why")).to_contain_text('"release": "r1"')
 
 
+async def test_what_changed_since_an_approval_is_shown(office, open_page):
+    """Asked again, a person sees old and new value line by line, whose approval it was, and a way there and back."""
+    run = await office.stack.start(task(step(("deploy", {}))))
+    first = await office.stack.request(run)
+    office.world.release = "<b>r2</b>"
+    await office.stack.decide(first, "approve")
+    again = await office.stack.request(run)
+    page = await open_page(f"/requests/{again.id}", at=office)
+    why = page.locator(".why")
+    await expect(why).to_contain_text("the approval by operator")
+    await expect(why.locator(".diff .removed")).to_contain_text('"release": "r1"')
+    await expect(why.locator(".diff .added")).to_contain_text('"release": "<b>r2</b>"')
+    await why.get_by_role("link", name="the approval").click()
+    await expect(page.locator(".why")).to_contain_text("This answer does not count any more")
+    office.world.release = "r1"
+    await office.stack.decide(again, "reject")
+    await office.stack.ended(run)
+
+
 async def test_a_person_starts_the_apps_own_agents_first(office, open_page):
     """Sub-agents are in the list, marked and behind; the agent that is picked already is the app's own."""
     page = await open_page("/runs/new", at=office)

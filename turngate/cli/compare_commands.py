@@ -11,6 +11,7 @@ from rich.cells import cell_len, set_cell_size
 
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
+from turngate.cli.dry_replay_commands import show_report
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.plain_text import ELLIPSIS, plain_line
 from turngate.cli.run_commands import RunId
@@ -39,6 +40,8 @@ def compare(
         terminal.raw(found.model_dump_json())
         return
     _show_runs(found)
+    if found.replay is not None:
+        show_report(found.replay)
     for place, pair in enumerate(found.steps, 1):
         _show_step(pair, parts_here=place == found.parts_at)
     terminal.line("")
@@ -138,7 +141,15 @@ def _cut(line: str, cells: int) -> str:
 
 def _of_run(run: ComparedRun, aspect: str) -> str:
     names = {"failure": "error_class", "answer": "final_text"}
-    return getattr(run, names.get(aspect, aspect)) or NOTHING
+    match aspect:
+        case "instructions" | "tools":
+            given = run.of_its_own(aspect)
+            return "the agent's" if given is None else given or NOTHING
+        case "policy":
+            given = run.of_its_own(aspect)
+            return "the app's" if given is None else given or NOTHING
+        case _:
+            return getattr(run, names.get(aspect, aspect)) or NOTHING
 
 
 def _said(step: ComparedStep | None) -> str:

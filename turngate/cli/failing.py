@@ -1,7 +1,7 @@
 """From an error to what the person sees: one message and an exit code, never a traceback.
 
 Exit codes: 0 done · 1 it went wrong · 2 the command or the configuration is wrong · 3 the run was interrupted ·
-130 stopped by Ctrl-C.
+4 a dry replay diverged from its record · 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from turngate.domain.errors import ConfigurationError, TurngateError
 EXIT_WENT_WRONG: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED_RUN: Final = 3
+EXIT_DIVERGED: Final = 4
 EXIT_CTRL_C: Final = 130
 
 

@@ -3,14 +3,45 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.options import AsJson, DataDir, Url
+from turngate.cli.policy_files import checked_source, read_text
+from turngate.cli.preview_output import show_preview
 from turngate.cli.run_commands import RunId, tell_started, warn_of_shared_directory
+from turngate.domain.errors import ConfigurationError
+from turngate.wire.previews import Preview
+
+ToolNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tools",
+        "--tool",
+        metavar="NAMES",
+        help="The agent has these of its tools only; with commas, or several times. An empty text: none.",
+        show_default=False,
+    ),
+]
+InstructionsFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="In place of the agent's instructions.", show_default=False)
+]
+Plain = Annotated[
+    bool,
+    typer.Option("--plain", help="Take over nothing that the run has of its own: instructions, tools, policy."),
+]
+
+
+def tool_names(given: list[str] | None) -> list[str] | None:
+    """Return the names of ``--tools a,b --tool c``; None when it was left out."""
+    if not given:
+        return None
+    return [name for each in given for name in (part.strip() for part in each.split(",")) if name]
 
 
 def retry(
@@ -37,8 +68,11 @@ def retry(
 def fork(
     run_id: RunId,
     message: Annotated[
-        str, typer.Argument(metavar="MESSAGE", help="What to say after that step; `-` reads it from stdin.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="MESSAGE", help="What to say after that step; `-` reads it from stdin.", show_default=False
+        ),
+    ] = None,
     step: Annotated[
         int | None, typer.Option(min=1, help="The closed step to go on from.", show_default="its newest")
     ] = None,
@@ -49,6 +83,21 @@ def fork(
     workspace: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Another directory to work in.", show_default="the run's")
     ] = None,
+    tools: ToolNames = None,
+    instructions: InstructionsFile = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="TOML rules in place of the app's, the stored ones and every grant; for admins.",
+            show_default=False,
+        ),
+    ] = None,
+    plain: Plain = False,
+    preview: Annotated[
+        bool,
+        typer.Option("--preview", help="Start nothing: say what is used again, what is not undone, what runs anew."),
+    ] = False,
     watch: Annotated[bool, typer.Option(help="Follow the fork to its end, or return at once.")] = True,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -56,11 +105,22 @@ def fork(
 ) -> None:
     """Start a run that shares another one's past up to a step, and goes on with MESSAGE in a conversation of its own.
 
-    The other run stays as it is, and may still be running; what its tools did is not undone. Ctrl-C leaves the fork
-    running. Exit code: 0 completed, 1 failed, 3 interrupted.
+    The other run stays as it is, and may still be running; what its tools did is not undone. What it has of its own
+    (instructions, tools, policy) the fork has, too, unless it is told otherwise. Ctrl-C leaves the fork running.
+    Exit code: 0 completed, 1 failed, 3 interrupted.
     """
     link = find_api(data_dir, url)
     directory = None if workspace is None else workspace.expanduser().resolve()
+    if preview:
+        files = {"workspace": directory, "instructions": instructions, "policy": policy}
+        with link.client() as client:
+            found = client.preview_fork(
+                run_id, step=step, agent=agent, model=model, tools=tool_names(tools), plain=plain
+            )
+        tell_preview(found, files, as_json=as_json)
+        return
+    if message is None:
+        raise ConfigurationError("say what the fork is to do: turngate fork RUN MESSAGE, or look first with --preview")
     if directory is not None:
         warn_of_shared_directory(link, directory)
     with link.client() as client:
@@ -71,5 +131,17 @@ def fork(
             agent=agent,
             model=model,
             workspace=None if directory is None else str(directory),
+            tools=tool_names(tools),
+            instructions=None if instructions is None else read_text(instructions, what="the instructions"),
+            policy=None if policy is None else checked_source(policy),
+            plain=plain,
         )
         tell_started(link, client, started, watch=watch, as_json=as_json)
+
+
+def tell_preview(found: Preview, files: Mapping[str, Path | None], *, as_json: bool) -> None:
+    """Print a preview. ``files``: what is given by a file's name, which the server has not seen."""
+    if as_json:
+        terminal.raw(found.model_dump_json())
+        return
+    show_preview(found, {name: f"→ {file}" for name, file in files.items() if file is not None})

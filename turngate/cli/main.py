@@ -19,6 +19,7 @@ from turngate.cli import (
     compare_commands,
     demo_command,
     doctor_command,
+    dry_replay_commands,
     explain_commands,
     export_commands,
     fork_commands,
@@ -31,6 +32,7 @@ from turngate.cli import (
     request_commands,
     result_commands,
     run_commands,
+    schedule_commands,
     serve_commands,
     terminal,
     user_commands,
@@ -78,6 +80,7 @@ app.command("explain", rich_help_panel=WORK)(explain_commands.explain)
 app.command("export", rich_help_panel=WORK)(export_commands.export)
 app.command("compare", rich_help_panel=WORK)(compare_commands.compare)
 app.command("fork", rich_help_panel=WORK)(fork_commands.fork)
+app.command("replay", rich_help_panel=WORK)(dry_replay_commands.replay)
 app.command("retry", rich_help_panel=WORK)(fork_commands.retry)
 app.command("send", rich_help_panel=WORK)(run_commands.send)
 app.command("pause", rich_help_panel=WORK)(run_commands.pause)
@@ -86,6 +89,7 @@ app.command("interrupt", rich_help_panel=WORK)(run_commands.interrupt)
 app.command("result", rich_help_panel=WORK)(result_commands.result)
 app.command("requests", rich_help_panel=WORK)(request_commands.requests)
 app.command("decide", rich_help_panel=WORK)(request_commands.decide)
+app.add_typer(schedule_commands.app, name="schedule", rich_help_panel=WORK)
 app.add_typer(grant_commands.app, name="grants", rich_help_panel=WORK)
 app.add_typer(policy_commands.app, name="policy", rich_help_panel=WORK)
 

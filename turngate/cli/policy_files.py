@@ -26,7 +26,17 @@ def read_text(file: Path, *, what: str = "the policy file") -> str:
 
 def read_policy(file: Path) -> Policy:
     """Return a file's rules. Raises ConfigurationError that begins with ``FILE:LINE:`` where the line is known."""
+    return _parsed(read_text(file), file)
+
+
+def checked_source(file: Path) -> str:
+    """Return a file's text once it is known to be rules. Raises ConfigurationError as :func:`read_policy` does."""
     text = read_text(file)
+    _parsed(text, file)
+    return text
+
+
+def _parsed(text: str, file: Path) -> Policy:
     try:
         return parse_policy(text, source=repr(str(file)))
     except ConfigurationError as error:

@@ -24,6 +24,7 @@ from turngate.runtime.settings import Settings
 from turngate.runtime.temporal_client import connect
 from turngate.runtime.workflow_code import build_replayer
 from workflows.agent_turn import AgentTurn
+from workflows.scheduled_start import ScheduledStart
 
 PROGRESS_EVERY: Final = 100
 
@@ -44,7 +45,7 @@ def replay_and_report(
     """
 
     async def checked() -> list[Checked]:
-        replayer = build_replayer(AgentTurn)
+        replayer = build_replayer(AgentTurn, ScheduledStart)
         done: list[Checked] = []
         async for history in _histories(settings, run_ids, files, every=every, limit=limit):
             if save is not None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from pydantic import BaseModel
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 from temporalio.converter import DataConverter
@@ -18,11 +19,14 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
-from turngate.domain.contract import AGENT_TURN, AgentTurnInput
+from turngate.domain.contract import AGENT_TURN, SCHEDULED_START, AgentTurnInput, ScheduledStartInput
 from turngate.domain.errors import NotFoundError, UnavailableError
 
-OPEN: Final = f"WorkflowType = '{AGENT_TURN}' AND ExecutionStatus = 'Running'"
-EVERY: Final = f"WorkflowType = '{AGENT_TURN}' AND ExecutionStatus != 'ContinuedAsNew'"
+INPUTS: Final[dict[str, type[BaseModel]]] = {AGENT_TURN: AgentTurnInput, SCHEDULED_START: ScheduledStartInput}
+"""What workflows of ours are started with: runs, and fires of schedules, one of which may wait for a run's end."""
+_OURS: Final = f"WorkflowType IN ({', '.join(repr(name) for name in INPUTS)})"
+OPEN: Final = f"{_OURS} AND ExecutionStatus = 'Running'"
+EVERY: Final = f"{_OURS} AND ExecutionStatus != 'ContinuedAsNew'"
 """An execution that continued as new is never run again; its run's newest one stands for the run."""
 
 Kind = Literal["incompatible", "unreadable", "broken", "other_workflow"]
@@ -38,7 +42,7 @@ MEANING: Final[dict[Kind, str]] = {
     "broken": (
         "this release's workflow code fails on this run: keep the release that runs it until it has ended, and report this"
     ),
-    "other_workflow": f"this is no run of Turngate: give histories of the workflow type {AGENT_TURN}",
+    "other_workflow": f"this is no run of Turngate: give histories of the workflow types {' and '.join(INPUTS)}",
 }
 _EVENT = re.compile(r"HistoryEvent\(id: (\d+), (\w+)\)")
 _MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
@@ -81,7 +85,8 @@ async def check(history: WorkflowHistory, replayer: Replayer) -> Checked:
 
 async def _failing(history: WorkflowHistory, replayer: Replayer) -> Failing | None:
     started = history.events[0].workflow_execution_started_event_attributes
-    if started.workflow_type.name != AGENT_TURN:
+    begins_with = INPUTS.get(started.workflow_type.name)
+    if begins_with is None:
         return Failing(
             kind="other_workflow",
             reason=f"its workflow type is {started.workflow_type.name!r}",
@@ -90,7 +95,7 @@ async def _failing(history: WorkflowHistory, replayer: Replayer) -> Failing | No
         )
     converter = replayer.config().get("data_converter", DataConverter.default)
     try:
-        await converter.decode(started.input.payloads, [AgentTurnInput])
+        await converter.decode(started.input.payloads, [begins_with])
     except Exception as error:  # noqa: BLE001 - a codec is anybody's code
         return Failing(kind="unreadable", reason=_one_line(error), event_id=1, event="WorkflowExecutionStarted")
     if not _begun(history):

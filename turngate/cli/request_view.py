@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from approvals_api.pages import json_text
-from approvals_api.pages.result_text import depends_on
+from approvals_api.pages.result_text import depends_on, what_changed
 from turngate.cli import terminal
 from turngate.cli.plain_text import plain, plain_line
 from turngate.cli.presenting import diff_lines, presentation_lines
@@ -39,6 +39,11 @@ def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
     )  # fmt: skip
     for label, text in _more_facts(request):
         terminal.line((f"  {label} ", "dim"), text)
+    earlier = None if request.earlier is None else request.earlier.precondition
+    if (changed := what_changed(earlier, request.precondition)) is not None:
+        terminal.line(("  what changed since that approval", "dim"))
+        for piece in diff_lines(changed):
+            terminal.line(MARGIN, piece)
     if request.preview:
         terminal.line(("  preview", "dim"))
         is_command = request.preview_kind == "command"
@@ -66,11 +71,16 @@ def _more_facts(request: RequestDetail) -> Iterator[tuple[str, str]]:
     if request.precondition is not None:
         yield "depends on", plain_line(depends_on(request.precondition, indented=False), 300)
     if request.instead_of:
-        yield "instead of", f"the approval {request.instead_of}, which does not count any more"
+        yield "instead of", f"the approval {request.instead_of}{_by_whom(request)}, which does not count any more"
     if request.replaced_by:
         yield "asked again", f"as {request.replaced_by}; this answer does not count any more"
     if request.in_part is not None:
         yield "the result", in_part_said(request.in_part, request.run_id, request.tool_call_id)
+
+
+def _by_whom(request: RequestDetail) -> str:
+    earlier = request.earlier
+    return "" if earlier is None else f" by {plain_line(earlier.decided_by, 100)} at {earlier.decided_at}"
 
 
 def _deciding(request: RequestDetail) -> Iterator[tuple[str, str]]:

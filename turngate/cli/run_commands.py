@@ -89,7 +89,7 @@ def run(
         warn_of_shared_directory(link, directory)
     with link.client() as client:
         started = client.start_run(
-            agent=agent or _only_agent(client),
+            agent=agent or only_agent(client),
             text=sys.stdin.read() if task == "-" else task,
             workspace=None if directory is None else str(directory),
             model=model,
@@ -227,7 +227,8 @@ def follow(link: ApiLink, client: SyncTurngateClient, run_id: str, *, as_json: b
     raise typer.Exit(EXIT_OF[ended.status])
 
 
-def _only_agent(client: SyncTurngateClient) -> str:
+def only_agent(client: SyncTurngateClient) -> str:
+    """Return the one agent there is. Raises ConfigurationError naming them when there are several, or none."""
     names = [found.name for found in client.list_agents() if not found.sub_agent_of]
     if len(names) == 1:
         return names[0]
@@ -261,4 +262,8 @@ def _row(found: RunSummary) -> tuple[terminal.Piece, ...]:
 def _of_run(found: RunSummary) -> str:
     if found.parent_run_id:
         return f"↳ of run {found.parent_run_id}: "
+    if found.schedule_id:
+        return f"by schedule {found.schedule_id}: "
+    if found.replay_of_run_id:
+        return f"dry replay of run {found.replay_of_run_id}: "
     return f"fork of run {found.forked_from_run_id}: " if found.forked_from_run_id else ""

@@ -9,7 +9,17 @@ from approvals_api.pages import json_text
 from turngate.cli import terminal
 from turngate.cli.plain_text import clipped, indented, plain_line
 from turngate.cli.presenting import first_lines, on_one_line
-from turngate.cli.run_words import forked_from, handed_off, in_part_said, model_switched, steered, wait_said
+from turngate.cli.run_words import (
+    forked_from,
+    handed_off,
+    in_part_said,
+    model_switched,
+    own_world,
+    replay_of,
+    scheduled,
+    steered,
+    wait_said,
+)
 from turngate.client import SyncTurngateClient
 from turngate.domain.requests import RunStatus
 from turngate.domain.results import Failure
@@ -67,15 +77,12 @@ class RunLines:
     def _about_the_run(self, kind: str, said: dict[str, Any]) -> None:
         match kind:
             case "run.started":
-                terminal.line((f"run {self._run_id}", "bold"), f"  agent {said['agent']}, model {said['model']}")
-                if fork := said.get("forked_from"):
-                    terminal.line(("  ⇒ ", "magenta"), forked_from(fork))
-                    terminal.line("    ", (f"{self._client.url}/runs/{fork['run_id']}", "underline"))
+                self._begun(said)
             case "run.handed_off":
                 terminal.line(("  ⇒ ", "magenta"), handed_off(said))
             case "run.model_switched":
                 terminal.line(("  ⇒ ", "magenta"), model_switched(said))
-            case "run.paused" | "run.resumed" | "message.queued" | "message.taken":
+            case "run.paused" | "run.resumed" | "message.queued" | "message.taken" | "budget.used_up":
                 terminal.line(("  ⇒ ", "magenta"), steered(kind, said))
             case "run.recovered":
                 terminal.line(
@@ -87,6 +94,18 @@ class RunLines:
                 self._end()
             case _:
                 pass
+
+    def _begun(self, said: dict[str, Any]) -> None:
+        terminal.line((f"run {self._run_id}", "bold"), f"  agent {said['agent']}, model {said['model']}")
+        if said.get("schedule_id"):
+            terminal.line(("  ⇒ ", "magenta"), scheduled(said))
+        if fork := said.get("forked_from"):
+            terminal.line(("  ⇒ ", "magenta"), forked_from(fork))
+            terminal.line("    ", (f"{self._client.url}/runs/{fork['run_id']}", "underline"))
+        if record := said.get("replay_of"):
+            terminal.line(("  ⇒ ", "magenta"), replay_of(record))
+        if own := said.get("own"):
+            terminal.line(("  ⇒ ", "magenta"), own_world(own))
 
     def show_progress(self, said: ProgressView) -> None:
         """Print what a running tool says, in a line under its call."""
@@ -153,6 +172,8 @@ class RunLines:
         if call is None or call.result is None:
             return
         name = plain_line(call.tool_name, 64)  # of a tool that nobody declared it may be anything
+        if call.recorded_call_id is not None:
+            name += " (recorded)"
         if isinstance(call.result, Failure):
             reason = plain_line(call.result.reason, terminal.width() - len(name) - 20)
             terminal.line(("  ✗ ", "red"), f"{name} {plain_line(call.result.kind, 64)}: ", (reason, "dim"))

@@ -27,8 +27,29 @@ def forked_from(said: Mapping[str, Any]) -> str:
     return f"forked from run {_plain(said['run_id'])} after step {_plain(said['step'])}"
 
 
+def scheduled(said: Mapping[str, Any]) -> str:
+    """Return which schedule opened the run of the event ``run.started``, and that nobody attends it."""
+    return f"opened by schedule {_plain(said['schedule_id'])}: nobody attends it"
+
+
+def replay_of(said: Mapping[str, Any]) -> str:
+    """Return what the run of the event ``run.started`` is a dry replay of."""
+    behind = f" behind step {_plain(said['step'])}" if said["step"] else ""
+    return f"dry replay of run {_plain(said['run_id'])}{behind}: nothing runs, nobody is asked"
+
+
+def own_world(own: Mapping[str, Any]) -> str:
+    """Return what the run of the event ``run.started`` has of its own."""
+    told = ["instructions"] if "instructions" in own else []
+    if "tools" in own:
+        told.append(f"tools ({', '.join(own['tools']) or 'none'})")
+    if "policy" in own:
+        told.append(f"policy ({own['policy'][:12]}; no grant counts beside it)")
+    return _plain(f"has its own {', '.join(told)}")
+
+
 def steered(kind: str, said: Mapping[str, Any]) -> str:
-    """Return what an event says of somebody who held the run, let it go on, or spoke to it."""
+    """Return what an event says of somebody who held the run, let it go on, or spoke to it; or of a budget it used up."""
     who = _plain(said.get("by", said.get("sent_by", "somebody")))
     match kind:
         case "run.paused":
@@ -39,6 +60,10 @@ def steered(kind: str, said: Mapping[str, Any]) -> str:
         case "message.queued":
             when = "in the next run" if said["while_running"] == "queue" else "before the next step"
             return f"{who} sent a message, to be read {when}"
+        case "budget.used_up":
+            return (
+                f"{_plain(said['budget']).replace('_', ' ')} used up: {_plain(said['used'])} of {_plain(said['limit'])}"
+            )
         case _:
             return f"the agent reads the message of {who}"
 

@@ -44,6 +44,24 @@ def worker(
             show_default="$TURNGATE_BUILD_ID, else none: it takes every run",
         ),
     ] = None,
+    tools: Annotated[
+        int | None,
+        typer.Option(
+            "--tools-at-once",
+            metavar="N",
+            help="How many tool calls may run here at once; more wait in Temporal, oldest first.",
+            show_default="$TURNGATE_TOOL_CALLS_AT_ONCE, else 100",
+        ),
+    ] = None,
+    models: Annotated[
+        int | None,
+        typer.Option(
+            "--models-at-once",
+            metavar="N",
+            help="How many model requests, in places apart, so that long tools hold up none.",
+            show_default="$TURNGATE_MODEL_REQUESTS_AT_ONCE, else they share the tools' places",
+        ),
+    ] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Run a worker with APP: it calls models and runs tools. Start as many as you like.
@@ -52,7 +70,8 @@ def worker(
     """
     from turngate.cli import servers  # noqa: PLC0415 - slow to import
 
-    servers.serve_worker(_settings(data_dir=data_dir, build_id=build_id), app)
+    at_once = {"tool_calls_at_once": tools, "model_requests_at_once": models}
+    servers.serve_worker(_settings(data_dir=data_dir, build_id=build_id, **at_once), app)
 
 
 def api(

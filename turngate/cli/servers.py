@@ -57,6 +57,9 @@ def serve_worker(settings: Settings, target: str) -> None:
                 build = deployment(settings.deployment_name, settings.build_id)
                 task = await parts.enter_async_context(stack.serving_worker(settings, loaded, client, database, build))
                 terminal.note(f"worker runs: agents {', '.join(loaded.agents)}; task queue {settings.task_queue}")
+                models = settings.model_requests_at_once
+                at_once = f"{settings.tool_calls_at_once} tool calls and {f'{models} ' if models else ''}model requests"
+                terminal.note(f"at most {at_once} at once; more wait in Temporal, oldest first")
                 if settings.build_id is not None:
                     made_current = f"turngate builds --set-current {settings.build_id}"
                     terminal.note(f"it is of build {settings.build_id}, which gets new runs after `{made_current}`")
@@ -81,14 +84,14 @@ def serve_api(settings: Settings, target: str | None) -> None:
                 client = await connect_when_there(settings, terminal.note)
                 if loaded is not None:
                     await publish_agents(loaded, database, task_queue=settings.task_queue)
+                if is_loopback(settings.api_host):
+                    # This machine's own commands find this API and may use it, as with `turngate up`: as soon as it answers.
+                    await stores.ensure_cli_token(database, settings.data_dir)
                 task = await parts.enter_async_context(
                     stack.serving_api(settings, client, database, listener, channels)
                 )
-                if is_loopback(settings.api_host):
-                    # This machine's own commands find this API and may use it, as with `turngate up`.
-                    await stores.ensure_cli_token(database, settings.data_dir)
-                    if RunningStack.read(settings.data_dir) is None:
-                        await parts.enter_async_context(stack.announced(settings, find_address(settings) or ""))
+                if is_loopback(settings.api_host) and RunningStack.read(settings.data_dir) is None:
+                    await parts.enter_async_context(stack.announced(settings, find_address(settings) or ""))
                 terminal.note(f"API serves {settings.resolved_api_url} (`turngate login-link` lets a browser in)")
                 stop.running()
                 await stack.until_stopped(stop.told, [task])

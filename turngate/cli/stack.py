@@ -136,7 +136,14 @@ async def serving_worker(
     for said in app_survey.warnings(app):
         logger.warning("%s", said)
     engine = build_engine(app, database, models)
-    worker = build_worker(client, engine, task_queue=settings.task_queue, deployment=deployment)
+    worker = build_worker(
+        client,
+        engine,
+        task_queue=settings.task_queue,
+        tool_calls_at_once=settings.tool_calls_at_once,
+        model_requests_at_once=settings.model_requests_at_once,
+        deployment=deployment,
+    )
     await publish_agents(app, database, task_queue=settings.task_queue)
     task = asyncio.create_task(worker.run(), name="worker")
     try:

@@ -23,6 +23,7 @@ from turngate.client import (
     policy,
     requests,
     runs,
+    schedules,
 )
 from turngate.client.answers import nobody_there, read_answer
 from turngate.client.calls import Answer, Call
@@ -83,6 +84,9 @@ class TurngateClient:
     iter_stuck_runs = awaited_each(runs.list_stuck_runs)
     send_message = awaited(runs.send_message)
     fork_run = awaited(runs.fork_run)
+    preview_fork = awaited(runs.preview_fork)
+    preview_replay = awaited(runs.preview_replay)
+    replay_run = awaited(runs.replay_run)
     retry_run = awaited(runs.retry_run)
     interrupt = awaited(runs.interrupt)
     pause = awaited(runs.pause)
@@ -106,6 +110,15 @@ class TurngateClient:
     explain_policy = awaited(policy.explain_policy)
     get_shadow_report = awaited(policy.get_shadow_report)
 
+    create_schedule = awaited(schedules.create_schedule)
+    list_schedules = awaited(schedules.list_schedules)
+    iter_schedules = awaited_each(schedules.list_schedules)
+    get_schedule = awaited(schedules.get_schedule)
+    change_schedule = awaited(schedules.change_schedule)
+    pause_schedule = awaited(schedules.pause_schedule)
+    resume_schedule = awaited(schedules.resume_schedule)
+    run_schedule = awaited(schedules.run_schedule)
+    delete_schedule = awaited(schedules.delete_schedule)
     list_grants = awaited(grants.list_grants)
     iter_grants = awaited_each(grants.list_grants)
     get_grant = awaited(grants.get_grant)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import httpx
 
 from turngate.client.calls import Call, change, get, key_or_new, model, post, segment, without_none
+from turngate.client.calls import model as read_as
 from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.domain.steering import WhileRunning
 from turngate.wire.calls import WholeResult
 from turngate.wire.comparison import Comparison
 from turngate.wire.explanation import Explanation, StuckRun
+from turngate.wire.previews import Preview
 from turngate.wire.runs import RunDetail, RunSummary
 from turngate.wire.view import Page
 
@@ -98,16 +103,75 @@ def fork_run(
     agent: str | None = None,
     model: str | None = None,
     workspace: str | None = None,
+    instructions: str | None = None,
+    tools: Sequence[str] | None = None,
+    policy: str | None = None,
+    plain: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[RunSummary]:
     """Start a run in a new conversation that shares this run's past up to a closed step; this run stays as it is.
 
     ``step``: from 1; None is the newest closed one. ``agent``, ``model``, ``workspace``: in place of the run's own.
-    Raises what ``start_run`` raises; InvalidInputError ``no_such_step``.
+    ``instructions``, ``tools`` (names), ``policy`` (TOML, for admins): in place of the agent's and the app's own.
+    ``plain``: of what that run has of its own nothing is taken over.
+    Raises what ``start_run`` raises; InvalidInputError ``no_such_step``, ``unknown_tool``, ``invalid_policy``.
     """
-    own = {"step": step, "agent": agent, "model": model, "workspace": workspace}
-    body = {"text": text, **without_none(own)}
+    own = {"step": step, "agent": agent, "model": model, "workspace": workspace, "plain": plain or None}
+    body = {"text": text, **without_none({**own, **_changed(instructions, tools, policy)})}
     return post(f"/runs/{segment(run_id)}/fork", _run, body, key=key_or_new(idempotency_key))
+
+
+def preview_fork(
+    run_id: str,
+    *,
+    step: int | None = None,
+    agent: str | None = None,
+    model: str | None = None,
+    tools: Sequence[str] | None = None,
+    plain: bool = False,
+) -> Call[Preview]:
+    """Return what a fork would use again, what is not undone, and what the model may do anew. Starts nothing.
+
+    Parameters as of ``fork_run``. Raises NotFoundError; InvalidInputError ``no_such_step``, ``unknown_agent``, ``unknown_tool``.
+    """
+    params = {"step": step, "agent": agent, "model": model, "tools": _listed(tools), "plain": "true" if plain else None}
+    return get(f"/runs/{segment(run_id)}/fork", read_as(Preview), **params)
+
+
+def preview_replay(
+    run_id: str,
+    *,
+    step: int | None = None,
+    agent: str | None = None,
+    model: str | None = None,
+    tools: Sequence[str] | None = None,
+    plain: bool = False,
+) -> Call[Preview]:
+    """Return which recorded results a dry replay would answer its calls from. Starts nothing. Parameters as of ``replay_run``."""
+    params = {"step": step, "agent": agent, "model": model, "tools": _listed(tools), "plain": "true" if plain else None}
+    return get(f"/runs/{segment(run_id)}/replay", read_as(Preview), **params)
+
+
+def replay_run(
+    run_id: str,
+    *,
+    step: int | None = None,
+    agent: str | None = None,
+    model: str | None = None,
+    instructions: str | None = None,
+    tools: Sequence[str] | None = None,
+    policy: str | None = None,
+    plain: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[RunSummary]:
+    """Start a dry replay: the run is done over with its recorded results; nothing runs and nobody is asked.
+
+    ``step``: the closed step to begin behind; None: its beginning. The rest as of ``fork_run``; a ``policy`` takes no admin
+    here. ``compare_runs`` says what came of it. Raises what ``fork_run`` raises; ConflictError ``dry_replay``.
+    """
+    own = {"step": step, "agent": agent, "model": model, "plain": plain or None}
+    body = {"dry": True, **without_none({**own, **_changed(instructions, tools, policy)})}
+    return post(f"/runs/{segment(run_id)}/replay", _run, body, key=key_or_new(idempotency_key))
 
 
 def retry_run(run_id: str, *, model: str | None = None, idempotency_key: str | None = None) -> Call[RunSummary]:
@@ -143,6 +207,14 @@ def get_result(run_id: str, tool_call_id: str) -> Call[WholeResult]:
 def get_result_text(run_id: str, tool_call_id: str) -> Call[str]:
     """Return a call's result, ``{"result": …}``, as the very JSON text that the API sent."""
     return get(_result_path(run_id, tool_call_id), _text)
+
+
+def _listed(tools: Sequence[str] | None) -> str | None:
+    return None if tools is None else ",".join(tools)
+
+
+def _changed(instructions: str | None, tools: Sequence[str] | None, policy: str | None) -> dict[str, Any]:
+    return {"instructions": instructions, "tools": None if tools is None else list(tools), "policy": policy}
 
 
 def _result_path(run_id: str, tool_call_id: str) -> str:

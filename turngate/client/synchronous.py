@@ -23,6 +23,7 @@ from turngate.client import (
     policy,
     requests,
     runs,
+    schedules,
 )
 from turngate.client.answers import nobody_there, read_answer
 from turngate.client.calls import Answer, Call
@@ -75,6 +76,9 @@ class SyncTurngateClient:
     iter_stuck_runs = blocking_each(runs.list_stuck_runs)
     send_message = blocking(runs.send_message)
     fork_run = blocking(runs.fork_run)
+    preview_fork = blocking(runs.preview_fork)
+    preview_replay = blocking(runs.preview_replay)
+    replay_run = blocking(runs.replay_run)
     retry_run = blocking(runs.retry_run)
     interrupt = blocking(runs.interrupt)
     pause = blocking(runs.pause)
@@ -98,6 +102,15 @@ class SyncTurngateClient:
     explain_policy = blocking(policy.explain_policy)
     get_shadow_report = blocking(policy.get_shadow_report)
 
+    create_schedule = blocking(schedules.create_schedule)
+    list_schedules = blocking(schedules.list_schedules)
+    iter_schedules = blocking_each(schedules.list_schedules)
+    get_schedule = blocking(schedules.get_schedule)
+    change_schedule = blocking(schedules.change_schedule)
+    pause_schedule = blocking(schedules.pause_schedule)
+    resume_schedule = blocking(schedules.resume_schedule)
+    run_schedule = blocking(schedules.run_schedule)
+    delete_schedule = blocking(schedules.delete_schedule)
     list_grants = blocking(grants.list_grants)
     iter_grants = blocking_each(grants.list_grants)
     get_grant = blocking(grants.get_grant)

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from turngate.domain.budgets import EXTEND_BUDGET, Price, WhenUsedUp
 from turngate.domain.contract import RunLimits
 from turngate.domain.declared_parts import Handler
 from turngate.domain.digest import framed_sha256
@@ -37,8 +39,12 @@ class Limits(BaseModel):
     """Tool calls in one run, whatever became of them; None: as many as the steps make."""
     tokens: int | None = Field(default=None, ge=1)
     """Input and output tokens of one run together, as the provider counts them; None: no bound."""
+    cost: Decimal | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """What one run's tokens may cost, by the prices that the app gives (``App(prices=…)``); None: no bound."""
     wall_time: timedelta | None = Field(default=None, gt=timedelta(0))
     """From a run's start to its last model request, the time that people take included; None: no bound."""
+    when_used_up: WhenUsedUp = "end"
+    """Whether a budget that is used up (steps, tool calls, tokens, cost, time) ends the run, or a person is asked for more."""
     concurrency: int = Field(default=4, ge=1, le=64)
     """Tool calls of one step that run at the same time; a call that waits for a person holds no place."""
     malformed_in_a_row: int = Field(default=3, ge=1, le=100)
@@ -57,6 +63,7 @@ class Limits(BaseModel):
             concurrency=self.concurrency,
             malformed_in_a_row=self.malformed_in_a_row,
             model_retry_seconds=max(1, round(self.model_retry.total_seconds())),
+            budgets_ask=self.when_used_up == "ask",
         )
 
 
@@ -84,6 +91,10 @@ class Agent:
             raise ConfigurationError(
                 f"agent {self.name!r}: while_running is one of {', '.join(get_args(WhileRunning))}, not {self.while_running!r}"
             )
+        if self.toolkit.find(EXTEND_BUDGET) is not None:
+            raise ConfigurationError(
+                f"agent {self.name!r}: the name {EXTEND_BUDGET!r} is the engine's own; call the tool something else"
+            )
 
     @property
     def version(self) -> str:
@@ -97,12 +108,14 @@ class App:
     """Agents, the services their tools need, and the policy they live under.
 
     ``policy``: a Policy, or the path of a TOML file, relative to the directory the app's module lies in. It is read by
-    the process that runs the app (``turngate.runtime.app_loader``), because nothing here does I/O.
+    the process that runs the app (``turngate.runtime.app_loader``), because nothing here does I/O. ``prices``: what models
+    cost (``provider:name`` → price), for agents with a ``Limits(cost=…)``.
     """
 
     agents: Sequence[Agent]
     services: svcs.Registry | None = None
     policy: Policy | str | Path | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse an app without agents, with two of one name, or with a tool that names an agent there is not."""
@@ -121,6 +134,11 @@ class App:
                         f"tool {tool.name!r} of agent {agent.name!r} is answered by an agent {tool.agent!r}, and there is "
                         f"none; the agents are: {', '.join(named)}"
                     )
+            if agent.limits.cost is not None and agent.model not in self.prices:
+                raise ConfigurationError(
+                    f"agent {agent.name!r} has a limit of cost, and nobody says what {agent.model!r} costs: "
+                    f"App(prices={{{agent.model!r}: Price(input=…, output=…)}}), per million tokens"
+                )
 
     @property
     def all_agents(self) -> list[Agent]:

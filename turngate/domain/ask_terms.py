@@ -52,7 +52,8 @@ class AskTerms(BaseModel):
     ``decisions``: the verbs it takes, None all that fit. ``quorum``: how many different people have to approve; one
     rejection ends it. ``roles``, ``people``: who may decide; with neither, any operator. An admin may do what an operator
     may. ``on_expiry``: ``reject`` closes the call, ``park`` waits on without a clock. ``grantable``: whether a grant may
-    answer in place of a person although a rule asks.
+    answer in place of a person although a rule asks. ``fresh_for_seconds``: how old an approval may be when its call
+    starts; an older one counts only where the tool's precondition says that nothing has changed; None: any age.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -60,6 +61,7 @@ class AskTerms(BaseModel):
     expires_after_seconds: int | None = Field(default=None, ge=1, le=YEAR_SECONDS)
     """How long it waits before it expires; None: the agent's limit."""
     on_expiry: OnExpiry = "reject"
+    fresh_for_seconds: int | None = Field(default=None, ge=1, le=YEAR_SECONDS)
     starter_may_decide: bool = True
     decisions: list[Verb] | None = Field(default=None, min_length=1)
     quorum: int = Field(default=1, ge=1, le=MAX_QUORUM)

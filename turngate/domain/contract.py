@@ -17,6 +17,7 @@ from turngate.domain.requests import Outcome, RequestKind, RequestStatus, RunSta
 from turngate.domain.turn_state import TurnState
 
 AGENT_TURN = "AgentTurn"
+SCHEDULED_START = "ScheduledStart"
 
 CALL_MODEL = "call_model"
 RUN_TOOL = "run_tool"
@@ -27,6 +28,7 @@ SETTLE_CALL = "settle_call"
 CLIMB_LADDER = "climb_ladder"
 NOTE_PAUSE = "note_pause"
 SUPERSEDE_REQUESTS = "supersede_requests"
+OPEN_SCHEDULED = "open_scheduled"
 
 DECIDE = "decide"
 """Update and Signal of this name carry the same DecideInput; the Signal is for when no worker answers."""
@@ -64,6 +66,8 @@ class RunLimits(_Wire):
     heartbeat_timeout_seconds: int = 10
     continue_as_new_after_steps: int | None = None
     """Besides Temporal's own suggestion; for tests and very long runs."""
+    budgets_ask: bool = False
+    """A budget that is used up asks for more, the steps' among them, so the store's side says when they are."""
 
 
 class AgentTurnInput(_Wire):
@@ -134,6 +138,8 @@ class StepPlan(_Wire):
     """Of a malformed one, in a few words for whoever reads why the run ended: failure kinds with their count."""
     signals: bool = False
     """A call of the response asks something of the run."""
+    budget: PlannedCall | None = None
+    """The model was not asked: a budget is used up, and this call asks for more. The same step is planned again after it."""
     next: ChildRun | None = None
 
 
@@ -180,7 +186,8 @@ class SettleCallInput(_Wire):
 class DecideInput(_Wire):
     """A decision on its way to the workflow. Its content (edited arguments, message) waits in the store under its id.
 
-    ``by``, ``role`` and ``machine`` (a token that belongs to nobody) come from the credential.
+    ``by``, ``role`` and ``machine`` (a token that belongs to nobody) come from the credential. ``sent_at``: when it was
+    given, which may be long before a worker takes it; None, of earlier releases: not known.
     """
 
     decision_id: str
@@ -191,6 +198,7 @@ class DecideInput(_Wire):
     outcome: Outcome | None = None
     role: Role = "operator"
     machine: bool = False
+    sent_at: AwareDatetime | None = None
 
 
 class DecideResult(_Wire):
@@ -305,3 +313,29 @@ class CloseStepInput(_Wire):
     by: str = ""
     at: datetime
     error_class: str = ""
+
+
+class ScheduledStartInput(_Wire):
+    """One fire of a schedule. What the run is told stays in the store.
+
+    ``fire_at``: its instant on the timetable; None: as Temporal says it. ``heartbeat_timeout_seconds``: as of a run that the
+    API starts.
+    """
+
+    schedule_id: str
+    heartbeat_timeout_seconds: int = 10
+    fire_at: AwareDatetime | None = None
+
+
+class OpenScheduledInput(_Wire):
+    """Record the run of one fire, or that there is none."""
+
+    schedule_id: str
+    fire_at: AwareDatetime
+
+
+class OpenScheduledResult(_Wire):
+    """``run``: to be started; None: there is none. ``waits``: for the end of another run; ask again later."""
+
+    run: ChildRun | None = None
+    waits: bool = False

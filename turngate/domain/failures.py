@@ -142,6 +142,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
         for name, what in (
             ("tool_call_cap", "the tool calls"),
             ("token_cap", "the tokens"),
+            ("cost_cap", "the cost"),
             ("time_cap", "the time"),
         )
     },

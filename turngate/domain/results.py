@@ -25,6 +25,7 @@ FailureKind = Literal[
     "cancelled",
     "interrupted",
     "unknown",
+    "diverged",
 ]
 """The engine's own kinds; a tool author's declared failures add theirs, so the field itself is a plain string."""
 
@@ -204,4 +205,13 @@ def outcome_unknown(tool_name: str) -> Failure:
         kind="unknown",
         reason=f"The worker was lost while {tool_name!r} ran. It may or may not have taken effect. "
         "Check before you repeat it.",
+    )
+
+
+def diverged(tool_name: str) -> Failure:
+    """A call of a dry replay that the record has no answer for: it was not executed, and nobody was asked."""
+    return Failure(
+        kind="diverged",
+        reason=f"This is a dry replay of a recorded run, and that one made no such call of {tool_name!r} here. It was not "
+        "executed, and nobody was asked.",
     )

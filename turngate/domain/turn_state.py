@@ -91,11 +91,11 @@ class TurnState(BaseModel):
 
     def refusal(self, decision: DecideInput) -> Refusal | None:
         """Return why this decision cannot win now, or None when it may go on. Changes nothing (used by the validator)."""
+        if self.interrupted:  # also of a request that this run had not heard of when it was: it ends with all others
+            return Refusal(type="run_ended", message="the run was interrupted, and its requests ended with it")
         gate = self.gates.get(decision.request_id)
         if gate is None:
             return Refusal(type="unknown_request", message=f"this run has no open request {decision.request_id!r}")
-        if self.interrupted:
-            return Refusal(type="run_ended", message="the run was interrupted, and its requests ended with it")
         if gate.status != "pending":
             return Refusal(
                 type="request_not_pending", message=f"the request is already {gate.status}", winner=gate.decision_id

@@ -73,7 +73,10 @@ class Payload(BaseModel):
 
 
 async def item_of(conn: Connection, event: Event) -> Item | None:
-    """Return what is to be told of an event; None for one that is never told, or whose request is gone."""
+    """Return what is to be told of an event; None for one that is never told, or whose request is gone.
+
+    Of a dry replay nothing is told: nothing has happened in it, and whoever started it looks at what came out.
+    """
     name = name_of(event.type, event.payload)
     if name is None:
         return None
@@ -83,6 +86,8 @@ async def item_of(conn: Connection, event: Event) -> Item | None:
         request = await requests.get(conn, str(event.payload.get("request_id")))
         return None if request is None else _of_request(told, request, ended=name == "request.decided")
     run = None if run_id is None else await runs.get(conn, run_id)
+    if run is not None and run.is_dry:
+        return None
     outcome = event.payload.get("error_class")
     return told.model_copy(
         update={

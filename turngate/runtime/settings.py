@@ -29,6 +29,7 @@ POSTGRESQL_SCHEMES: Final = ("postgres", "postgresql", "postgresql+psycopg")
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json"]
 Port = Annotated[int, Field(ge=1, le=65_535)]
+AtOnce = Annotated[int, Field(ge=1, le=10_000)]
 
 
 def _absolute(path: Path) -> Path:
@@ -96,6 +97,8 @@ class Settings(BaseSettings):
     does. ``notifications``: the file that says who is told of what. ``model`` overrides the default model of agents
     (``provider:name``). Secrets print as asterisks.
 
+    ``tool_calls_at_once``, ``model_requests_at_once``: of one worker; what is more waits in Temporal, oldest first.
+    Model requests with no number of their own share the places of the tools.
     ``build_id``: of ``turngate worker``, whose runs then stay with workers of that build; None: it takes every run.
     ``deployment_name``: of what Temporal keeps those builds under; another for each stack that shares a namespace.
 
@@ -150,6 +153,8 @@ class Settings(BaseSettings):
     build_id: Annotated[str, AfterValidator(_build_id)] | None = None
     deployment_name: Annotated[str, AfterValidator(_deployment_name)] = "turngate"
     heartbeat_timeout_seconds: Annotated[int, Field(ge=1, le=3_600)] = 10
+    tool_calls_at_once: AtOnce = 100
+    model_requests_at_once: AtOnce | None = None
 
     model: str | None = None
     openai_base_url: HttpUrl | None = Field(

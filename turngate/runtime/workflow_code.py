@@ -21,10 +21,10 @@ SANDBOX: Final = SandboxedWorkflowRunner(
 )
 
 
-def build_replayer(workflow: type) -> Replayer:
-    """Return a replayer that runs this workflow's code as the worker does."""
+def build_replayer(*workflows: type) -> Replayer:
+    """Return a replayer that runs these workflows' code as the worker does."""
     return Replayer(
-        workflows=[workflow], workflow_runner=SANDBOX, data_converter=data_converter(), runtime=sdk_runtime()
+        workflows=workflows, workflow_runner=SANDBOX, data_converter=data_converter(), runtime=sdk_runtime()
     )
 
 

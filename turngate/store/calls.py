@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic_core import PydanticSerializationError
 from sqlalchemy import bindparam, func, insert, select, update
 
+from turngate.domain.budgets import BEHIND_THE_STEP
 from turngate.domain.results import TOOL_RESULT, Failure, Ok
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
@@ -105,9 +106,17 @@ async def ids_taken(conn: Connection, run_id: str, wanted: Sequence[str], *, ste
     return set((await conn.execute(query)).scalars())
 
 
+async def by_engine(conn: Connection, run_id: str, step: int, tool_name: str) -> list[Call]:
+    """Return the calls that the engine itself made after this step, in order."""
+    made = calls.c.run_id == run_id, calls.c.step == step, calls.c.position >= BEHIND_THE_STEP
+    query = select(calls).where(*made, calls.c.tool_name == tool_name).order_by(calls.c.position)
+    return [Call(**row) for row in (await conn.execute(query)).mappings()]
+
+
 async def count(conn: Connection, run_id: str) -> int:
-    """Return how many calls the run made."""
-    query = select(func.count()).select_from(calls).where(calls.c.run_id == run_id)
+    """Return how many calls the run's model made."""
+    of_model = calls.c.run_id == run_id, calls.c.position < BEHIND_THE_STEP
+    query = select(func.count()).select_from(calls).where(*of_model)
     return int((await conn.execute(query)).scalar_one())
 
 

@@ -21,7 +21,7 @@ NewEvent = tuple[str, Mapping[str, Any]]
 
 SYSTEM: Final = "system"
 """Chain of the events that belong to no run: log-ins, grants, policy, users. It stands where a run id does."""
-FOR_ALL_READERS: Final = ("grant.", "policy.", "notification.")
+FOR_ALL_READERS: Final = ("grant.", "policy.", "notification.", "schedule.")
 """How the types of those begin that everybody may see who sees requests; the others tell who came in and how."""
 
 CHECKED_AT_ONCE: Final = 1_000

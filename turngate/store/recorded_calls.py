@@ -43,12 +43,13 @@ async def page(
 ) -> list[RecordedCall]:
     """Return calls that reached policy: of the newest run first, its last call first.
 
+    Not those of dry replays, which repeat others, nor of runs that have something of their own: it may be other rules.
     ``behind``: ``place`` of the last one seen. ``since``: only of runs that began then or later. ``tool``: its exact name.
     """
     query: Select[Any] = (
         select(*_COLUMNS)
         .join(runs, runs.c.id == calls.c.run_id)
-        .where(calls.c.verdict != "")
+        .where(calls.c.verdict != "", runs.c.replay_of_run_id.is_(None), runs.c.world.is_(None))
         .order_by(*(column.desc() for column in _PLACE))
         .limit(limit)
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import select, tuple_, update
 
+from turngate.domain.budgets import BEHIND_THE_STEP
 from turngate.domain.turn_state import Answer, Gate, TurnState
 from turngate.store import approvals, requests, runs, steps
 from turngate.store.clock import from_text
@@ -66,9 +67,7 @@ async def turn_state(conn: Connection, run: Run) -> TurnState:
     when they were opened; a decision that was recorded counts. A run that somebody holds is held.
     """
     newest = await steps.get(conn, run.id, run.step)
-    if newest is None:  # not even a first response
-        return TurnState(step=max(run.step, 1), paused_by=run.paused_by)
-    step = run.step if newest.closed_at is None else run.step + 1
+    step = run.step + 1 if newest is None or newest.closed_at is not None else run.step
     malformed = await _malformed_before(conn, run.id, step)
     state = TurnState(step=step, malformed_in_a_row=malformed, paused_by=run.paused_by)
     for request in await requests_of_step(conn, run.id, step):
@@ -82,8 +81,10 @@ async def turn_state(conn: Connection, run: Run) -> TurnState:
 
 
 async def requests_of_step(conn: Connection, run_id: str, step: int) -> list[Request]:
-    """Return every request that the calls of one step opened, oldest first."""
-    at_hand = select(calls_table.c.tool_call_id).where(calls_table.c.run_id == run_id, calls_table.c.step == step)
+    """Return every request that the calls of one step opened, and those that the engine made before it, oldest first."""
+    before = (calls_table.c.step == step - 1) & (calls_table.c.position >= BEHIND_THE_STEP)
+    of_step = (calls_table.c.step == step) & (calls_table.c.position < BEHIND_THE_STEP)
+    at_hand = select(calls_table.c.tool_call_id).where(calls_table.c.run_id == run_id, of_step | before)
     table = requests_table
     query = (
         select(table)

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import bindparam, insert, select, tuple_, update
 
+from turngate.domain.budgets import EXTENSIONS, Extension
 from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
@@ -15,9 +16,13 @@ from turngate.store.tables import conversations, messages, runs
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _BY_ID = select(runs).where(runs.c.id == bindparam("run"))
 _LIVE = update(runs).where(runs.c.id == bindparam("run"), runs.c.status == "running")
-_ADVANCE = _LIVE.values(step=bindparam("at_step"))
+_USED = {
+    "tokens_used": runs.c.tokens_used + bindparam("tokens"),
+    "cost_micros": runs.c.cost_micros + bindparam("cost"),
+}
+_ADVANCE = _LIVE.values(step=bindparam("at_step"), **_USED)
 _COMPLETE = _LIVE.values(
-    step=bindparam("at_step"), head_message_id=bindparam("head"), status="completed", ended_at=bindparam("at")
+    step=bindparam("at_step"), head_message_id=bindparam("head"), status="completed", ended_at=bindparam("at"), **_USED
 )
 _MOVE_HEAD = update(runs).where(runs.c.id == bindparam("run")).values(head_message_id=bindparam("head"))
 _MOVE_CONVERSATION = (
@@ -25,6 +30,17 @@ _MOVE_CONVERSATION = (
     .where(conversations.c.id == bindparam("conversation"))
     .values(head_message_id=bindparam("head"))
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Used:
+    """What a response takes of its run's budgets. ``cost_micros``: in millionths of the currency of ``Limits.cost``."""
+
+    tokens: int = 0
+    cost_micros: int = 0
+
+
+NOTHING = Used()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +52,10 @@ class Run:
     itself, joined by ``/``. ``forked_from_run_id``, ``forked_from_step``: the closed step whose past a fork shares.
     ``attended``: somebody watches the inbox; ``unattended_asks`` says what becomes of its questions when nobody does.
     ``paused_at``, ``paused_by``, ``pause_reason``: since when, by whom and why it is held, while somebody holds it.
+    ``schedule_id``: the schedule that opened it; None: somebody or something else did.
+    ``world``: digest of what it has of its own; None: all is as its agent and app have it. ``replay_of_run_id``: the run
+    whose recorded results answer the calls of a dry replay. ``tokens_used``, ``cost_micros``: of all its responses.
+    ``extensions``: JSON of what was granted beyond its budgets.
     """
 
     id: str
@@ -68,6 +88,22 @@ class Run:
     paused_at: str | None = None
     paused_by: str | None = None
     pause_reason: str = ""
+    schedule_id: str | None = None
+    world: str | None = None
+    replay_of_run_id: str | None = None
+    tokens_used: int = 0
+    cost_micros: int = 0
+    extensions: str = "[]"
+
+    @property
+    def granted(self) -> tuple[Extension, ...]:
+        """What was granted beyond its budgets, in order."""
+        return EXTENSIONS.validate_json(self.extensions)
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether no call of it may ever run."""
+        return self.replay_of_run_id is not None
 
 
 async def create(
@@ -91,6 +127,9 @@ async def create(
     forked_from_step: int | None = None,
     attended: bool = True,
     unattended_asks: UnattendedAsks = "park",
+    schedule_id: str | None = None,
+    world: str | None = None,
+    replay_of_run_id: str | None = None,
 ) -> None:
     """Insert a live run. ``path`` None: the agent's own name.
 
@@ -119,6 +158,9 @@ async def create(
             forked_from_step=forked_from_step,
             attended=attended,
             unattended_asks=unattended_asks,
+            schedule_id=schedule_id,
+            world=world,
+            replay_of_run_id=replay_of_run_id,
         )
     )
 
@@ -174,9 +216,19 @@ async def page(
     return [Run(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def advance(conn: Connection, run_id: str, *, step: int) -> bool:
-    """Note that the live run works on this step; False when it has ended."""
-    return (await conn.execute(_ADVANCE, {"run": run_id, "at_step": step})).rowcount == 1
+async def advance(conn: Connection, run_id: str, *, step: int, used: Used = NOTHING) -> bool:
+    """Note that the live run works on this step, and what that took of its budgets; False when it has ended."""
+    noted = {"run": run_id, "at_step": step, "tokens": used.tokens, "cost": used.cost_micros}
+    return (await conn.execute(_ADVANCE, noted)).rowcount == 1
+
+
+async def extend(conn: Connection, run_id: str, granted: Extension) -> None:
+    """Let the run use more of a budget. Safe to repeat: each call extends once."""
+    held = select(runs.c.extensions).where(runs.c.id == run_id).with_for_update()
+    before = EXTENSIONS.validate_json((await conn.execute(held)).scalar_one())
+    if all(each.call != granted.call for each in before):
+        extensions = EXTENSIONS.dump_json((*before, granted)).decode()
+        await conn.execute(update(runs).where(runs.c.id == run_id).values(extensions=extensions))
 
 
 async def go_on_with(conn: Connection, run: Run, *, agent: str, agent_version: str, model: str) -> None:
@@ -193,9 +245,10 @@ async def move_head(conn: Connection, run: Run, message_id: str) -> None:
     await conn.execute(_MOVE_CONVERSATION, {"conversation": run.conversation_id, "head": message_id})
 
 
-async def complete(conn: Connection, run: Run, *, step: int, head_message_id: str) -> bool:
+async def complete(conn: Connection, run: Run, *, step: int, head_message_id: str, used: Used = NOTHING) -> bool:
     """End a live run with the model's answer as its head, and its conversation's; False when it had ended already."""
     ended = {"run": run.id, "at_step": step, "head": head_message_id, "at": as_text(now())}
+    ended |= {"tokens": used.tokens, "cost": used.cost_micros}
     if (await conn.execute(_COMPLETE, ended)).rowcount != 1:
         return False
     await conn.execute(_MOVE_CONVERSATION, {"conversation": run.conversation_id, "head": head_message_id})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from turngate.domain.contract import StepPlan
 from turngate.domain.digest import derived_id
@@ -79,12 +79,6 @@ async def of_run(conn: Connection, run_id: str) -> list[Step]:
     return [Step(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def tokens(conn: Connection, run_id: str) -> int:
-    """Return the tokens that the run's responses took, input and output together."""
-    used = func.coalesce(func.sum(steps.c.input_tokens + steps.c.output_tokens), 0)
-    return int((await conn.execute(select(used).where(steps.c.run_id == run_id))).scalar_one())
-
-
 async def record_response(
     conn: Connection,
     run: runs.Run,
@@ -93,11 +87,13 @@ async def record_response(
     *,
     final: StepPlan | None = None,
     corrective: str | None = None,
+    cost_micros: int = 0,
 ) -> None:
     """Store the model's response as a message behind the run's head.
 
     ``final``: the plan of a response without calls; the step is stored closed and the run as completed with it.
-    ``corrective``: the user message that closes the step of a response nothing could be made of.
+    ``corrective``: the user message that closes the step of a response nothing could be made of. ``cost_micros``: what it
+    cost, in millionths; it counts against the run's budgets, as its tokens do.
 
     Raises:
         IntegrityError: sqlalchemy's, when (run, step) has a response already.
@@ -128,10 +124,11 @@ async def record_response(
         "corrective": corrective,
     }
     await conn.execute(_INSERT, recorded)
+    used = runs.Used(tokens=response.usage.input_tokens + response.usage.output_tokens, cost_micros=cost_micros)
     if final is None:
-        live = await runs.advance(conn, run.id, step=step)
+        live = await runs.advance(conn, run.id, step=step, used=used)
     else:
-        live = await runs.complete(conn, run, step=step, head_message_id=message_id)
+        live = await runs.complete(conn, run, step=step, head_message_id=message_id, used=used)
     if not live:
         raise ConflictError(f"run {run.id} has ended; its response of step {step} came too late")
 

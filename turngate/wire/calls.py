@@ -39,7 +39,9 @@ class CallView(View):
     ``execution``: ``not_started`` until its handler was let through. ``result``: None while the call is open.
     ``presentation``: the result as its tool, or else the default, shows it to people; None while the call is open.
     ``in_part``: set where ``result`` is not the whole. ``signal``: what the call asks of the run, and ``waits_until``: the
-    end of a wait. ``child_run_id``: the sub-agent's run that answers it.
+    end of a wait. ``child_run_id``: the sub-agent's run that answers it. ``by_engine``: no model made it; the engine asks for
+    more of a budget. ``recorded_call_id``: in a dry replay, the call of the other run whose result it was given; None there: it
+    diverged.
     """
 
     tool_call_id: str
@@ -62,6 +64,8 @@ class CallView(View):
     signal: Signal | None = None
     waits_until: str | None = None
     child_run_id: str | None = None
+    by_engine: bool = False
+    recorded_call_id: str | None = None
 
     @property
     def request(self) -> CallRequest | None:

@@ -6,11 +6,27 @@ from typing import Literal
 
 from turngate.domain.comparing import Aspect
 from turngate.wire.calls import CallView
+from turngate.wire.replays import DryReplayReport
 from turngate.wire.runs import RunSummary
 from turngate.wire.view import View
+from turngate.wire.worlds import WorldView
 
-RunAspect = Literal["task", "agent", "agent_version", "model", "workspace", "status", "failure", "answer"]
+RunAspect = Literal[
+    "task",
+    "agent",
+    "agent_version",
+    "model",
+    "workspace",
+    "instructions",
+    "tools",
+    "policy",
+    "status",
+    "failure",
+    "answer",
+]
 """What two runs as a whole can differ in."""
+OwnAspect = Literal["instructions", "tools", "policy"]
+"""Those that a run may have of its own."""
 
 
 class SharedPast(View):
@@ -58,9 +74,15 @@ class StepPair(View):
 
 
 class ComparedRun(RunSummary):
-    """One of the two runs. ``final_text``: its answer; empty unless it is completed."""
+    """One of the two runs. ``final_text``: its answer; empty unless it is completed. ``own``: as of the run itself."""
 
     final_text: str
+    own: WorldView | None = None
+
+    def of_its_own(self, aspect: OwnAspect) -> str | None:
+        """Return what it has of its own, as one text; None: it is as its agent or app has it."""
+        given = None if self.own is None else getattr(self.own, aspect)
+        return ", ".join(given) if isinstance(given, list) else given
 
 
 class Comparison(View):
@@ -68,7 +90,8 @@ class Comparison(View):
 
     ``shared``: None when neither was forked or retried from the other, nor both from a third. ``steps``: behind the shared
     past, in order; runs that share none are laid side by side by the numbers of their steps. ``parts_at``: the place of
-    the first step that differs, from 1; None: none does.
+    the first step that differs, from 1; None: none does. ``replay``: set when one is a dry replay of the other; decisions and
+    executions are not compared then, because a replay has none.
     """
 
     run: ComparedRun
@@ -77,3 +100,4 @@ class Comparison(View):
     shared: SharedPast | None
     steps: list[StepPair]
     parts_at: int | None
+    replay: DryReplayReport | None = None

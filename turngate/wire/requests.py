@@ -64,14 +64,24 @@ class ApprovalView(View):
     created_at: str
 
 
+class EarlierApproval(View):
+    """An approval that does not count any more. ``precondition``: exact JSON of what the call depended on then, or None."""
+
+    request_id: str
+    decided_by: str
+    decided_at: str
+    precondition: str | None
+
+
 class RequestDetail(RequestItem):
     """A request with everything an operator needs to decide it.
 
     ``allowed_verbs``: what may be answered; empty once it ended. ``messages``: the conversation up to and including the
     message that made the call. ``execution``, ``edited_input``, ``result``, ``presentation`` and ``in_part`` are the call's.
     ``precondition``: exact JSON of what the call depended on when it was asked for; None: its tool does not say.
-    ``instead_of``: the request whose approval this one takes the place of, because that changed; ``replaced_by``: the
-    other way round. ``ask_terms``: who may decide it and how, as it stands now. ``given``: the approvals so far.
+    ``instead_of``: the request whose approval this one takes the place of, because that changed or grew too old;
+    ``replaced_by``: the other way round; ``earlier``: that approval. ``ask_terms``: who may decide it and how, as it
+    stands now. ``given``: the approvals so far.
     """
 
     manifest: ToolManifest
@@ -92,6 +102,7 @@ class RequestDetail(RequestItem):
     precondition: str | None = None
     instead_of: str | None = None
     replaced_by: str | None = None
+    earlier: EarlierApproval | None = None
     run: RunSummary
     messages: list[MessageView]
 

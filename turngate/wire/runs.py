@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from pydantic import Field
 
+from turngate.domain.budgets import MILLION
 from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.domain.steering import WhileRunning
 from turngate.wire.agents import agents_path
 from turngate.wire.calls import CallView
 from turngate.wire.view import View
+from turngate.wire.worlds import WorldView
 
 
 class RunSummary(View):
@@ -17,7 +21,9 @@ class RunSummary(View):
     ``parent_run_id``, ``parent_tool_call_id``: the call that a sub-agent's run answers. ``path``: the agents above it and
     its own, joined by ``/``. ``forked_from_run_id``, ``forked_from_step``: the closed step whose past a fork shares.
     ``unattended_asks``: what becomes of its questions; counts only when it is not ``attended``. ``paused_at``: since when
-    it is held; None: it goes on.
+    it is held; None: it goes on. ``schedule_id``: the schedule that opened it. ``cost_micros``: what its tokens cost, in
+    millionths of the currency of the app's prices. ``replay_of_run_id``: the run whose recorded results answer this one's
+    calls: a dry replay, none of whose calls runs.
     """
 
     id: str
@@ -44,6 +50,15 @@ class RunSummary(View):
     paused_at: str | None = None
     paused_by: str | None = None
     pause_reason: str = ""
+    schedule_id: str | None = None
+    replay_of_run_id: str | None = None
+    tokens_used: int = 0
+    cost_micros: int = 0
+
+    @property
+    def cost(self) -> str:
+        """What its tokens cost, in the currency that the app's prices are in; empty where nothing is known of it."""
+        return f"{Decimal(self.cost_micros) / MILLION:f}" if self.cost_micros else ""
 
     @property
     def agents(self) -> str:
@@ -109,9 +124,13 @@ class RunDetail(RunSummary):
     """A run with its steps. ``final_text``: the agent's answer; empty unless the run is completed.
 
     ``parent``: the call that it answers, for a sub-agent's run. ``waiting_messages``: sent to it and not taken yet.
+    ``own``: what it has in place of its agent's and its app's own; None: nothing. ``schedule_name``: of the schedule that
+    opened it.
     """
 
     steps: list[StepView]
     final_text: str
     parent: ParentCall | None = None
     waiting_messages: list[WaitingMessage] = Field(default_factory=list)
+    own: WorldView | None = None
+    schedule_name: str | None = None

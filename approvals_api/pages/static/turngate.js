@@ -16,14 +16,16 @@ const EVENT_TYPES = [
   "run.model_switched", "run.ended", "request.approved_once", "request.reminded", "request.escalated",
   "request.delegated", "request.parked", "request.claimed", "request.claim_taken_over", "request.released",
   "request.commented", "grant.used", "grant.created", "grant.revoked", "run.paused", "run.resumed", "message.queued",
-  "message.taken", "request.superseded", "run.recovered", "request.rebuilt",
+  "message.taken", "schedule.fired", "schedule.skipped", "schedule.waiting", "schedule.missed", "schedule.created", "schedule.changed",
+  "schedule.paused", "schedule.resumed", "schedule.deleted", "request.superseded", "run.recovered", "request.rebuilt", "budget.used_up",
 ];
 const PROGRESS_LINES = 20;
 const RELOADS_LISTS = new Set([
   "run.started", "step.responded", "request.opened", "request.decided", "request.expired", "run.ended",
   "request.approved_once", "request.reminded", "request.escalated", "request.delegated", "request.parked",
   "request.claimed", "request.claim_taken_over", "request.released", "grant.used", "grant.created", "grant.revoked",
-  "request.superseded", "run.paused", "run.resumed",
+  "request.superseded", "run.paused", "run.resumed", "schedule.fired", "schedule.skipped", "schedule.waiting",
+  "schedule.missed", "schedule.created", "schedule.changed", "schedule.paused", "schedule.resumed", "schedule.deleted",
 ]);
 const PRESENCE_MS = 20_000;
 

@@ -26,10 +26,12 @@ from turngate.client import (
     policy,
     requests,
     runs,
+    schedules,
 )
 from turngate.client.calls import Call, with_member
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.grants import GrantPattern, WantedGrant
+from turngate.domain.schedules import Timetable
 
 PATHS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text())[
     "paths"
@@ -47,7 +49,14 @@ CALLS: dict[str, Call[Any]] = {
     "send_message": runs.send_message("r", "t", while_running="inject"),
     "pause_run": runs.pause("r", reason="x"),
     "resume_run": runs.resume("r"),
-    "fork_run": runs.fork_run("r", "t", step=1, agent="a", model="m:n", workspace="/w"),
+    "fork_run": runs.fork_run(
+        "r", "t", step=1, agent="a", model="m:n", workspace="/w", instructions="i", tools=["t"], policy="", plain=True
+    ),
+    "preview_replay": runs.preview_replay("r", step=1, agent="a", model="m:n", tools=["t"], plain=True),
+    "replay_run": runs.replay_run(
+        "r", step=1, agent="a", model="m:n", instructions="i", tools=["t"], policy="", plain=True
+    ),
+    "preview_fork": runs.preview_fork("r", step=1, agent="a", model="m:n", tools=["t"], plain=True),
     "retry_run": runs.retry_run("r", model="m:n"),
     "interrupt_run": runs.interrupt("r", reason="x"),
     "get_result": runs.get_result("r", "c/d"),
@@ -70,6 +79,20 @@ CALLS: dict[str, Call[Any]] = {
     "get_view": inbox.get_view("v"),
     "save_view": inbox.save_view("v", "status=all"),
     "remove_view": inbox.remove_view("v"),
+    "create_schedule": schedules.create_schedule(
+        "n", agent="a", text="t", timetable=Timetable(every_seconds=5), conversation="continue", conversation_id="c",
+        workspace="/w", model="m:n", notes="n"
+    ),
+    "list_schedules": schedules.list_schedules(cursor="c"),
+    "get_schedule": schedules.get_schedule("s"),
+    "change_schedule": schedules.change_schedule(
+        "s", revision=1, name="n", agent="a", text="t", timetable=Timetable(every_seconds=5), workspace="/w", model="m:n",
+        unattended="deny", overlap="allow", catch_up_seconds=60, notes="n"
+    ),
+    "pause_schedule": schedules.pause_schedule("s", reason="x"),
+    "resume_schedule": schedules.resume_schedule("s"),
+    "run_schedule": schedules.run_schedule("s"),
+    "delete_schedule": schedules.delete_schedule("s"),
     "list_grants": grants.list_grants(status="all", cursor="c"),
     "get_grant": grants.get_grant("g"),
     "preview_grant": grants.preview_grant("q", open_arguments=["note"]),

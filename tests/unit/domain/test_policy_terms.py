@@ -210,6 +210,7 @@ def test_nothing_follows_from_a_shadow_rule(rules: list[Rule], answer: str, shad
 TERMS: dict[str, Any] = {
     "expires_after_seconds": 60,
     "on_expiry": "park",
+    "fresh_for_seconds": 3600,
     "starter_may_decide": False,
     "decisions": ["approve"],
     "quorum": 2,

@@ -30,6 +30,7 @@ MADE = {
     "expired": results.expired(),
     "interrupted": results.interrupted("ann", "wrong branch", started=True, partial="half"),
     "unknown": results.outcome_unknown("pay"),
+    "diverged": results.diverged("pay"),
 }
 
 

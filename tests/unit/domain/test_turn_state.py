@@ -144,9 +144,10 @@ def test_i4_nothing_is_decided_after_an_interrupt() -> None:
     """I4: from an interrupt on, every decision of the run is told that the run has ended."""
     state = waiting()
     state.interrupt(STOP)
-    refusal = state.refusal(decision())
-    assert refusal is not None
-    assert refusal.type == "run_ended"
+    for request_id in ("rq_1", "rq_that_it_had_not_heard_of"):
+        refusal = state.refusal(decision(request_id=request_id))
+        assert refusal is not None
+        assert refusal.type == "run_ended"
     assert state.expire("rq_1") is False
 
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals_api.pages.result_text import PAGE_CHARS, depends_on, page_of, readable
+from approvals_api.pages.diff_view import read_diff
+from approvals_api.pages.result_text import PAGE_CHARS, depends_on, page_of, readable, what_changed
 
 
 def test_a_bare_text_is_read_as_it_is():
@@ -61,3 +62,34 @@ def test_what_a_call_depends_on_is_said_in_words():
     assert depends_on('{"release": "r1"}', indented=False) == '{"release": "r1"}'
     assert depends_on('{"precondition_failed": "OSError"}') == "could not be found out (OSError)"
     assert "OSError" in depends_on('{"precondition_failed": "OSError", "more": 1}')
+
+
+CHANGES = {
+    "one member": ('{"a": 1, "b": 2}', '{"a": 1, "b": 3}', ['-  "b": 2', '+  "b": 3']),
+    "two texts": ('"etag-7"', '"etag-8"', ["-etag-7", "+etag-8"]),
+    "a text and its number": ('"7"', "7", ['-"7"', "+7"]),
+    "unknown at first": ('{"precondition_failed": "OSError"}', "7", ["-could not be found out (OSError)", "+7"]),
+    "no diff inside a diff": ('"--- a\\n@@ -1 +1 @@"', '"x"', ["---- a", "-@@ -1 +1 @@", "+x"]),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_changed_is_a_diff_of_what_people_read(name):
+    """Old and new value, line by line; a value that looks like a diff is lines of one."""
+    was, now, told = CHANGES[name]
+    lines = read_diff(what_changed(was, now)).lines
+    assert [line.text for line in lines if line.kind in {"added", "removed"}] == told
+
+
+def test_values_that_are_equal_or_not_known_have_no_difference():
+    """A tool without a precondition has nothing to compare."""
+    assert [what_changed(None, "1"), what_changed("1", None), what_changed("1", "1")] == [None, None, None]
+
+
+def test_a_long_difference_is_cut_and_says_so():
+    """However much a call depends on, a page of it stays readable; what differs behind the cut is told."""
+    long = json.dumps(list(range(100_000)))
+    assert len(what_changed(long, json.dumps(list(range(1, 100_000))))) < 50_000
+    assert "99,999" not in what_changed(long, '"x"')
+    assert "more characters are not shown" in what_changed(long, '"x"')
+    assert "beyond what is shown" in what_changed(long, long.replace("99999]", "88888]"))

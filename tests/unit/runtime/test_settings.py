@@ -26,6 +26,7 @@ def test_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert settings.temporal_namespace == "default"
     assert settings.task_queue == "turngate"
     assert settings.heartbeat_timeout_seconds == 10
+    assert (settings.tool_calls_at_once, settings.model_requests_at_once) == (100, None)
 
 
 def test_overrides_before_environment_before_defaults(monkeypatch: pytest.MonkeyPatch):

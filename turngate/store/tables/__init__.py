@@ -41,7 +41,9 @@ from turngate.store.tables.runs import (
     runs,
     steps,
     whole_results,
+    worlds,
 )
+from turngate.store.tables.schedules import schedule_fires, schedules
 
 __all__ = [
     "agents",
@@ -71,9 +73,12 @@ __all__ = [
     "requests",
     "runs",
     "saved_views",
+    "schedule_fires",
+    "schedules",
     "sessions",
     "steps",
     "users",
     "views",
     "whole_results",
+    "worlds",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, Table, text
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, Table, text
 
 from turngate.store.storable import StorableString, StorableText
 from turngate.store.tables.metadata import metadata
@@ -84,6 +84,15 @@ runs = Table(
     Column("paused_at", StorableText),
     Column("paused_by", StorableText),
     Column("pause_reason", StorableText, nullable=False, server_default=""),
+    # What it has of its own, by digest; and for a dry replay the run whose recorded results answer its calls.
+    Column("world", StorableString(64)),
+    Column("replay_of_run_id", StorableString(64)),
+    # What its responses took, in tokens and millionths of a currency; what was granted beyond its budgets (JSON).
+    Column("tokens_used", BigInteger, nullable=False, server_default="0"),
+    Column("cost_micros", BigInteger, nullable=False, server_default="0"),
+    Column("extensions", StorableText, nullable=False, server_default="[]"),
+    # The schedule that opened it.
+    Column("schedule_id", StorableString(64)),
     # One live run per conversation, held by the database itself.
     Index(
         "uq_runs_live_conversation",
@@ -94,6 +103,7 @@ runs = Table(
     ),
     Index("ix_runs_created_at_id", "created_at", "id"),
     Index("ix_runs_parent_run_id", "parent_run_id"),
+    Index("ix_runs_schedule_id", "schedule_id"),
 )
 
 # What was sent to a run while it was live. Not a message yet: it becomes one when the run, or the one after it, takes it.
@@ -153,6 +163,8 @@ calls = Table(
     Column("child_run_id", StorableString(64)),
     Column("presentation", StorableText),
     Column("whole_result", StorableString(64)),
+    # In a dry replay: the call of the other run whose recorded result this one was given. NULL there: it diverged.
+    Column("recorded_call_id", StorableString(255)),
     Index("ix_calls_run_id_step", "run_id", "step", "position"),
     Index("ix_calls_repeat_key", "run_id", "repeat_key"),
 )
@@ -179,6 +191,15 @@ whole_results = Table(
     metadata,
     Column("digest", StorableString(64), primary_key=True),
     Column("text", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+)
+
+# What runs have of their own in place of their agent's and app's, as JSON.
+worlds = Table(
+    "worlds",
+    metadata,
+    Column("digest", StorableString(64), primary_key=True),
+    Column("content", StorableText, nullable=False),
     Column("created_at", StorableText, nullable=False),
 )
 

@@ -1,0 +1,137 @@
+"""Forks and dry replays by form: what they would use again and run anew is said before their button is pressed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from approvals_api import forking, previewing, replaying, run_views
+from approvals_api.dependencies import ServicesDep, StarterDep
+from approvals_api.pages.form_keys import by_control, key_of
+from approvals_api.pages.frames import frame_of, typed_of
+from approvals_api.pages.going_on_forms import changes_of, step_of, text_of, word_of
+from approvals_api.pages.templating import render
+from approvals_api.principals import Principal, check_form_token
+from approvals_api.problems import status_of
+from approvals_api.services import Services
+from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
+from turngate.store.runs import Run
+from turngate.wire.previews import Preview
+
+router = APIRouter(include_in_schema=False)
+
+Kind = Literal["fork", "replay"]
+
+
+@router.get("/runs/{run_id}/fork")
+async def fork_page(
+    request: Request, services: ServicesDep, principal: StarterDep, run_id: str, step: str = ""
+) -> HTMLResponse:
+    """Show what a fork from a step would do, with the form that starts it."""
+    return await _show(request, services, principal, run_id, "fork", {"step": step}, None)
+
+
+@router.get("/runs/{run_id}/replay")
+async def replay_page(
+    request: Request, services: ServicesDep, principal: StarterDep, run_id: str, step: str = ""
+) -> HTMLResponse:
+    """Show which recorded results a dry replay would be answered from, with the form that starts it."""
+    return await _show(request, services, principal, run_id, "replay", {"step": step}, None)
+
+
+@router.post("/runs/{run_id}/fork")
+async def fork_by_form(request: Request, services: ServicesDep, principal: StarterDep, run_id: str) -> Response:
+    """Start the fork, or show what it would do with what was typed."""
+    return await _act(request, services, principal, run_id, "fork")
+
+
+@router.post("/runs/{run_id}/replay")
+async def replay_by_form(request: Request, services: ServicesDep, principal: StarterDep, run_id: str) -> Response:
+    """Start the dry replay, or show what it would do with what was typed."""
+    return await _act(request, services, principal, run_id, "replay")
+
+
+async def _act(request: Request, services: Services, principal: Principal, run_id: str, kind: Kind) -> Response:
+    typed = await typed_of(request)
+    try:
+        check_form_token(request, typed.get("csrf_token"))
+        if "look" in typed:
+            return await _show(request, services, principal, run_id, kind, typed, None)
+        run = await _start(services, principal, run_id, kind, typed)
+    except NotFoundError:
+        raise
+    except TurngateError as error:
+        return await _show(request, services, principal, run_id, kind, typed, error)
+    return RedirectResponse(f"/runs/{run.id}", HTTPStatus.SEE_OTHER)
+
+
+async def _start(services: Services, principal: Principal, run_id: str, kind: Kind, typed: Mapping[str, str]) -> Run:
+    step, agent, model = step_of(typed), word_of(typed, "agent"), word_of(typed, "model")
+    changes, key = changes_of(typed), typed.get("key") or None
+    if kind == "replay":
+        return await replaying.replay(
+            services, principal, run_id, step=step, agent=agent, model=model, changes=changes, idempotency_key=key
+        )
+    return await forking.fork(
+        services,
+        principal,
+        run_id,
+        text=text_of(typed, "text"),
+        step=step,
+        agent=agent,
+        model=model,
+        workspace=word_of(typed, "workspace"),
+        changes=changes,
+        idempotency_key=key,
+    )
+
+
+async def _previewed(services: Services, run_id: str, kind: Kind, typed: Mapping[str, str]) -> Preview:
+    step, agent, model, changes = step_of(typed), word_of(typed, "agent"), word_of(typed, "model"), changes_of(typed)
+    if kind == "replay":
+        return await previewing.preview_replay(services, run_id, step=step, agent=agent, model=model, changes=changes)
+    workspace = word_of(typed, "workspace")
+    return await previewing.preview_fork(
+        services, run_id, step=step, agent=agent, model=model, workspace=workspace, changes=changes
+    )
+
+
+async def _show(
+    request: Request,
+    services: Services,
+    principal: Principal,
+    run_id: str,
+    kind: Kind,
+    typed: Mapping[str, str],
+    error: TurngateError | None,
+) -> HTMLResponse:
+    found: Preview | None = None
+    try:
+        found = await _previewed(services, run_id, kind, typed)
+    except InvalidInputError as problem:  # the page says so, and its form can mend it
+        error = error or problem
+    async with services.database.read() as conn:
+        frame = await frame_of(conn, request, principal)
+        run = await run_views.run_detail(conn, run_id)
+        agents = await run_views.agent_list(conn)
+    # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
+    return await asyncio.to_thread(
+        render,
+        f"{kind}.html",
+        frame=frame,
+        status=HTTPStatus.OK if error is None else status_of(error),
+        run=run,
+        agents=agents,
+        closed=[step.step for step in run.steps if step.closed_at is not None],
+        found=found,
+        may_give_policy=principal.may("admin"),
+        typed=typed,
+        error=error,
+        errors=by_control(error),
+        key=key_of(typed, error),
+    )

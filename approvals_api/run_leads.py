@@ -1,0 +1,38 @@
+"""Who goes on with a run behind one of its steps: a signal may have handed it over, or changed its model, since."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from turngate.store import calls, events
+from turngate.store.database import Connection
+from turngate.store.runs import Run
+
+LED_BY: Final = ("run.started", "run.handed_off", "run.model_switched")
+MAX_CHANGES: Final = 1_000
+"""How many hand-overs and other models are looked at, the newest of each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lead:
+    """Who takes a run's next step. ``model`` None: the agent's own, as it is published."""
+
+    agent: str
+    model: str | None
+
+
+async def lead_after(conn: Connection, run: Run, step: int) -> Lead:
+    """Return who went on behind a step of the run, 0 being its beginning: a signal of its own may have changed that since."""
+    told = [each for kind in LED_BY for each in await events.newest(conn, run.id, kind, limit=MAX_CHANGES)]
+    lead = Lead(agent=run.agent, model=run.model)
+    for event in sorted(told, key=lambda each: each.run_seq):
+        if event.type == "run.started":
+            lead = Lead(agent=str(event.payload["agent"]), model=str(event.payload["model"]))
+            continue
+        call = await calls.get(conn, run.id, str(event.payload["tool_call_id"]))
+        if call is None or call.step > step:
+            break
+        to = str(event.payload["to"])
+        lead = Lead(agent=to, model=None) if event.type == "run.handed_off" else replace(lead, model=to)
+    return lead

@@ -1,0 +1,102 @@
+"""Dry replays, and previews: what a fork or a replay would use again and what would run anew."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from approvals_api import previewing, replaying, run_views
+from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
+from approvals_api.own_worlds import Changes, listed
+from approvals_api.problems import problems
+from approvals_api.v1.bodies import MAX_STEP, ModelName, ReplayBody
+from approvals_api.v1.parameters import STORABLE, Id, IdempotencyKey, RunId
+from approvals_api.v1.runs import STARTED
+from turngate.wire.previews import Preview
+from turngate.wire.runs import RunSummary
+
+router = APIRouter(tags=["runs"])
+
+NO_STEP = problems({422: "`no_such_step`, `unknown_agent`, `unknown_tool`: the message lists those there are"})
+REPLAYED = {**STARTED, **problems({409: "`dry_replay`: it is one itself; or `idempotency_key_reused`"})}
+MAX_TOOLS_CHARS = 10_000
+
+Step = Annotated[int | None, Query(ge=1, le=MAX_STEP, description="The closed step to go on from.")]
+Agent = Annotated[Id | None, Query(description="Another agent.")]
+Model = Annotated[ModelName | None, Query(description="Another model.")]
+Tools = Annotated[
+    str | None,
+    Query(
+        max_length=MAX_TOOLS_CHARS,
+        pattern=STORABLE,
+        description="Names with commas between them: the agent has these of its tools only; empty: none.",
+    ),
+]
+Plain = Annotated[bool, Query(description="Nothing that the run has of its own is taken over.")]
+
+
+@router.get("/runs/{run_id}/fork", responses=NO_STEP)
+async def preview_fork(
+    run_id: RunId,
+    services: ServicesDep,
+    _principal: RunReaderDep,
+    step: Step = None,
+    agent: Agent = None,
+    model: Model = None,
+    tools: Tools = None,
+    plain: Plain = False,
+) -> Preview:
+    """Say what a fork would do.
+
+    Which recorded results it goes on from, what has happened already and is not undone, what the model may do again, and
+    what differs. Changes nothing.
+    """
+    changes = Changes(tools=listed(tools), plain=plain)
+    return await previewing.preview_fork(services, run_id, step=step, agent=agent, model=model, changes=changes)
+
+
+@router.get("/runs/{run_id}/replay", responses=NO_STEP)
+async def preview_replay(
+    run_id: RunId,
+    services: ServicesDep,
+    _principal: RunReaderDep,
+    step: Step = None,
+    agent: Agent = None,
+    model: Model = None,
+    tools: Tools = None,
+    plain: Plain = False,
+) -> Preview:
+    """Say what a dry replay would do: which recorded results answer its calls, and what differs. Changes nothing."""
+    changes = Changes(tools=listed(tools), plain=plain)
+    return await previewing.preview_replay(services, run_id, step=step, agent=agent, model=model, changes=changes)
+
+
+@router.post("/runs/{run_id}/replay", status_code=HTTPStatus.CREATED, responses=REPLAYED)
+async def replay_run(
+    run_id: RunId,
+    body: ReplayBody,
+    services: ServicesDep,
+    principal: StarterDep,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> RunSummary:
+    """Replay a run, dry.
+
+    Starts a run that does this one over: the model is asked, policy judges, and calls get the results that were recorded
+    here. A call that was not made here is closed as a divergence. Nothing runs, and nobody is asked. The comparison of the
+    two says what came of it.
+    """
+    run = await replaying.replay(
+        services,
+        principal,
+        run_id,
+        step=body.step,
+        agent=body.agent,
+        model=body.model,
+        changes=Changes(instructions=body.instructions, tools=body.tools, policy=body.policy, plain=body.plain),
+        idempotency_key=idempotency_key,
+    )
+    response.headers["Location"] = f"/api/v1/runs/{run.id}"
+    return run_views.run_summary(run)
