@@ -11,7 +11,7 @@ STAMP := $(VENV)/.turngate-$(shell pwd | cksum | cut -d' ' -f1)
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench lock openapi clean
+.PHONY: help setup demo test chaos lint bench lock openapi clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,10 @@ demo: setup ## Run the demo: an agent with a gated call, approvable in the brows
 test: setup ## Run everything CI runs: lint, types, import contracts, all tests
 	@scripts/system-packages
 	@scripts/check
+
+chaos: setup ## Kill and stop every process under 1,000 gated calls, then check that nothing was lost or done twice
+	@scripts/system-packages
+	@"$(VENV)/bin/python" tests/chaos/run.py
 
 lint: setup ## Run lint, types and import contracts only
 	@scripts/check --no-tests

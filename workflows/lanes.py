@@ -33,10 +33,11 @@ RECORDS: Final = ".records"
 
 
 def lane_of(activity: str, *, models_apart: bool) -> str:
-    """Return the suffix of the queue that this activity waits on; whatever is no model request and no tool is a record."""
+    """Return the suffix of the queue that this activity waits on; what is no model request, tool or note is a record."""
     if activity == contract.CALL_MODEL:
         return MODELS if models_apart else ""
-    return "" if activity == contract.RUN_TOOL else RECORDS
+    # That a run goes on is noted beside what it goes on with, and the log is to tell them in that order.
+    return "" if activity in {contract.RUN_TOOL, contract.NOTE_PAUSE} else RECORDS
 
 
 class Lanes(Interceptor):

@@ -1,0 +1,302 @@
+"""What must be true of a chaos run, whatever was killed and when. Pure: evidence in, violations out.
+
+Each check is a function that yields violations; :func:`violations` runs them all. DESIGN §4 in short: nothing lost (I5),
+no ``once`` effect twice (I3), no effect without a matching approval (I2, I6), one winner per request (I4), every
+conversation reconciled (I1), and the workflows of one mind with the store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from evidence import Answered, Evidence, Recorded, Start
+
+from turngate.domain.digest import call_digest
+from turngate.domain.history import is_reconciled, unanswered_calls
+from turngate.domain.requests import STATUS_OF_VERB
+from turngate.domain.results import REFUSALS, Failure, Ok
+from turngate.store.calls import Call
+from turngate.store.clock import from_text
+from turngate.store.requests import Request
+
+Kind = Literal["lost", "twice", "unapproved", "decision", "conversation", "workflow", "record"]
+"""``lost``: a run, a call or its result is missing. ``twice``: a ``once`` handler started again without a person's word.
+``unapproved``: an effect without a matching approval. ``decision``: an answer that does not fit what is recorded.
+``conversation``: not reconciled. ``workflow``: Temporal says otherwise than the store. ``record``: the store against itself."""
+CLOSED: Final = {"completed": "COMPLETED", "interrupted": "COMPLETED", "failed": "FAILED"}
+ONCE: Final = frozenset({"pay", "post"})
+CLOCK_SECONDS: Final = 0.1
+"""Ledger and store read one machine's clock; the workflow's is that of its task's start."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One thing that must not be. ``of``: the run, call, request or decision that it is about."""
+
+    kind: Kind
+    of: str
+    said: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.of}: {self.said}"
+
+
+def violations(evidence: Evidence) -> list[Violation]:
+    """Return everything that is wrong; an empty list is a proven run."""
+    return [found for check in CHECKS for found in check(evidence)]
+
+
+def runs_ended(evidence: Evidence) -> Iterator[Violation]:
+    """Every run that was accepted is there, reached an end that it may reach, and made the calls of its script."""
+    may_be_interrupted = {plan.run_id for plan in evidence.planned if plan.may_be_interrupted}
+    for plan in evidence.planned:
+        recorded = evidence.runs.get(plan.run_id)
+        if recorded is None:
+            yield Violation("lost", plan.run_id, f"run {plan.name} is not in the store")
+        elif recorded.run.status == "completed" and plan.calls not in {None, len(recorded.calls)}:
+            yield Violation("lost", plan.run_id, f"{len(recorded.calls)} calls, and its script makes {plan.calls}")
+    for run_id, recorded in evidence.runs.items():
+        run = recorded.run
+        top = run.parent_run_id or run_id
+        allowed = {"completed", "interrupted"} if top in may_be_interrupted else {"completed"}
+        if run.status not in allowed:
+            yield Violation("lost", run_id, f"{run.task}: {run.status}, {run.reason}")
+        ends = sum(event.type == "run.ended" for event in recorded.events)
+        if ends != 1:
+            yield Violation("record", run_id, f"its log tells of {ends} ends")
+        if recorded.chain_broken:
+            yield Violation("record", run_id, "its event chain does not hold")
+
+
+def calls_have_results(evidence: Evidence) -> Iterator[Violation]:
+    """Every planned call has its one result, nothing waits or runs any more, and the result fits what happened."""
+    starts = Counter(line.of for line in evidence.ledger)
+    for run_id, recorded in evidence.runs.items():
+        executed = {each.tool_call_id: each for each in recorded.executions}
+        for call in recorded.calls:
+            of, result = f"{run_id}/{call.tool_call_id}", call.settled_result
+            if result is None:
+                yield Violation("lost", of, "it has no result")
+                continue
+            started = starts[run_id, call.tool_call_id]
+            if (
+                isinstance(result, Ok)
+                and call.child_run_id is None
+                and not started
+                and not _said(recorded, call, "happened")
+            ):
+                yield Violation("lost", of, "it succeeded, and its handler was never started")
+            refused = isinstance(result, Failure) and result.kind in REFUSALS - {"interrupted"}
+            if refused and started:
+                yield Violation("unapproved", of, f"it was {result.kind}, and its handler was started")
+            state = executed[call.tool_call_id].state if call.tool_call_id in executed else None
+            if state == "executing":
+                yield Violation("lost", of, "its execution is still under way")
+            if started and state is None:
+                yield Violation("unapproved", of, "its handler was started, and no execution is on record")
+        for request in recorded.requests:
+            if request.status == "pending":
+                yield Violation("lost", request.id, "it still waits, and its run is over")
+
+
+def once_started_once(evidence: Evidence) -> Iterator[Violation]:
+    """A ``once`` handler started at most once, and once more for each time that a person said it had not happened (I3)."""
+    for of, lines in _by_call(evidence.ledger).items():
+        recorded = evidence.runs.get(of[0])
+        if lines[0].tool not in ONCE or recorded is None:
+            continue
+        allowed = 1 + sum(
+            request.tool_call_id == of[1] and _outcome(recorded, request) == "did_not_happen"
+            for request in recorded.requests
+        )
+        if len(lines) > allowed:
+            yield Violation("twice", "/".join(of), f"started {len(lines)} times, allowed {allowed}")
+
+
+def effects_are_approved(evidence: Evidence) -> Iterator[Violation]:
+    """What a handler got is what was allowed or approved, to the byte, and not before it was (I2, I6)."""
+    for (run_id, call_id), lines in _by_call(evidence.ledger).items():
+        of, recorded = f"{run_id}/{call_id}", evidence.runs.get(run_id)
+        call = None if recorded is None else next((c for c in recorded.calls if c.tool_call_id == call_id), None)
+        if recorded is None or call is None:
+            yield Violation("unapproved", of, "the store knows of no such call")
+            continue
+        if len({line.key for line in lines}) > 1:
+            yield Violation("record", of, "its starts had different idempotency keys")
+        noted = sum(e.type == "execution.started" and e.payload["tool_call_id"] == call_id for e in recorded.events)
+        if len(lines) > noted:
+            yield Violation("unapproved", of, f"{len(lines)} starts, and the log tells of {noted}")
+        executed = next((each.digest for each in recorded.executions if each.tool_call_id == call_id), None)
+        approvals = [
+            request
+            for request in recorded.requests
+            if (request.tool_call_id, request.kind, request.status) == (call_id, "approval", "approved")
+        ]
+        if call.disposition == "run":
+            yield from _matches(of, lines, call, allowed=call.digest, executed=executed, manifests=evidence.manifests)
+        elif len(approvals) != 1:
+            yield Violation("unapproved", of, f"it was asked for, and has {len(approvals)} approvals")
+        else:
+            approved = approvals[0]
+            edit = recorded.decisions.get(approved.decision_id or "") if approved.verb == "edit" else None
+            allowed = approved.digest if edit is None else edit.digest
+            if approved.verb == "edit" and edit is None:
+                yield Violation("unapproved", of, "it was edited, and what the edit said is gone")
+            yield from _matches(of, lines, call, allowed=allowed, executed=executed, manifests=evidence.manifests)
+            decided_at = from_text(approved.decided_at or "").timestamp()
+            if min(line.at for line in lines) < decided_at - CLOCK_SECONDS:
+                yield Violation("unapproved", of, "its handler was started before it was approved")
+
+
+def decisions_stand(evidence: Evidence) -> Iterator[Violation]:
+    """What operators were told is what is recorded: one winner, the same answer each time, losers told so (I4, I5)."""
+    asked = {request.id: request for recorded in evidence.runs.values() for request in recorded.requests}
+    told: dict[str, list[Answered]] = defaultdict(list)
+    for answer in evidence.answers:
+        told[answer.decision_id].append(answer)
+    for name, answers in told.items():
+        request = asked.get(answers[0].request_id)
+        if request is None:
+            yield Violation("decision", name, f"its request {answers[0].request_id} is gone")
+        else:
+            yield from _stands(name, {answer.http for answer in answers}, request)
+            for answer in answers:
+                yield from _told_the_truth(answer, request)
+    for request in asked.values():
+        if request.decision_id is not None and request.decision_id not in told:
+            yield Violation("decision", request.id, f"decided by {request.decision_id}, which nobody sent")
+        if request.verb is not None and request.status != STATUS_OF_VERB[request.verb]:
+            yield Violation("record", request.id, f"{request.verb} made it {request.status}")
+
+
+def _stands(name: str, codes: set[int], request: Request) -> Iterator[Violation]:
+    """Hold the kinds of answers that one decision got against who decided."""
+    won = request.decision_id == name
+    if codes - {200, 202, 409, 410}:
+        yield Violation("decision", name, f"it was answered {sorted(codes)}")
+    if 200 in codes and not won:
+        yield Violation("decision", name, f"it was told that it decided, and {request.decision_id} is recorded")
+    if won and codes & {409, 410}:
+        yield Violation("decision", name, f"it decided, and was told {sorted(codes & {409, 410})}")
+    if codes == {202} and not won:
+        yield Violation("decision", name, f"it was accepted, is not recorded ({request.status}), and was never told so")
+
+
+def _told_the_truth(answer: Answered, request: Request) -> Iterator[Violation]:
+    """Hold what one answer says against what is recorded."""
+    if answer.http == 200 and answer.status != request.status:
+        yield Violation(
+            "decision", answer.decision_id, f"it was answered {answer.status}, {request.status} is recorded"
+        )
+    if answer.http == 409 and answer.code != "already_decided":
+        yield Violation("decision", answer.decision_id, f"it was told {answer.code}, and {request.status} is recorded")
+    if answer.http == 409 and answer.winner not in {None, request.decision_id}:
+        yield Violation(
+            "decision", answer.decision_id, f"it was told {answer.winner}, not {request.decision_id}, had won"
+        )
+
+
+def redeemed_once(evidence: Evidence) -> Iterator[Violation]:
+    """Each execution redeemed a decision of its own call, and no decision was redeemed twice (I3)."""
+    redeemed = Counter(
+        each.decision_id for recorded in evidence.runs.values() for each in recorded.executions if each.decision_id
+    )
+    for decision_id, times in redeemed.items():
+        if times > 1:
+            yield Violation("twice", decision_id, f"redeemed {times} times")
+    for run_id, recorded in evidence.runs.items():
+        for each in recorded.executions:
+            by_call = {r.decision_id for r in recorded.requests if r.tool_call_id == each.tool_call_id}
+            if each.decision_id is not None and each.decision_id not in by_call:
+                yield Violation("unapproved", f"{run_id}/{each.tool_call_id}", "it redeemed another call's decision")
+
+
+def conversations_reconciled(evidence: Evidence) -> Iterator[Violation]:
+    """In the stored path each call has exactly one result, in the model's order (I1), and it is the recorded one."""
+    for run_id, recorded in evidence.runs.items():
+        unanswered = [call.tool_call_id for call in unanswered_calls(recorded.head)]
+        if unanswered or not is_reconciled(recorded.head):
+            yield Violation("conversation", run_id, f"not reconciled; unanswered: {unanswered}")
+        in_path = [call.tool_call_id for message in recorded.head for call in message.calls]
+        if in_path != [call.tool_call_id for call in recorded.calls]:
+            yield Violation("conversation", run_id, "its path and its calls differ")
+        said = {part.tool_call_id: part.result for message in recorded.head for part in message.results}
+        for call in recorded.calls:
+            if call.tool_call_id in said and said[call.tool_call_id] != call.settled_result:
+                yield Violation("conversation", f"{run_id}/{call.tool_call_id}", "the model read another result")
+
+
+def workflows_agree(evidence: Evidence) -> Iterator[Violation]:
+    """Each workflow ended as its run did, heard every decision that counts, replays, and got over each failed task."""
+    for run_id, recorded in evidence.runs.items():
+        workflow = evidence.workflows.get(run_id)
+        if workflow is None:
+            yield Violation("workflow", run_id, "Temporal knows of no such workflow")
+            continue
+        if workflow.status != CLOSED.get(recorded.run.status):
+            yield Violation("workflow", run_id, f"{recorded.run.status} in the store, {workflow.status} in Temporal")
+        if workflow.standing:
+            yield Violation("workflow", run_id, f"a workflow task failed and stayed so: {workflow.standing}")
+        yield from (
+            Violation("workflow", run_id, told) for told in workflow.task_failures if "NON_DETERMINISTIC" in told
+        )
+        if workflow.replay_error:
+            yield Violation("workflow", run_id, f"its history does not replay: {workflow.replay_error}")
+        # Of an interrupted run's decisions some may never have had to arrive.
+        decided = {each.decision_id for each in recorded.requests if each.decision_id is not None}
+        for unheard in decided - workflow.heard if recorded.run.status == "completed" else ():
+            yield Violation("workflow", unheard, "it is recorded, and its run never heard of it")
+
+
+CHECKS: Final[tuple[Callable[[Evidence], Iterator[Violation]], ...]] = (
+    runs_ended,
+    calls_have_results,
+    once_started_once,
+    effects_are_approved,
+    decisions_stand,
+    redeemed_once,
+    conversations_reconciled,
+    workflows_agree,
+)
+
+
+def _by_call(ledger: list[Start]) -> dict[tuple[str, str], list[Start]]:
+    found: dict[tuple[str, str], list[Start]] = defaultdict(list)
+    for line in ledger:
+        found[line.of].append(line)
+    return found
+
+
+def _outcome(recorded: Recorded, request: Request) -> str | None:
+    content = recorded.decisions.get(request.decision_id or "")
+    return content.outcome if request.kind == "outcome" and content is not None else None
+
+
+def _said(recorded: Recorded, call: Call, outcome: str) -> bool:
+    """Tell whether a person said this of a lost call."""
+    return any(
+        request.tool_call_id == call.tool_call_id and _outcome(recorded, request) == outcome
+        for request in recorded.requests
+    )
+
+
+def _matches(
+    of: str, lines: list[Start], call: Call, *, allowed: str, executed: str | None, manifests: Mapping[str, str]
+) -> Iterator[Violation]:
+    """Hold the bytes that the handler got, and the execution's digest, against what was allowed."""
+    if executed is not None and executed != allowed:
+        yield Violation("unapproved", of, "its execution's digest is not the one that was allowed")
+    for line in lines:
+        saw = call_digest(
+            tool_name=line.tool,
+            manifest_digest=manifests.get(line.tool, ""),
+            raw_input=line.input,
+            run_id=line.run,
+            tool_call_id=line.call,
+            policy_version=call.policy_version,
+        )
+        if saw != allowed:
+            yield Violation("unapproved", of, f"its handler got what nobody allowed: {line.input}")

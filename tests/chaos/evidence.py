@@ -1,0 +1,211 @@
+"""What a chaos run left behind: the store's rows, the workflows' histories, the tools' ledger, the operators' answers.
+
+Only gathers; :mod:`checking` holds it all against each other. Three of the four have nothing to do with the store: the
+histories are Temporal's, ledger and answers are files and values of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import chaos_app
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
+
+from turngate.domain import contract
+from turngate.domain.messages import Message
+from turngate.domain.requests import Outcome, Verb
+from turngate.runtime.workflow_code import build_replayer
+from turngate.store import calls, events, executions, messages, recovery, requests, runs
+from turngate.store.database import Connection, Database
+from workflows.agent_turn import AgentTurn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """One line of the ledger: a handler was started, with these arguments (JSON text in the order of its fields)."""
+
+    tool: str
+    name: str
+    run: str
+    call: str
+    key: str
+    input: str
+    at: float
+
+    @property
+    def of(self) -> tuple[str, str]:
+        return self.run, self.call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """One answer to a decision. ``http``: 200, 202, 409 or 410. ``status``: of a 200. ``winner``: decision id a 409 names."""
+
+    decision_id: str
+    request_id: str
+    by: str
+    verb: Verb
+    outcome: Outcome | None = None
+    http: int
+    status: str | None = None
+    code: str = ""
+    winner: str | None = None
+    last_word: bool = False
+    """It was asked for when everything was over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """What a run was to do. ``calls``: how many its script makes; None: it is not followed to its last step."""
+
+    run_id: str
+    name: str
+    calls: int | None
+    may_be_interrupted: bool = False
+
+
+@dataclass(kw_only=True)
+class Workflow:
+    """What Temporal says of a run. ``executions``: how many it took (continue-as-new). ``heard``: decision ids in its history.
+
+    ``task_failures``: causes of failed workflow tasks, with their messages. ``standing``: the last one was never got over.
+    ``replay_error``: why its history does not replay; empty when it does.
+    """
+
+    status: str
+    executions: int = 1
+    heard: set[str] = field(default_factory=set)
+    task_failures: list[str] = field(default_factory=list)
+    standing: str = ""
+    replay_error: str = ""
+
+
+@dataclass(kw_only=True)
+class Recorded:
+    """What the store holds of one run. ``decisions``: decision id → content. ``head``: the path to the run's head."""
+
+    run: runs.Run
+    calls: list[calls.Call]
+    requests: list[requests.Request]
+    decisions: dict[str, requests.Decision]
+    executions: list[executions.Execution]
+    events: list[events.Event]
+    head: list[Message]
+    chain_broken: bool
+
+
+@dataclass(kw_only=True)
+class Evidence:
+    """All of it. ``runs``: those that were asked for, and their sub-agents' runs below them.
+
+    ``manifests``: tool name → digest of its declaration, from the app itself.
+    """
+
+    planned: list[Planned]
+    runs: dict[str, Recorded]
+    workflows: dict[str, Workflow]
+    ledger: list[Start]
+    answers: list[Answered]
+    manifests: dict[str, str]
+
+
+def read_ledger(file: Path) -> list[Start]:
+    """Return the starts of handlers, in order."""
+    if not file.exists():
+        return []
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    return [
+        Start(
+            **{name: line[name] for name in ("tool", "name", "run", "call", "key", "at")}, input=text_of(line["input"])
+        )
+        for line in lines
+    ]
+
+
+def text_of(arguments: dict[str, Any]) -> str:
+    """Return arguments as a script's model and an operator's edit write them."""
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+async def gather(
+    database: Database, client: Client, *, planned: Sequence[Planned], ledger: Path, answers: Iterable[Answered]
+) -> Evidence:
+    """Read everything, once all runs are over."""
+    found: dict[str, Recorded] = {}
+    async with database.read() as conn:
+        for plan in planned:
+            below = await recovery.runs_below(conn, plan.run_id)
+            for run_id in (plan.run_id, *(run.id for run in below)):
+                recorded = await _recorded(conn, run_id)
+                if recorded is not None:
+                    found[run_id] = recorded
+    workflows = {run_id: await _workflow(client, run_id) for run_id in found}
+    return Evidence(
+        planned=list(planned),
+        runs=found,
+        workflows=workflows,
+        ledger=read_ledger(ledger),
+        answers=list(answers),
+        manifests={tool.name: tool.manifest.digest for tool in chaos_app.TOOLS},
+    )
+
+
+async def _recorded(conn: Connection, run_id: str) -> Recorded | None:
+    run = await runs.get(conn, run_id)
+    if run is None:
+        return None
+    asked = await requests.of_run(conn, run_id)
+    contents = {each.decision_id: await requests.decision(conn, each.decision_id) for each in asked if each.decision_id}
+    return Recorded(
+        run=run,
+        calls=await calls.of_run(conn, run_id),
+        requests=asked,
+        decisions={name: content for name, content in contents.items() if content is not None},
+        executions=await executions.of_run(conn, run_id),
+        events=await events.after(conn, 0, run_id=run_id, limit=10_000),
+        head=[stored.message for stored in await messages.path_to(conn, run.head_message_id)],
+        chain_broken=await events.chain_break(conn, run_id) is not None,
+    )
+
+
+async def _workflow(client: Client, run_id: str) -> Workflow:
+    """Read a run's executions from the newest one back to the first."""
+    described = await client.get_workflow_handle(run_id).describe()
+    found = Workflow(status=(described.status or WorkflowExecutionStatus.RUNNING).name, executions=0)
+    execution: str = described.run_id
+    while execution:
+        history = await client.get_workflow_handle(run_id, run_id=execution).fetch_history()
+        found.executions += 1
+        _read(found, history)
+        replayed = await build_replayer(AgentTurn).replay_workflow(history, raise_on_replay_failure=False)
+        if replayed.replay_failure is not None:
+            found.replay_error = f"{type(replayed.replay_failure).__name__}: {replayed.replay_failure}"
+        execution = history.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
+    return found
+
+
+def _read(found: Workflow, history: WorkflowHistory) -> None:
+    failure = ""
+    for event in history.events:
+        match event.event_type:
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+                failed = event.workflow_task_failed_event_attributes
+                failure = f"{WorkflowTaskFailedCause.Name(failed.cause)}: {failed.failure.message}"
+                found.task_failures.append(failure)
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                failure = ""
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+                accepted = event.workflow_execution_update_accepted_event_attributes
+                found.heard.add(json.loads(accepted.accepted_request.input.args.payloads[0].data)["decision_id"])
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
+                signaled = event.workflow_execution_signaled_event_attributes
+                if signaled.signal_name == contract.DECIDE:
+                    found.heard.add(json.loads(signaled.input.payloads[0].data)["decision_id"])
+            case _:
+                pass
+    found.standing = found.standing or failure

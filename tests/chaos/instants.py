@@ -1,0 +1,133 @@
+"""Named instants of the engine at which a process of a chaos run ends or stands still, told by a file.
+
+The app module of the chaos runs calls :func:`install`, so this lives in the processes under test and nowhere in the
+product. A file ``INSTANT`` in the directory that CHAOS_INSTANTS names holds ``kill`` or ``stop``; the first process that
+comes to that instant takes the file away, writes down that it did, and sends itself SIGKILL or SIGSTOP.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from temporalio.bridge.worker import Worker as BridgeWorker
+
+from activities.call_model import CallModel
+from activities.close_step import CloseStep
+from activities.out_of_time import OutOfTime
+from activities.record_decision import RecordDecision
+from activities.redeemed import Redeemed
+from activities.run_tool import RunTool
+from approvals_api.gateway import Gateway
+
+DIRECTORY: Final = "CHAOS_INSTANTS"
+TAKEN: Final = "taken-"
+
+WORKER: Final = (
+    "answered-not-planned",
+    "planned-not-reported",
+    "approved-not-redeemed",
+    "redeemed-not-started",
+    "effect-not-recorded",
+    "recorded-not-reported",
+    "decided-not-answered",
+    "expired-not-reported",
+    "before-continue-as-new",
+    "after-continue-as-new",
+    "completed-not-reported",
+    "closed-not-reported",
+)
+"""Where a worker can be told to end: a model's response stored and not planned; a plan stored and not reported; between
+approve and start; between effect and record; between record and answer; a decision stored and its operator not answered;
+an expiry stored and not reported; continue-as-new about to be sent, and sent; a run's end stored and not reported."""
+API: Final = ("recorded-not-begun", "offered-not-sent", "taken-not-answered")
+"""Where an API can be told to end: a run stored and its workflow not begun; a decision before it is sent to the workflow;
+a decision that the workflow took and its operator has not heard of."""
+RARE: Final = ("expired-not-reported", "closed-not-reported")
+"""Instants that need a request which expires, or a run that is interrupted."""
+
+
+def reached(instant: str) -> None:
+    """Do what the instant's file says, once; most of the time there is none."""
+    directory = Path(os.environ[DIRECTORY])
+    # One rename takes the order and tells of it: whoever is killed by somebody else in here has been here all the same.
+    taken = directory / f"{TAKEN}{instant}-{os.getpid()}-{time.monotonic_ns()}"
+    try:
+        (directory / instant).rename(taken)
+    except FileNotFoundError:
+        return
+    os.kill(os.getpid(), signal.SIGSTOP if taken.read_text() == "stop" else signal.SIGKILL)
+
+
+def hits(directory: Path, instant: str) -> list[int]:
+    """Return the pids of the processes that came to this instant so far, in order."""
+    taken = [file.name.rsplit("-", 2) for file in directory.glob(f"{TAKEN}{instant}-*")]
+    return [int(pid) for _instant, pid, _at in sorted(taken, key=lambda each: int(each[2]))]
+
+
+def append_line(file: Path, line: dict[str, Any]) -> None:
+    """Append one JSON line and have it on disk. One write of O_APPEND: processes never mix their lines."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, (json.dumps(line) + "\n").encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def install() -> None:
+    """Wrap the engine's functions in this process."""
+    _around(CallModel, "_store", after="answered-not-planned")
+    _around(CallModel, "_plan", after="planned-not-reported")
+    _around(CallModel, "_finish", after="completed-not-reported")
+    _around(RunTool, "_redeem", before="approved-not-redeemed", only_if=lambda _self, order: bool(order.decision_id))
+    _around(RunTool, "_redeem", after="redeemed-not-started", only_after=lambda came: isinstance(came, Redeemed))
+    _around(RunTool, "_record", before="effect-not-recorded", after="recorded-not-reported")
+    _around(RecordDecision, "record_decision", after="decided-not-answered")
+    _around(OutOfTime, "record_expiry", after="expired-not-reported")
+    _around(CloseStep, "close_step", after="closed-not-reported")
+    _around(
+        BridgeWorker,
+        "complete_workflow_activation",
+        before="before-continue-as-new",
+        after="after-continue-as-new",
+        only_if=lambda _self, completion: _continues(completion),
+    )
+    _around(Gateway, "start_run", before="recorded-not-begun")
+    _around(Gateway, "decide", before="offered-not-sent", after="taken-not-answered")
+
+
+def _continues(completion: Any) -> bool:
+    commands = completion.successful.commands
+    return any(command.HasField("continue_as_new_workflow_execution") for command in commands)
+
+
+def _around(
+    owner: type,
+    name: str,
+    *,
+    before: str = "",
+    after: str = "",
+    only_if: Callable[..., bool] = lambda *_arguments: True,
+    only_after: Callable[[Any], bool] = lambda _came: True,
+) -> None:
+    """Replace an async method by one that comes to these instants on its way. Its activity's definition stays on it."""
+    wrapped = getattr(owner, name)
+
+    @functools.wraps(wrapped)
+    async def passing(*arguments: Any, **options: Any) -> Any:
+        counts = only_if(*arguments)
+        if before and counts:
+            reached(before)
+        came = await wrapped(*arguments, **options)
+        if after and counts and only_after(came):
+            reached(after)
+        return came
+
+    setattr(owner, name, passing)

@@ -1,0 +1,262 @@
+"""What is done to the processes of a chaos run: signals at random instants, and at every named one; all are started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import instants
+from postgres_server import Cluster
+from processes import SERVER
+from scene import Scene
+
+LOOK_SECONDS: Final = 0.05
+ARMED_SECONDS: Final = 20.0
+"""How long an instant waits for a process to come by before another one has its turn."""
+IMPATIENT_SHARE: Final = 0.3
+"""Of the random acts: it comes whether or not all are up again after the last one."""
+STOPPED_SHARE: Final = 0.4
+"""Of the named instants: the process stands still there and is let go on, instead of being killed."""
+
+
+class EndedByItselfError(AssertionError):
+    """A process ended that nobody had killed."""
+
+
+class Killer:
+    """Kills, stops and restarts until it is told that it is enough.
+
+    ``hits``: instant → how often a process came to it. ``refused``: starts that failed because the store was away.
+    """
+
+    def __init__(self, on: Scene, seed: str, *, heartbeat_seconds: int, cluster: Cluster | None) -> None:
+        self._on = on
+        self._processes = on.processes
+        self._fate = random.Random(f"{seed}-random")  # noqa: S311 - chance, not secrecy
+        self._named = random.Random(f"{seed}-named")  # noqa: S311
+        self._heartbeat = heartbeat_seconds
+        self._cluster = cluster
+        self._workers = [name for name in self._processes.names if name.startswith("worker")]
+        self._resting: set[str] = set()
+        self._over = asyncio.Event()
+        self.sent = self._processes.sent
+        self.hits: Counter[tuple[str, str]] = Counter()
+        self.refused = 0
+
+    async def work(self, pause_seconds: tuple[float, float]) -> None:
+        """Do it all until :meth:`enough`; then every process runs. ``pause_seconds``: between two random acts."""
+        async with asyncio.TaskGroup() as doing:
+            reviving = doing.create_task(self._revive())
+            often = [each for each in instants.WORKER if each not in instants.RARE]
+            rarely = [*instants.API, *instants.RARE]
+            ending = [
+                doing.create_task(self._at_random(pause_seconds)),
+                doing.create_task(self._at_instants(often[::2])),
+                doing.create_task(self._at_instants(often[1::2])),
+                doing.create_task(self._at_instants(rarely)),
+            ]
+            await asyncio.gather(*ending)
+            self._resting.clear()
+            await self.all_up()
+            reviving.cancel()
+
+    def enough(self) -> None:
+        """No more harm."""
+        self._over.set()
+
+    async def all_up(self) -> None:
+        """Wait until every process does its work; one whose start failed is started again meanwhile."""
+        for name in self._processes.names:
+            while True:
+                if self._processes.exit_code(name) is None and await self._processes.is_up(name):
+                    break
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, or until it is over."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), seconds)
+
+    async def _revive(self) -> None:
+        """Start again what has ended. What ended by itself after it had come up is a failure."""
+        while True:
+            for name in self._processes.names:
+                code = self._processes.exit_code(name)
+                if code is None or name in self._resting:
+                    continue
+                if code not in {-signal.SIGKILL, 0}:
+                    if self._processes.had_come_up(name):
+                        raise EndedByItselfError(f"{name} ended by itself ({code}):\n{self._processes.tail(name)}")
+                    self.refused += 1  # it found no store; a supervisor would start it again, too
+                    await asyncio.sleep(0.5)
+                self._processes.start(name)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    # At random
+
+    async def _at_random(self, pause_seconds: tuple[float, float]) -> None:
+        acts: dict[Callable[[], Awaitable[None]], int] = {
+            self._kill_worker: 26,
+            self._kill_api: 14,
+            self._kill_temporal: 8,
+            self._kill_server: 10,
+            self._stop_worker_briefly: 6,
+            self._stop_worker_long: 10,
+            self._stop_api: 5,
+            self._stop_server: 6,
+            self._terminate_worker: 4,
+            self._no_workers: 4,
+            self._kill_everything: 3,
+        }
+        if self._cluster is not None:
+            acts |= {self._kill_postgres: 8, self._kill_backend: 8, self._stop_postgres: 5}
+        while not self._over.is_set():
+            await self._pause(self._fate.uniform(*pause_seconds))
+            if self._fate.random() > IMPATIENT_SHARE:
+                # On a slow machine they would be killed faster than they can start, and nothing would ever go on.
+                await self.all_up()
+            if not self._over.is_set():
+                await self._fate.choices(list(acts), list(acts.values()))[0]()
+
+    async def _kill_worker(self) -> None:
+        self._processes.send(self._fate.choice(self._workers), signal.SIGKILL)
+
+    async def _kill_api(self) -> None:
+        self._processes.send("api", signal.SIGKILL)
+
+    async def _kill_temporal(self) -> None:
+        self._processes.send("temporal", signal.SIGKILL)
+
+    async def _kill_server(self) -> None:
+        if self._processes.exit_code("temporal") is None:
+            await self._processes.kill_temporal_server()
+
+    async def _kill_everything(self) -> None:
+        for name in self._processes.names:
+            self._processes.send(name, signal.SIGKILL)
+
+    async def _no_workers(self) -> None:
+        """Nobody works for longer than a decision waits for an answer: it is recorded (202)."""
+        self._resting.update(self._workers)
+        for name in self._workers:
+            self._processes.send(name, signal.SIGKILL)
+        await self._pause(self._fate.uniform(4.0, 6.0))
+        self._resting.difference_update(self._workers)
+
+    async def _terminate_worker(self) -> None:
+        self._processes.send(self._fate.choice(self._workers), signal.SIGTERM)
+
+    async def _stop_worker_briefly(self) -> None:
+        await self._stopped(self._fate.choice(self._workers), self._fate.uniform(0.5, 1.5))
+
+    async def _stop_worker_long(self) -> None:
+        """A worker that is taken for lost, and is not: its results come late."""
+        await self._stopped(self._fate.choice(self._workers), self._heartbeat + self._fate.uniform(1.0, 3.0))
+
+    async def _stop_api(self) -> None:
+        await self._stopped("api", self._fate.uniform(0.5, 3.0))
+
+    async def _stop_server(self) -> None:
+        await self._stopped(SERVER, self._fate.uniform(0.5, self._heartbeat + 2.0))
+
+    async def _stopped(self, target: str, seconds: float) -> None:
+        self._processes.send(target, signal.SIGSTOP)
+        await self._pause(seconds)
+        self._processes.send(target, signal.SIGCONT)
+
+    async def _kill_postgres(self) -> None:
+        cluster = self._postgres
+        cluster.kill()
+        self.sent["postgres", "SIGKILL"] += 1
+        await self._pause(self._fate.uniform(0.0, 2.0))
+        while True:
+            cluster.start()  # on this thread, with which it dies
+            with suppress(RuntimeError):  # the last backend of the killed one has not ended yet
+                await asyncio.to_thread(cluster.wait_until_ready)
+                return
+
+    async def _kill_backend(self) -> None:
+        """SIGKILL one of PostgreSQL's own processes: it ends every connection and recovers."""
+        backends = _children(self._postgres.pid)
+        if backends:
+            self._signal(self._fate.choice(backends), signal.SIGKILL)
+            self.sent["postgres backend", "SIGKILL"] += 1
+
+    async def _stop_postgres(self) -> None:
+        pids = [pid for pid in (self._postgres.pid, *_children(self._postgres.pid)) if pid is not None]
+        for pid in pids:
+            self._signal(pid, signal.SIGSTOP)
+        self.sent["postgres", "SIGSTOP"] += 1
+        await self._pause(self._fate.uniform(0.5, 4.0))
+        for pid in pids:
+            self._signal(pid, signal.SIGCONT)
+
+    @property
+    def _postgres(self) -> Cluster:
+        assert self._cluster is not None
+        return self._cluster
+
+    @staticmethod
+    def _signal(pid: int, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    # At named instants
+
+    async def _at_instants(self, every: Sequence[str]) -> None:
+        """Arm one of these after the other, those that were hit least first; what a hit does is chance."""
+        while not self._over.is_set():
+            fewest = min(self.hit(each) for each in every)
+            instant = self._named.choice([each for each in every if self.hit(each) <= fewest + 1])
+            action = "stop" if self._named.random() < STOPPED_SHARE else "kill"
+            await self._at(instant, action)
+
+    def hit(self, instant: str) -> int:
+        """How often a process came to this instant."""
+        return self.hits[instant, "kill"] + self.hits[instant, "stop"]
+
+    async def _at(self, instant: str, action: str) -> None:
+        known = len(self._on.hits(instant))
+        self._on.arm(instant, action)
+        deadline = time.monotonic() + ARMED_SECONDS
+        while len(self._on.hits(instant)) == known:
+            if (self._over.is_set() or time.monotonic() > deadline) and self._on.disarm(instant):
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+        pid = self._on.hits(instant)[-1]
+        self.hits[instant, action] += 1
+        name = self._processes.name_of(pid)
+        self.sent[name, "SIGSTOP" if action == "stop" else "SIGKILL"] += 1
+        if action == "stop":
+            await self._meanwhile()
+            self._signal(pid, signal.SIGCONT)
+        await self._pause(self._named.uniform(0.2, 1.0))
+
+    async def _meanwhile(self) -> None:
+        """While one process stands still at its instant: another one is lost, or it is taken for lost itself."""
+        losses: Mapping[Callable[[], Awaitable[None]], int] = {
+            self._kill_server: 3,
+            self._kill_temporal: 1,
+            self._kill_api: 2,
+            self._kill_postgres if self._cluster is not None else self._nothing: 2,
+            self._nothing: 4,
+        }
+        await self._named.choices(list(losses), list(losses.values()))[0]()
+        await self._pause(self._named.uniform(0.5, self._heartbeat + 3.0))
+
+    async def _nothing(self) -> None:
+        return None
+
+
+def _children(pid: int | None) -> list[int]:
+    with suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []

@@ -1,0 +1,258 @@
+"""``turngate temporal``, ``api`` and workers as separate real processes over one data directory, to be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+import prefork
+
+from turngate.runtime import ports
+from turngate.runtime.locations import TEMPORAL_LOG, process_birth
+
+APP = "chaos_app:app"
+DEADLINE_SECONDS = 90.0
+"""For anything to happen: generous, because a slow machine is no defect."""
+PAUSE_SECONDS = 0.1
+"""Between two looks: many processes share the machine, and each look costs one of them some work."""
+TAIL_LINES = 40
+READY_LINES = {"temporal": "Temporal serves", "api": "API serves", "worker": "worker runs"}
+SERVER = "temporal-server"
+"""The server under ``turngate temporal``, as a target."""
+Found = TypeVar("Found")
+
+
+async def until(look: Callable[[], Awaitable[Found | None]], what: str, seconds: float = DEADLINE_SECONDS) -> Found:
+    """Return what ``look`` finds, once it finds it; fails after the deadline saying what never came."""
+    deadline = time.monotonic() + seconds
+    while not (found := await look()):
+        assert time.monotonic() < deadline, f"after {seconds} s: no {what}"
+        await asyncio.sleep(PAUSE_SECONDS)
+    return found
+
+
+@dataclass
+class Life:
+    """One life of a process. ``log_start``: where its part of the log begins, in bytes."""
+
+    pid: int
+    log_start: int
+
+
+class Processes:
+    """The processes of one data directory. Everything they say is kept in ``NAME.log`` beside it.
+
+    ``workers``: how many, ``worker``, ``worker2`` and so on. ``environment``: of those that
+    are started from now on. ``sent``: what was done to whom, target and signal → times.
+    """
+
+    def __init__(self, directory: Path, environment: Mapping[str, str], *, workers: int = 1) -> None:
+        self.directory = directory
+        self.data_dir = directory / "state"
+        self.names = ("temporal", "api", *("worker" if n == 1 else f"worker{n}" for n in range(1, workers + 1)))
+        self.api_port = ports.choose_port()
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("TURNGATE_", "TEMPORAL"))
+        }
+        self.environment = {**inherited, **environment}
+        self._exits = directory / "exits.jsonl"
+        self._origin = subprocess.Popen(
+            [sys.executable, prefork.__file__, str(self._exits), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._lives: dict[str, Life] = {}
+        self._names: dict[int, str] = {}
+        self.sent: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def api_url(self) -> str:
+        return f"http://127.0.0.1:{self.api_port}"
+
+    @property
+    def kills(self) -> int:
+        """How many processes were killed."""
+        return sum(times for (_target, how), times in self.sent.items() if how == "SIGKILL")
+
+    def start(self, *names: str) -> None:
+        """Start processes; does not wait for them."""
+        assert self._origin.stdin is not None
+        assert self._origin.stdout is not None
+        for name in names:
+            log = self.log(name)
+            with log.open("ab") as file:
+                file.write(f"--- {name} starts\n".encode())
+                end = file.tell()
+            order = {
+                "argv": ["turngate", *self._arguments(name)],
+                "environment": self.environment,
+                "directory": str(Path(__file__).parent),
+                "log": str(log),
+            }
+            self._origin.stdin.write((json.dumps(order) + "\n").encode())
+            self._origin.stdin.flush()
+            self._lives[name] = Life(json.loads(self._origin.stdout.readline())["pid"], end)
+            self._names[self._lives[name].pid] = name
+
+    async def ready(self, *names: str) -> None:
+        """Wait until these processes do their work."""
+        for name in names:
+            await until(lambda name=name: self._is_ready(name), f"{name} that is ready")
+
+    async def kill(self, *names: str) -> None:
+        """SIGKILL them all, then wait until each is gone."""
+        for name in names:
+            self.send(name, signal.SIGKILL)
+        for name in names:
+            assert await self.gone(name) == -signal.SIGKILL, f"{name} had ended by itself:\n{self.tail(name)}"
+
+    async def kill_temporal_server(self) -> None:
+        """SIGKILL the server under ``turngate temporal``, which starts it again.
+
+        Not before it has served: a server that dies while it is first started is a failed start, and said to be one.
+        """
+        if self.exit_code("temporal") is None and await self.is_up("temporal"):
+            self.send(SERVER, signal.SIGKILL)
+
+    def send(self, target: str, number: signal.Signals) -> None:
+        """Send a signal to a process, or to the children of ``turngate temporal``; to none that is gone."""
+        pids = self.children("temporal") if target == SERVER else [self._lives[target].pid]
+        if target != SERVER and self.exit_code(target) is not None:
+            return
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+                self.sent[target, number.name] += 1
+
+    async def terminate(self, name: str) -> int:
+        """SIGTERM, wait until it is gone, return its exit code."""
+        self.send(name, signal.SIGTERM)
+        return await self.gone(name)
+
+    def children(self, name: str) -> list[int]:
+        """Pids of a process's own children."""
+        pid = self._lives[name].pid
+        try:
+            return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        except OSError:
+            return []
+
+    def name_of(self, pid: int) -> str:
+        """Return which process has, or had, this pid."""
+        return self._names[pid]
+
+    def exit_code(self, name: str) -> int | None:
+        """Return how a process ended; None while it lives."""
+        pid, code = self._lives[name].pid, None
+        if self._exits.exists():
+            for line in self._exits.read_text().splitlines():
+                ended = json.loads(line)
+                code = ended["code"] if ended["pid"] == pid else code
+        return code
+
+    def check_alive(self) -> None:
+        """Fail if a process ended by itself."""
+        for name in self._lives:
+            code = self.exit_code(name)
+            assert code is None, f"{name} ended by itself ({code}):\n{self.tail(name)}"
+
+    def log(self, name: str) -> Path:
+        return self.directory / f"{name}.log"
+
+    def tail(self, name: str) -> str:
+        logs = [self.log(name)] + ([self.data_dir / TEMPORAL_LOG] if name == "temporal" else [])
+        return "\n".join(
+            f"== {log.name} ==\n" + "\n".join(log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
+            for log in logs
+            if log.exists()
+        )
+
+    async def gone(self, name: str) -> int:
+        """Wait until a process has ended, return its exit code."""
+
+        async def look() -> bool:
+            return self.exit_code(name) is not None
+
+        await until(look, f"end of {name}")
+        code = self.exit_code(name)
+        assert code is not None
+        return code
+
+    async def end(self) -> None:
+        """Kill what still runs, each by its pid, and wait until nothing of it is left."""
+        pids = [pid for name in self._lives for pid in self.children(name)]
+        for name, life in self._lives.items():
+            if self.exit_code(name) is None:
+                pids.append(life.pid)
+                with suppress(ProcessLookupError):
+                    os.kill(life.pid, signal.SIGKILL)
+        for pid in pids:
+
+            async def gone(pid: int = pid) -> bool:
+                return process_birth(pid) is None
+
+            await until(gone, f"end of process {pid}")
+        assert self._origin.stdin is not None
+        self._origin.stdin.close()
+        self._origin.wait(10)
+
+    def _arguments(self, name: str) -> Sequence[str]:
+        where = ("--data-dir", str(self.data_dir))
+        match name:
+            case "temporal":
+                return (name, *where)
+            case "api":
+                # With the app, so that the instants are in this process, too.
+                return (name, APP, "--port", str(self.api_port), *where)
+            case _:
+                return ("worker", APP, *where)
+
+    def had_come_up(self, name: str) -> bool:
+        """Tell whether this life of a process has said that it does its work."""
+        with self.log(name).open("rb") as file:
+            file.seek(self._lives[name].log_start)
+            return READY_LINES[name.rstrip("0123456789")] in file.read().decode(errors="replace")
+
+    async def is_up(self, name: str) -> bool:
+        """Tell whether a process that lives does its work."""
+        return self.had_come_up(name) and (name != "api" or await self._api_answers())
+
+    async def _is_ready(self, name: str) -> bool:
+        code = self.exit_code(name)
+        assert code is None, f"{name} ended by itself ({code}):\n{self.tail(name)}"
+        return await self.is_up(name)
+
+    async def _api_answers(self) -> bool:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            try:
+                return (await client.get(f"{self.api_url}/readyz")).status_code == httpx.codes.OK
+            except httpx.TransportError:
+                return False
+
+
+@asynccontextmanager
+async def running(directory: Path, environment: Mapping[str, str], *, workers: int = 1) -> AsyncIterator[Processes]:
+    """Run all of them; a failure inside the block carries the end of their logs. At the end none of them may be left."""
+    processes = Processes(directory, environment, workers=workers)
+    try:
+        processes.start(*processes.names)
+        await processes.ready(*processes.names)
+        yield processes
+    except BaseException as error:
+        for name in processes.names:
+            error.add_note(processes.tail(name))
+        raise
+    finally:
+        await processes.end()

@@ -1,0 +1,162 @@
+"""``make chaos``: gated calls by the thousand while processes are killed, then everything held against everything.
+
+    CHAOS_SEED       repeats what a run was made of, as far as processes can be repeated (default: drawn, and printed)
+    CHAOS_CALLS      gated calls in all, default 1000
+    CHAOS_DATABASE   sqlite or postgres; default half of the calls on each
+    CHAOS_REPORT     where the report is written, default chaos-report.md in the temporary directory
+    CHAOS_SECONDS    after how long a database's part has failed, default 900
+
+Exits with 1 if anything is wrong; then the directory with logs, ledger and databases is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(1, str(Path(__file__).parent.parent))
+
+from chaos_report import Outcome, written
+from checking import violations
+from killing import Killer
+from load import Load
+from operators import Operators
+from postgres_server import Cluster
+from scene import Scene, scene
+from workload import Script, scripts
+
+from turngate.store.database import Database
+
+HEARTBEAT_SECONDS: Final = 3
+WORKERS: Final = 2
+PAUSE_SECONDS: Final = (1.0, 4.0)
+"""Between two random acts; the named instants have a pace of their own."""
+PROGRESS_SECONDS: Final = 5.0
+DATABASES: Final = ("sqlite", "postgres")
+
+
+def main() -> int:
+    """Run what the environment asks for; returns the exit code."""
+    seed = os.environ.get("CHAOS_SEED") or str(secrets.randbelow(1_000_000))
+    calls = int(os.environ.get("CHAOS_CALLS") or 1000)
+    seconds = float(os.environ.get("CHAOS_SECONDS") or 900)
+    report = Path(os.environ.get("CHAOS_REPORT") or Path(tempfile.gettempdir()) / "chaos-report.md")
+    chosen = os.environ.get("CHAOS_DATABASE") or "both"
+    if chosen not in {*DATABASES, "both"}:
+        print(f"CHAOS_DATABASE is sqlite, postgres or not set, not {chosen!r}", file=sys.stderr)
+        return 2
+    databases = DATABASES if chosen == "both" else (chosen,)
+    print(f"CHAOS_SEED={seed}", flush=True)
+    outcomes = [asyncio.run(one(each, seed, -(-calls // len(databases)), seconds)) for each in databases]
+    report.write_text(written(outcomes))
+    print(f"\n{written(outcomes)}\nwritten to {report}")
+    return 0 if all(each.good for each in outcomes) else 1
+
+
+async def one(database: str, seed: str, calls: int, seconds: float) -> Outcome:
+    """Run one database's part, check it, and keep what is to be looked at."""
+    directory = Path(tempfile.mkdtemp(prefix=f"chaos-{database}-"))
+    wanted = scripts(f"{seed}-{database}", calls)
+    outcome = Outcome(
+        database=database,
+        seed=seed,
+        gated=sum(script.gated for script in wanted),
+        seconds=0.0,
+        sent=Counter(),
+        hits=Counter(),
+        refused=0,
+        away=0,
+    )
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(seconds):
+            with cluster_for(database) as cluster:
+                url = None if cluster is None else await migrated(cluster)
+                async with scene(
+                    directory, workers=WORKERS, heartbeat_seconds=HEARTBEAT_SECONDS, database_url=url
+                ) as on:
+                    await play(on, outcome, seed, wanted, cluster)
+    except TimeoutError:
+        outcome.broke = f"it took longer than {seconds:.0f} s"
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is to be reported, with the logs kept
+        outcome.broke = f"{type(error).__name__}: {error}"
+        (directory / "broke.txt").write_text("".join(traceback.format_exception(error)))
+    outcome.seconds = time.monotonic() - began
+    if outcome.good:
+        shutil.rmtree(directory, ignore_errors=True)
+    else:
+        outcome.kept = str(directory)
+    return outcome
+
+
+async def play(on: Scene, outcome: Outcome, seed: str, wanted: Sequence[Script], cluster: Cluster | None) -> None:
+    """Let agents, operators and killers at it until every run has ended; then check."""
+    killer = Killer(on, seed, heartbeat_seconds=HEARTBEAT_SECONDS, cluster=cluster)
+    outcome.sent, outcome.hits = killer.sent, killer.hits
+    load = Load(on, wanted, seed)
+    async with asyncio.TaskGroup() as everybody:
+        killing = everybody.create_task(killer.work(PAUSE_SECONDS))
+        deciding = everybody.create_task(Operators(on, seed).work())
+        telling = everybody.create_task(tell(on, load, killer, outcome))
+        await load.work()
+        killer.enough()
+        await killing
+        deciding.cancel()
+        telling.cancel()
+    outcome.refused, outcome.away = killer.refused, on.away
+    await on.last_words()
+    outcome.evidence = await on.evidence()
+    outcome.violations = violations(outcome.evidence)
+
+
+async def tell(on: Scene, load: Load, killer: Killer, outcome: Outcome) -> None:
+    """Print a line every few seconds."""
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(PROGRESS_SECONDS)
+        print(
+            f"{outcome.database} {time.monotonic() - began:5.0f} s: {load.ended} of {len(load.wanted)} runs ended, "
+            f"{len(on.answers)} answers, {on.processes.kills} kills, {sum(killer.hits.values())} named instants",
+            flush=True,
+        )
+
+
+@contextmanager
+def cluster_for(database: str) -> Iterator[Cluster | None]:
+    """A PostgreSQL of this run's own; None for SQLite."""
+    if database != "postgres":
+        yield None
+        return
+    cluster = Cluster(dies_with_us=True)
+    try:
+        cluster.start()
+        cluster.wait_until_ready()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+async def migrated(cluster: Cluster) -> str:
+    """Return the URL of a new database with the store's schema."""
+    url = cluster.server.fresh_url()
+    database = Database(url)
+    try:
+        await database.migrate()
+    finally:
+        await database.close()
+    return url
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,299 @@
+"""What a chaos run says and sees: runs and decisions through the public API, starts in the ledger, and all of it audited."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, TypeVar
+
+import chaos_app
+import instants
+from checking import violations
+from evidence import Answered, Evidence, Planned, Start, gather, read_ledger
+from processes import DEADLINE_SECONDS, PAUSE_SECONDS, Processes, running, until
+from temporalio.client import Client
+
+from turngate.cli.api_link import read_cli_token
+from turngate.client import Retries, TurngateClient
+from turngate.domain.errors import ConflictError, GoneError, UnavailableError
+from turngate.domain.requests import Outcome, RequestKind, Verb
+from turngate.runtime.locations import TEMPORAL_PORT
+from turngate.runtime.temporal_client import data_converter
+from turngate.store.database import Database
+from turngate.wire.requests import RequestDetail, RequestItem
+from turngate.wire.runs import RunDetail
+
+Answer = TypeVar("Answer")
+OPERATORS = ("ann", "bob")
+HTTP_SECONDS = 8.0
+
+
+def order(tool: str, name: str, **details: Any) -> dict[str, Any]:
+    """A tool call of a script; ``details``: of chaos_app.Order. All of its fields, in its order, as the ledger has them."""
+    return {"tool": tool, "input": chaos_app.Order(name=name, **details).model_dump()}
+
+
+class Scene:
+    """One data directory with its processes, and clients that try again while the API or Temporal is away.
+
+    ``planned``: the runs that were started. ``answers``: what became of each decision that was sent.
+    """
+
+    def __init__(self, processes: Processes, ledger: Path, database_url: str) -> None:
+        self.processes = processes
+        self.planned: list[Planned] = []
+        self.answers: list[Answered] = []
+        self.away = 0
+        """How often the API could not be asked, or said that Temporal or the store was away."""
+        self._ledger = ledger
+        self._database_url = database_url
+        self._clients: dict[str, TurngateClient] = {}
+        self._decided: set[str] = set()
+        self._sent: dict[str, tuple[RequestItem, dict[str, Any]]] = {}
+
+    async def enrol(self) -> None:
+        """Make the operators; the API must be ready."""
+        owner = read_cli_token(self.processes.data_dir)
+        self._clients["owner"] = self._client(owner)
+        for name in OPERATORS:
+            issued = await self._clients["owner"].issue_token(name, ["requests:read", "requests:decide"])
+            self._clients[name] = self._client(issued.secret)
+
+    def _client(self, token: str | None) -> TurngateClient:
+        return TurngateClient(self.processes.api_url, token=token, timeout=HTTP_SECONDS, retries=Retries(attempts=1))
+
+    async def ask(self, question: Callable[[TurngateClient], Awaitable[Answer]], by: str = "ann") -> Answer:
+        """Ask the API, once."""
+        return await question(self._clients[by])
+
+    async def insist(self, question: Callable[[TurngateClient], Awaitable[Answer]], by: str = "ann") -> Answer:
+        """Ask the API until it answers, whatever it answers; every other error than being away is a failure."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            try:
+                return await self.ask(question, by)
+            except UnavailableError:
+                self.away += 1
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def start(
+        self, name: str, *steps: Sequence[Mapping[str, Any]], agent: str = "clerk", may_be_interrupted: bool = False
+    ) -> str:
+        """Start a run that makes these calls, step by step, then ends; returns its id. Sent again until it is taken."""
+        script = self._ledger.with_name(f"{name}.json")
+        responses = [{"text": "I go on.", "calls": calls} for calls in steps]
+        script.write_text(json.dumps({"responses": [*responses, {"text": "Done."}]}))
+        run = await self.insist(
+            lambda client: client.start_run(
+                agent=agent, text=name, model=f"scripted:{script}", idempotency_key=f"start-{name}"
+            ),
+            by="owner",
+        )
+        made = sum(map(len, steps))
+        self.planned.append(
+            Planned(run_id=run.id, name=name, calls=made, may_be_interrupted=may_be_interrupted),
+        )
+        return run.id
+
+    async def run(self, run_id: str) -> RunDetail:
+        return await self.insist(lambda client: client.get_run(run_id))
+
+    async def requests(self, run_id: str | None = None) -> list[RequestItem]:
+        """What is pending."""
+        where = {} if run_id is None else {"run_id": run_id}
+        return (await self.insist(lambda client: client.list_requests(limit=200, **where))).items
+
+    async def glance(self) -> list[RequestItem]:
+        """What is pending; nothing while the API is away."""
+        with suppress(UnavailableError):
+            return (await self.ask(lambda client: client.list_requests(limit=200))).items
+        return []
+
+    async def request(self, run_id: str, kind: RequestKind = "approval") -> RequestItem:
+        async def look() -> RequestItem | None:
+            return next((each for each in await self.requests(run_id) if each.kind == kind), None)
+
+        return await until(look, f"pending {kind} request of {run_id}")
+
+    async def detail(self, request_id: str) -> RequestDetail:
+        return await self.insist(lambda client: client.get_request(request_id))
+
+    async def decide(
+        self,
+        request: RequestItem,
+        verb: Verb,
+        *,
+        outcome: Outcome | None = None,
+        args: str | None = None,
+        key: str | None = None,
+        by: str = "ann",
+        last_word: bool = False,
+    ) -> Answered:
+        """Decide, again and again under one key until the API takes it, or says that it is too late."""
+        key = key or f"decide-{request.id}"
+        self._decided.add(request.id)
+        self._sent[key] = (request, {"verb": verb, "outcome": outcome, "args": args, "by": by})
+        sent = {"decision_id": key, "request_id": request.id, "by": by, "verb": verb, "outcome": outcome}
+        try:
+            told = await self.insist(
+                lambda client: client.decide(
+                    request.id, verb=verb, digest=request.digest, outcome=outcome, args=args, decision_id=key
+                ),
+                by,
+            )
+        except ConflictError as late:
+            winner = late.details.get("decision_id") or late.details.get("winner")
+            answer = {"http": HTTPStatus.CONFLICT, "code": late.error_code, "winner": winner}
+        except GoneError as late:
+            answer = {"http": HTTPStatus.GONE, "code": late.error_code}
+        else:
+            taken = HTTPStatus.ACCEPTED if told.status is None else HTTPStatus.OK
+            answer = {"http": taken, "status": told.status}
+        self.answers.append(Answered(**sent, **answer, last_word=last_word))
+        return self.answers[-1]
+
+    async def last_words(self) -> None:
+        """Ask once more what became of each decision that was only recorded (202): it won, or is told that it did not."""
+        told = defaultdict(set)
+        for answer in self.answers:
+            told[answer.decision_id].add(answer.http)
+        for key in [key for key, codes in told.items() if codes == {HTTPStatus.ACCEPTED}]:
+            request, sent = self._sent[key]
+            await self.decide(request, key=key, last_word=True, **sent)
+
+    async def approve(self, run_id: str) -> Answered:
+        return await self.decide(await self.request(run_id), "approve")
+
+    def knows_decision(self, request_id: str) -> bool:
+        """Tell whether this request was decided here; one that is decided may still be pending (202)."""
+        return request_id in self._decided
+
+    # The world outside
+
+    def starts(self, name: str) -> list[Start]:
+        """Starts of handlers for this order, in order."""
+        return [line for line in read_ledger(self._ledger) if line.name == name]
+
+    def starts_of(self, request: RequestItem) -> list[Start]:
+        """Starts of the handler of the call that this request is about."""
+        return [line for line in read_ledger(self._ledger) if line.of == (request.run_id, request.tool_call_id)]
+
+    async def started(self, name: str, times: int = 1) -> None:
+        """Wait until this order's handler has been started so often."""
+
+        async def look() -> bool:
+            return len(self.starts(name)) >= times
+
+        await until(look, f"start {times} of {name}")
+
+    def go(self, *names: str) -> None:
+        """Let these orders' handlers go on."""
+        for name in names:
+            self._ledger.with_name(f"go-{name}").touch()
+
+    def arm(self, instant: str, action: str = "kill") -> None:
+        """Let the first process that comes to this instant kill (or ``stop``) itself."""
+        directory = self._ledger.parent / "instants"
+        made = directory / f"new-{instant}"
+        made.write_text(action)
+        made.rename(directory / instant)  # whoever looks sees all of it, or nothing
+
+    def disarm(self, instant: str) -> bool:
+        """Take an instant back; False when a process has come to it already."""
+        try:
+            (self._ledger.parent / "instants" / instant).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def hits(self, instant: str) -> list[int]:
+        """The pids of the processes that came to this instant so far, in order."""
+        return instants.hits(self._ledger.parent / "instants", instant)
+
+    # Endings
+
+    async def completed(self, run_id: str, outcome: Outcome = "happened") -> RunDetail:
+        """The run, once it is completed; any other ending is a failure.
+
+        ``outcome``: what to answer when the engine asks what became of a call. It may ask although nobody was killed: a
+        worker without processor time, or a Temporal that is away, for longer than the heartbeat timeout looks the same.
+        """
+
+        async def look() -> RunDetail | None:
+            run = await self.run(run_id)
+            if run.status == "running":
+                for request in await self.requests(run_id):
+                    if request.kind == "outcome" and not self.knows_decision(request.id):
+                        await self.decide(request, "respond", outcome=outcome)
+                return None
+            assert run.status == "completed", f"{run.task}: {run.status}, {run.reason}"
+            return run
+
+        return await until(look, f"end of run {run_id}")
+
+    async def workflow_status(self, run_id: str) -> str:
+        """What Temporal says of a run's workflow; Temporal must be up."""
+        described = await (await self._temporal()).get_workflow_handle(run_id).describe()
+        return "" if described.status is None else described.status.name
+
+    async def _temporal(self) -> Client:
+        port = int((self.processes.data_dir / TEMPORAL_PORT).read_text())
+        return await Client.connect(f"127.0.0.1:{port}", data_converter=data_converter())
+
+    async def evidence(self) -> Evidence:
+        """Gather what all runs left behind; Temporal must be up."""
+        client = await self._temporal()
+        database = Database(self._database_url)
+        try:
+            return await gather(database, client, planned=self.planned, ledger=self._ledger, answers=self.answers)
+        finally:
+            await database.close()
+
+    async def audit(self) -> Evidence:
+        """Hold every run against ledger, store, workflow and answers."""
+        evidence = await self.evidence()
+        found = violations(evidence)
+        assert not found, "\n".join(map(str, found))
+        return evidence
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.aclose()
+
+
+@asynccontextmanager
+async def scene(
+    directory: Path, *, workers: int = 1, heartbeat_seconds: int | None, database_url: str | None = None
+) -> AsyncIterator[Scene]:
+    """Processes over a new data directory in ``directory``, which exists; at the end each must have lived until then.
+
+    ``heartbeat_seconds``: how long a worker may be silent before it counts as lost; None: as long as the default says.
+    ``database_url``: of a migrated PostgreSQL; None: SQLite in the data directory.
+    """
+    ledger = directory / "ledger.jsonl"
+    (directory / "instants").mkdir()
+    environment = {
+        chaos_app.LEDGER: str(ledger),
+        instants.DIRECTORY: str(directory / "instants"),
+    }
+    if heartbeat_seconds is not None:
+        environment["TURNGATE_HEARTBEAT_TIMEOUT_SECONDS"] = str(heartbeat_seconds)
+    if database_url is not None:
+        environment["TURNGATE_DATABASE_URL"] = database_url.replace("+psycopg", "")
+    async with running(directory, environment, workers=workers) as processes:
+        url = database_url or f"sqlite:///{processes.data_dir}/turngate.db"
+        made = Scene(processes, ledger, url)
+        await made.enrol()
+        try:
+            yield made
+            processes.check_alive()
+        finally:
+            await made.close()

@@ -1,0 +1,306 @@
+"""I3, I5 in short: worker, API and Temporal are separate processes here, each killed at every named instant and in between.
+
+One set of processes for all chapters; whatever has to be waited for long begins in the fixture. What the whole story
+left behind is held against store, ledger, workflows and answers at the end, by the checker of ``make chaos``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import instants
+import pytest
+from evidence import text_of
+from killing import Killer
+from load import Load
+from operators import Operators
+from processes import DEADLINE_SECONDS, until
+from scene import Scene, order, scene
+from workload import scripts
+
+from turngate.domain.results import Failure
+from turngate.wire.runs import RunDetail
+
+ONCE = ("paid", "unpaid", "posted")
+HELD = (*ONCE, "reserved", "looked")
+SHORT_HEARTBEAT = {"TURNGATE_HEARTBEAT_TIMEOUT_SECONDS": "2"}
+NOTICED_SECONDS = 15.0
+"""The promise, with default settings."""
+GATED = 10
+"""Calls that wait for a person, of the chapter with the random kills."""
+KILLING_SECONDS = 8.0
+RUNS = 4
+"""Of the chapter with the named instants: what waits for a heartbeat timeout in one goes on in another."""
+ARMED = [each for each in (*instants.WORKER, *instants.API) if each != "closed-not-reported"]
+
+
+@dataclass
+class Told:
+    """The scene, and what its beginning left running. ``noticed``: lost worker → outcome request, in seconds.
+
+    ``closing``: an interrupted run whose end was stored and not reported. ``dropped``: one that was interrupted while the
+    worker that had its call was lost already.
+    """
+
+    on: Scene
+    noticed: asyncio.Task[float]
+    closing: str
+    dropped: str
+
+
+@pytest.fixture(scope="module")
+async def told(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Told]:
+    """Kill the worker inside a ``once`` call, with default settings, at the instant at which it has closed another run.
+
+    Both take long to be noticed. From then on runs have a short heartbeat timeout.
+    """
+    async with scene(tmp_path_factory.mktemp("chaos"), heartbeat_seconds=None) as on:
+        lost = await on.start("noticed", [order("pay", "noticed", hold=True)])
+        closing = await on.start("closing", [order("pay", "closing")], may_be_interrupted=True)
+        dropped = await on.start("dropped", [order("pay", "dropped", hold=True)], may_be_interrupted=True)
+        for run in (lost, dropped):
+            await on.approve(run)
+        await asyncio.gather(on.started("noticed"), on.started("dropped"))
+        waiting = await on.request(closing)
+        on.arm("closed-not-reported")
+        await on.insist(lambda client: client.interrupt(closing), by="owner")
+        await on.processes.gone("worker")
+        noticed = asyncio.create_task(seconds_until_asked(on, lost))
+        on.processes.start("worker")
+        await on.insist(lambda client: client.interrupt(dropped), by="owner")
+        late = await on.decide(waiting, "approve")
+        assert (late.http, late.code) == (HTTPStatus.GONE, "run_ended")
+        on.processes.environment.update(SHORT_HEARTBEAT)
+        await killed(on, "api")
+        await on.processes.ready("api", "worker")
+        yield Told(on, noticed, closing, dropped)
+        noticed.cancel()
+
+
+async def seconds_until_asked(on: Scene, run_id: str) -> float:
+    began = time.monotonic()
+    await on.request(run_id, "outcome")
+    return time.monotonic() - began
+
+
+async def killed(on: Scene, *names: str) -> None:
+    await on.processes.kill(*names)
+    on.processes.start(*names)
+
+
+async def test_i4_the_api_is_killed_between_identical_decisions(told: Told) -> None:
+    """I4: one decision id has one answer across a killed API, and whoever comes later is told who won."""
+    on = told.on
+    run = await on.start("edited", [order("pay", "draft")])
+    request = await on.request(run)
+    edit = text_of(order("pay", "edited", amount=7)["input"])
+    first = await on.decide(request, "edit", args=edit, key="edit-it")
+    assert (first.http, first.status) == (HTTPStatus.OK, "approved")
+    await killed(on, "api")
+    assert await on.decide(request, "edit", args=edit, key="edit-it") == first
+    late = await on.decide(request, "reject", key="another", by="bob")
+    assert (late.http, late.code, late.winner) == (HTTPStatus.CONFLICT, "already_decided", "edit-it")
+    await on.completed(run)
+    assert (len(on.starts("draft")), len(on.starts("edited"))) == (0, 1)
+
+
+async def test_a_lost_worker_is_noticed_in_time(told: Told) -> None:
+    """A worker killed inside a ``once`` call: the inbox asks what became of it within 15 s, by default settings.
+
+    Told before the chapters that kill workers: one that died while it looked would be waited for as long again.
+    """
+    seconds = await told.noticed
+    print(f"noticed after {seconds:.1f} s")
+    assert seconds <= NOTICED_SECONDS
+    noticed = next(plan.run_id for plan in told.on.planned if plan.name == "noticed")
+    await told.on.completed(noticed)
+    assert len(told.on.starts("noticed")) == 1
+
+
+async def test_i1_i5_an_interrupt_outlives_the_lost_worker(told: Told) -> None:
+    """I1, I5: a run that is interrupted when the worker of its call is lost ends as interrupted, and says of the call so."""
+
+    async def look() -> RunDetail | None:
+        run = await told.on.run(told.dropped)
+        return run if run.status != "running" else None
+
+    run = await until(look, "end of the interrupted run")
+    call = run.steps[0].calls[0]
+    assert (run.status, run.error_class, call.execution) == ("interrupted", "", "unknown")
+    assert isinstance(call.result, Failure)
+    assert call.result.kind == "interrupted"
+    assert len(told.on.starts("dropped")) == 1
+
+
+async def test_i3_i5_kill_dash_nine(told: Told) -> None:
+    """I3, I5: after ``kill -9`` of each and of all at a gate and inside tools, no ``once`` call ran but by a person's word."""
+    on = told.on
+    runs = {
+        "gate": await on.start("gate", [order("pay", "gate")], [order("look", "after-gate")]),
+        "paid": await on.start("paid", [order("pay", "paid", hold=True)]),
+        "unpaid": await on.start("unpaid", [order("pay", "unpaid", hold=True)]),
+        "posted": await on.start("posted", [order("post", "posted", hold=True)]),
+        "reserved": await on.start("reserved", [order("reserve", "reserved", hold=True)]),
+        "looked": await on.start("looked", [order("look", "looked", hold=True)]),
+    }
+    waiting = await on.request(runs["gate"])
+    await asyncio.gather(*(on.approve(runs[name]) for name in ("paid", "unpaid", "reserved")))
+    for name in HELD:
+        await on.started(name)
+
+    await killed(on, "api")
+    await killed(on, "temporal")
+    await killed(on, "worker")
+    await answer_for_the_lost(on, runs)
+    await on.decide(waiting, "approve")
+    on.go(*HELD)
+    for run in runs.values():
+        await on.completed(run)
+    assert len(on.starts("gate")) == 1
+    assert [len(on.starts(name)) for name in ONCE] == [1, 3, 1]
+    assert len(on.starts("reserved")) >= 2
+    assert len(on.starts("looked")) >= 2
+
+
+async def answer_for_the_lost(on: Scene, runs: dict[str, str]) -> None:
+    """Say of each lost ``once`` call what became of it; the one that is sent again is lost with all, and asks again."""
+    lost = {name: await on.request(runs[name], "outcome") for name in ONCE}
+    assert [len(on.starts(name)) for name in ONCE] == [1, 1, 1]
+    assert [(await on.detail(request.id)).execution for request in lost.values()] == ["unknown"] * 3
+    await asyncio.gather(
+        on.decide(lost["paid"], "respond", outcome="happened", args='{"done": "by the lost worker"}'),
+        on.decide(lost["posted"], "respond", outcome="tell_model"),
+        on.decide(lost["unpaid"], "respond", outcome="did_not_happen"),
+    )
+    await on.started("unpaid", 2)
+    await killed(on, *on.processes.names)
+    again = await on.request(runs["unpaid"], "outcome")
+    assert again.id != lost["unpaid"].id
+    assert len(on.starts("unpaid")) == 2
+    on.go("unpaid")
+    await on.decide(again, "respond", outcome="did_not_happen")
+
+
+async def test_i3_i5_every_named_instant(told: Told) -> None:
+    """I3, I5: a process that ends at any of the named instants takes nothing with it; each run reaches its end."""
+    on = told.on
+    for instant in ARMED:
+        on.arm(instant)
+    steps = [[order("pay", f"instant-{run}-{step}") for step in range(3)] for run in range(RUNS)]
+    starting = [on.start(f"instant-{run}", *([call] for call in calls)) for run, calls in enumerate(steps)]
+    starting.append(on.start("hasty", [order("pay", "hasty")], agent="hasty"))
+    async with asyncio.TaskGroup() as everybody:
+        going = everybody.create_task(revive_and_decide(on, "instant-"))
+        for run in await asyncio.gather(*starting):
+            await ended(on, run)
+        going.cancel()
+    assert {each: len(on.hits(each)) for each in ARMED} == dict.fromkeys(ARMED, 1)
+    assert [len(on.starts(call["input"]["name"])) for calls in steps for call in calls] == [1] * 3 * RUNS
+    assert on.starts("hasty") == []
+
+
+async def revive_and_decide(on: Scene, orders: str) -> None:
+    """Start again what has killed itself, approve what waits of these orders, and say truly what became of lost calls."""
+    async with asyncio.TaskGroup() as deciding:
+        known: set[str] = set()
+        while True:
+            for name in ("worker", "api"):
+                if on.processes.exit_code(name) is not None:
+                    on.processes.start(name)
+            for request in await on.glance():
+                if request.id in known or orders not in request.input:
+                    continue
+                known.add(request.id)
+                if request.kind == "approval":
+                    deciding.create_task(on.decide(request, "approve"))
+                else:
+                    outcome = "happened" if on.starts_of(request) else "did_not_happen"
+                    deciding.create_task(on.decide(request, "respond", outcome=outcome))
+            await asyncio.sleep(0.1)
+
+
+async def ended(on: Scene, run_id: str) -> None:
+    async def look() -> bool:
+        return (await on.run(run_id)).status == "completed"
+
+    await until(look, f"end of run {run_id}")
+
+
+async def test_i3_i5_a_stopped_worker_hands_over(told: Told) -> None:
+    """I3, I5: at SIGTERM a tool that ends in time is drained; a ``read`` that does not is repeated, a ``once`` is asked for."""
+    on = told.on
+    runs = {
+        "drained": await on.start("drained", [order("look", "drained", hold=True)]),
+        "repeated": await on.start("repeated", [order("look", "repeated", hold=True)]),
+        "stopped": await on.start("stopped", [order("pay", "stopped", hold=True)]),
+    }
+    await on.approve(runs["stopped"])
+    for name in runs:
+        await on.started(name)
+    stopping = asyncio.create_task(on.processes.terminate("worker"))
+    on.go("drained")
+    assert await stopping == 0
+    on.go("repeated", "stopped")
+    on.processes.start("worker")
+    request = await on.request(runs["stopped"], "outcome")
+    await on.decide(request, "respond", outcome="happened")
+    for run in runs.values():
+        await on.completed(run)
+    assert [len(on.starts(name)) for name in runs] == [1, 2, 1]
+
+
+async def test_i4_i5_a_decision_without_a_worker_is_kept(told: Told) -> None:
+    """I4, I5: decided while no worker runs, by two people at once, each several times: one wins, once, and both are told."""
+    on = told.on
+    run = await on.start("absent", [order("pay", "absent")])
+    request = await on.request(run)
+    await on.processes.kill("worker")
+    sent = [("thrice", "approve", "ann")] * 3 + [("never", "reject", "bob")]
+    answers = await asyncio.gather(*(on.decide(request, verb, key=key, by=by) for key, verb, by in sent))
+    assert [answer.http for answer in answers] == [HTTPStatus.ACCEPTED] * 4, "decided, and no worker runs"
+    assert on.starts("absent") == []
+    on.processes.start("worker")
+    await on.completed(run)
+    await on.last_words()
+    last = {answer.decision_id: answer.http for answer in on.answers if answer.last_word}
+    assert sorted((last["thrice"], last["never"])) == [HTTPStatus.OK, HTTPStatus.CONFLICT]
+    assert len(on.starts("absent")) == (last["thrice"] == HTTPStatus.OK)
+
+
+async def test_i3_i5_random_kills(told: Told) -> None:
+    """I3, I5: a few runs while processes are killed, stopped and started at random; the next test holds them to account.
+
+    The environment variable CHAOS_SEED repeats what a failed test printed, as far as processes can be repeated.
+    """
+    seed = os.environ.get("CHAOS_SEED") or str(secrets.randbelow(1_000_000))
+    print(f"CHAOS_SEED={seed}")
+    on, wanted = told.on, scripts(seed, GATED)
+    killer = Killer(on, seed, heartbeat_seconds=2, cluster=None)
+    asyncio.get_running_loop().call_later(KILLING_SECONDS, killer.enough)
+    async with asyncio.timeout(4 * DEADLINE_SECONDS), asyncio.TaskGroup() as everybody:
+        killing = everybody.create_task(killer.work((0.5, 1.5)))
+        deciding = everybody.create_task(Operators(on, seed).work())
+        await Load(on, wanted, seed).work()
+        killer.enough()
+        await killing
+        deciding.cancel()
+    await on.last_words()
+    assert sum(killer.hits.values()) + on.processes.kills > 0
+
+
+async def test_i1_i2_i3_i4_i5_i6_nothing_contradicts(told: Told) -> None:
+    """I1 to I6: store, ledger, workflow histories and answers of all that happened here are of one mind."""
+    await until(lambda: workflow_closed(told.on, told.closing), "end of the interrupted run's workflow")
+    evidence = await told.on.audit()
+    assert told.on.processes.kills >= 9
+    assert len(evidence.ledger) >= 20
+
+
+async def workflow_closed(on: Scene, run_id: str) -> bool:
+    return (await on.workflow_status(run_id)) != "RUNNING"

@@ -1,0 +1,85 @@
+"""I3, I5: PostgreSQL is killed while a tool works and an operator decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from harness import ListModel, Stack, call, says, stack, until
+from postgres_server import Cluster
+from temporalio.client import Client
+from tools_under_test import Bench
+
+from turngate.domain.contract import DecideInput
+from turngate.domain.errors import UnavailableError
+from turngate.domain.history import is_reconciled
+from turngate.domain.results import Ok
+from turngate.store import requests, runs
+from turngate.store.database import Database
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A server of this test's own: the others' must not be killed."""
+    made = Cluster()
+    made.start()
+    made.wait_until_ready()
+    yield made
+    made.close()
+
+
+async def test_i3_i4_i5_kill_dash_nine_of_postgresql(client: Client, cluster: Cluster, bench: Bench) -> None:
+    """I3, I4, I5: a store killed between effect and record, and under a decision, loses neither and repeats neither.
+
+    The decision is refused as long as its operator is told so; once it is accepted it is stored as soon as it can be.
+    """
+    database = Database(cluster.server.fresh_url())
+    await database.migrate()
+    made = [call("slow", "{}", "slow"), call("pay", '{"cents": 5}', "told"), call("pay", '{"cents": 6}', "kept")]
+    model = ListModel(says(*made), says("Done."))
+    async with stack(client, database, bench.slow, bench.pay, model=model) as on:
+        run = await on.start()
+        await bench.started.wait()
+        await until(lambda: waiting(on, run, 2), "two requests")
+        told, kept = await waiting(on, run, 2)
+        signaled = DecideInput(decision_id="d2", request_id=kept.id, verb="approve", digest=kept.digest, by="operator")
+        updated = signaled.model_copy(update={"decision_id": "d1", "request_id": told.id, "digest": told.digest})
+
+        cluster.kill()
+        bench.release.set()
+        with pytest.raises(UnavailableError):
+            await on.decide(told, "approve", decision_id="d1")
+        with pytest.raises(UnavailableError, match="nothing was decided"):
+            await on.services.gateway.decide(run.id, updated)
+        await on.services.gateway.tell_decision(
+            run.id, signaled
+        )  # as when no worker answers: from here on it is accepted
+        await until(lambda: has_failed_to_record(on, run, times=3), "a worker that could not store the decision")
+        await asyncio.to_thread(cluster.start_again)
+
+        assert (await on.decide(told, "approve", decision_id="d1")).status == "approved"
+        assert (await on.ended(run)).status == "completed"
+        assert (await on.decide(kept, "approve", decision_id="d2")).status == "approved"
+        paid = {"told": Ok(value={"paid": 5}), "kept": Ok(value={"paid": 6})}
+        assert await on.results(run) == {"slow": Ok(value={"value": "whole"}), **paid}
+        assert (sorted(bench.paid), bench.most_running) == ([5, 6], 1)
+        assert {each.attempts for each in (await on.executions(run)).values()} == {1}
+        assert is_reconciled(await on.history(run))
+    await database.close()
+
+
+async def waiting(on: Stack, run: runs.Run, count: int) -> list[requests.Request]:
+    """The run's pending requests in the model's order; none unless there are so many."""
+    async with on.database.read() as conn:
+        found = [each for each in await requests.of_run(conn, run.id) if each.status == "pending"]
+    return sorted(found, key=lambda each: each.input) if len(found) == count else []
+
+
+async def has_failed_to_record(on: Stack, run: runs.Run, *, times: int) -> bool:
+    """Tell whether the run's history holds so many local activities that failed."""
+    events = (await on.client.get_workflow_handle(run.id).fetch_history()).events
+    markers = [
+        each.marker_recorded_event_attributes for each in events if each.HasField("marker_recorded_event_attributes")
+    ]
+    return sum(marker.HasField("failure") for marker in markers) >= times
