@@ -90,7 +90,9 @@ def _add_schedules() -> None:
         sa.Column("reason", sa.Text(), server_default="", nullable=False),
         sa.Column("fired_by", sa.Text(), nullable=True),
         sa.Column("noted_at", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["schedule_id"], ["schedules.id"], name=op.f("fk_schedule_fires_schedule_id_schedules")),
+        sa.ForeignKeyConstraint(
+            ["schedule_id"], ["schedules.id"], name=op.f("fk_schedule_fires_schedule_id_schedules")
+        ),
         sa.PrimaryKeyConstraint("schedule_id", "fire_at", name=op.f("pk_schedule_fires")),
     )
     op.add_column("runs", sa.Column("schedule_id", sa.String(length=64), nullable=True))
