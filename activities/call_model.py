@@ -31,7 +31,7 @@ from turngate.domain.agents import Agent
 from turngate.domain.clipping import READ_RESULT
 from turngate.domain.contract import CallModelInput, StepPlan
 from turngate.domain.errors import ConfigurationError, ModelError
-from turngate.domain.history import CLOSED_BY_REPAIR, mint_call_ids, reconcile
+from turngate.domain.history import CLOSED_BY_REPAIR, mint_call_ids, minted_id, reconcile
 from turngate.domain.malformed import corrective, without_calls
 from turngate.domain.messages import Message, ModelResponse, TextPart
 from turngate.domain.tools import ToolManifest
@@ -138,11 +138,19 @@ class CallModel:
         answer = without_calls(answer)
         taken = {call.tool_call_id for message in history.messages for call in message.calls}
         if not history.whole and answer.message.calls:
-            async with self._engine.database.read() as conn:
-                wanted = [call.tool_call_id for call in answer.message.calls]
-                taken |= await calls.ids_taken(conn, run.id, wanted, step=step)
+            taken |= await self._taken_before(run, step, answer.message)
         message = mint_call_ids(answer.message, step=step, taken=taken)
         return answer.model_copy(update={"message": message}), corrective(answer, [tool.name for tool in offered])
+
+    async def _taken_before(self, run: runs.Run, step: int, message: Message) -> set[str]:
+        """Return the ids that a response may not have again, of the calls whose messages were not loaded."""
+        minted = {minted_id(step, index) for index in range(len(message.parts))}
+        async with self._engine.database.read() as conn:
+            wanted = {*minted, *(call.tool_call_id for call in message.calls)}
+            taken = await calls.ids_taken(conn, run.id, sorted(wanted))
+            if taken & minted:  # somebody made up the very id that we would mint: what follows it counts, too
+                taken |= await calls.ids_like(conn, run.id, minted_id(step, ""))
+        return taken
 
     def _offered(
         self, run: runs.Run, agent: Agent, history: list[Message], rules: RulesInForce | None

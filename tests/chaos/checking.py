@@ -221,7 +221,8 @@ def conversations_reconciled(evidence: Evidence) -> Iterator[Violation]:
         if unanswered or not is_reconciled(recorded.head):
             yield Violation("conversation", run_id, f"not reconciled; unanswered: {unanswered}")
         in_path = [call.tool_call_id for message in recorded.head for call in message.calls]
-        if in_path != [call.tool_call_id for call in recorded.calls]:
+        planned = in_path[: len(in_path) - _closed_unplanned(recorded)]
+        if planned != [call.tool_call_id for call in recorded.calls]:
             yield Violation("conversation", run_id, "its path and its calls differ")
         said = {part.tool_call_id: part.result for message in recorded.head for part in message.results}
         for call in recorded.calls:
@@ -234,7 +235,8 @@ def workflows_agree(evidence: Evidence) -> Iterator[Violation]:
     for run_id, recorded in evidence.runs.items():
         workflow = evidence.workflows.get(run_id)
         if workflow is None:
-            yield Violation("workflow", run_id, "Temporal knows of no such workflow")
+            if not _ended_unstarted(recorded):
+                yield Violation("workflow", run_id, "Temporal knows of no such workflow")
             continue
         if workflow.status != CLOSED.get(recorded.run.status):
             yield Violation("workflow", run_id, f"{recorded.run.status} in the store, {workflow.status} in Temporal")
@@ -273,6 +275,27 @@ def _by_call(ledger: list[Start]) -> dict[tuple[str, str], list[Start]]:
 def _outcome(recorded: Recorded, request: Request) -> str | None:
     content = recorded.decisions.get(request.decision_id or "")
     return content.outcome if request.kind == "outcome" and content is not None else None
+
+
+def _ended_unstarted(recorded: Recorded) -> bool:
+    """Tell whether this is a sub-agent's run that its parent's interrupt ended before its workflow was started."""
+    run = recorded.run
+    return run.parent_run_id is not None and run.status == "interrupted" and run.step == 0 and not recorded.calls
+
+
+def _closed_unplanned(recorded: Recorded) -> int:
+    """Return how many calls of a last response an interrupt closed before they were planned: no row is made for those."""
+    last = next((message for message in reversed(recorded.head) if message.calls), None)
+    if recorded.run.status != "interrupted" or last is None:
+        return 0
+    known = {call.tool_call_id for call in recorded.calls}
+    said = {part.tool_call_id: part.result for message in recorded.head for part in message.results}
+    for call in last.calls:
+        result = said.get(call.tool_call_id)
+        closed = isinstance(result, Failure) and result.kind == "interrupted" and result.fields.get("started") is False
+        if call.tool_call_id in known or not closed:
+            return 0
+    return len(last.calls)
 
 
 def _said(recorded: Recorded, call: Call, outcome: str) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import chaos_app
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
+from temporalio.service import RPCError, RPCStatusCode
 
 from turngate.domain import contract
 from turngate.domain.messages import Message
@@ -145,10 +146,11 @@ async def gather(
                 if recorded is not None:
                     found[run_id] = recorded
     workflows = {run_id: await _workflow(client, run_id) for run_id in found}
+    known = {run_id: workflow for run_id, workflow in workflows.items() if workflow is not None}
     return Evidence(
         planned=list(planned),
         runs=found,
-        workflows=workflows,
+        workflows=known,
         ledger=read_ledger(ledger),
         answers=list(answers),
         manifests={tool.name: tool.manifest.digest for tool in chaos_app.TOOLS},
@@ -173,9 +175,14 @@ async def _recorded(conn: Connection, run_id: str) -> Recorded | None:
     )
 
 
-async def _workflow(client: Client, run_id: str) -> Workflow:
-    """Read a run's executions from the newest one back to the first."""
-    described = await client.get_workflow_handle(run_id).describe()
+async def _workflow(client: Client, run_id: str) -> Workflow | None:
+    """Read a run's executions from the newest one back to the first; None when Temporal has none."""
+    try:
+        described = await client.get_workflow_handle(run_id).describe()
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None
+        raise
     found = Workflow(status=(described.status or WorkflowExecutionStatus.RUNNING).name, executions=0)
     execution: str = described.run_id
     while execution:

@@ -12,6 +12,7 @@ import pytest
 from checking import Kind, violations
 from evidence import Answered, Evidence, Planned, Recorded, Start, Workflow, text_of
 
+from turngate.domain import results
 from turngate.domain.digest import call_digest
 from turngate.domain.messages import Message, TextPart, ToolCallPart, ToolResultPart, user_message
 from turngate.domain.results import TOOL_RESULT, Failure, Ok, rejected
@@ -164,6 +165,44 @@ def whole() -> Evidence:
 def test_whole_evidence_is_found_whole() -> None:
     """Evidence of a run in which everything went as it must holds no violation."""
     assert violations(whole()) == []
+
+
+def interrupted(evidence: Evidence) -> Evidence:
+    """The same, by now of a run that may be interrupted, and was."""
+    evidence.planned = [replace(evidence.planned[0], calls=None, may_be_interrupted=True)]
+    evidence.runs[RUN].run = replace(evidence.runs[RUN].run, status="interrupted")
+    evidence.workflows[RUN].status = "COMPLETED"
+    return evidence
+
+
+def unplanned(evidence: Evidence, *, started: bool) -> Evidence:
+    """With one more response, whose call an interrupt closed before it was planned."""
+    asks = ToolCallPart(tool_call_id="late", tool_name="pay", input="{}")
+    closed = ToolResultPart(
+        tool_call_id="late", tool_name="pay", result=results.interrupted("ann", "", started=started)
+    )
+    evidence.runs[RUN].head += [Message(role="assistant", parts=(asks,)), Message(role="tool", parts=(closed,))]
+    return evidence
+
+
+def unstarted(evidence: Evidence, **values: Any) -> Evidence:
+    """With a sub-agent's run that its parent's end ended before its workflow was started."""
+    child = replace(evidence.runs[RUN].run, **{"id": "child", "parent_run_id": RUN, "step": 0, **values})
+    ended = [row(Event, type="run.ended", payload={})]
+    nothing: dict[str, Any] = {"calls": [], "requests": [], "decisions": {}, "executions": []}
+    evidence.runs["child"] = Recorded(run=child, events=ended, head=[], chain_broken=False, **nothing)
+    return evidence
+
+
+def test_an_interrupt_may_come_before_a_plan_and_before_a_sub_agents_workflow() -> None:
+    """A response that was closed unplanned has no rows of calls, and a child that never began no workflow: both are whole."""
+    assert violations(interrupted(whole())) == []
+    assert violations(unplanned(interrupted(whole()), started=False)) == []
+    assert violations(unstarted(interrupted(whole()))) == []
+    assert [each.kind for each in violations(unplanned(interrupted(whole()), started=True))] == ["conversation"]
+    assert [each.kind for each in violations(unplanned(whole(), started=False))] == ["conversation"]
+    assert [each.kind for each in violations(unstarted(interrupted(whole()), step=1))] == ["workflow"]
+    assert [each.kind for each in violations(unstarted(interrupted(whole()), parent_run_id=None, status="completed"))]
 
 
 def of_call(evidence: Evidence, call: str) -> int:

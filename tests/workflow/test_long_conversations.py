@@ -106,3 +106,13 @@ async def test_a_transform_that_says_nothing_is_given_everything(client: Client,
 
 def _shape(request: Sequence[Message]) -> list[tuple[str, str, int]]:
     return [(message.role, message.text, len(message.calls) or len(message.results)) for message in request]
+
+
+async def test_an_id_is_minted_past_those_that_were_not_loaded(client: Client, sqlite: Database) -> None:
+    """A model that made up the ids that the engine would mint later gets others then, though their messages are far back."""
+    ids = ["call_6_0", "call_6_0_2", "a", "b", "c", ""]
+    model = ListModel(*(says(call("look", "{}", each)) for each in ids), says("Done."))
+    async with stack(client, sqlite, look(), model=model, hooks=[KeepRecent(2)]) as engine:
+        run = await engine.start()
+        assert (await engine.ended(run)).status == "completed"
+        assert list(await engine.results(run)) == [*ids[:-1], "call_6_0_3"]

@@ -147,14 +147,19 @@ def mint_call_ids(message: Message, *, step: int, taken: set[str]) -> Message:
         if isinstance(part, ToolCallPart):
             call_id = part.tool_call_id
             if not 0 < len(call_id) <= MAX_CALL_ID_CHARS or not call_id.isprintable() or call_id in used:
-                call_id = _minted_id(f"call_{step}_{index}", used)
+                call_id = _free_id(minted_id(step, index), used)
                 kept = part.model_copy(update={"tool_call_id": call_id})
             used.add(call_id)
         parts.append(kept)
     return message.model_copy(update={"parts": tuple(parts)})
 
 
-def _minted_id(stem: str, used: set[str]) -> str:
+def minted_id(step: int, index: int | str) -> str:
+    """Return the id that is minted for the part at this place of a step's response, if it is free."""
+    return f"call_{step}_{index}"
+
+
+def _free_id(stem: str, used: set[str]) -> str:
     candidate, number = stem, 1
     while candidate in used:
         number += 1

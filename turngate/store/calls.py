@@ -99,11 +99,16 @@ async def of_step(conn: Connection, run_id: str, step: int) -> list[Call]:
     return [Call(**row) for row in rows]
 
 
-async def ids_taken(conn: Connection, run_id: str, wanted: Sequence[str], *, step: int) -> set[str]:
-    """Return which of these call ids the run has already, with those that look like ones minted for this step."""
-    minted = calls.c.tool_call_id.startswith(f"call_{step}_", autoescape=True)
-    query = select(calls.c.tool_call_id).where(calls.c.run_id == run_id, calls.c.tool_call_id.in_(wanted) | minted)
+async def ids_taken(conn: Connection, run_id: str, wanted: Sequence[str]) -> set[str]:
+    """Return which of these call ids the run has already."""
+    query = select(calls.c.tool_call_id).where(calls.c.run_id == run_id, calls.c.tool_call_id.in_(wanted))
     return set((await conn.execute(query)).scalars())
+
+
+async def ids_like(conn: Connection, run_id: str, stem: str) -> set[str]:
+    """Return the run's call ids that begin so. Looks at all of its calls."""
+    begins = calls.c.tool_call_id.startswith(stem, autoescape=True)
+    return set((await conn.execute(select(calls.c.tool_call_id).where(calls.c.run_id == run_id, begins))).scalars())
 
 
 async def by_engine(conn: Connection, run_id: str, step: int, tool_name: str) -> list[Call]:
