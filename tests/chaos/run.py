@@ -49,8 +49,13 @@ DATABASES: Final = ("sqlite", "postgres")
 def main() -> int:
     """Run what the environment asks for; returns the exit code."""
     seed = os.environ.get("CHAOS_SEED") or str(secrets.randbelow(1_000_000))
-    calls = int(os.environ.get("CHAOS_CALLS") or 1000)
-    seconds = float(os.environ.get("CHAOS_SECONDS") or 900)
+    try:
+        calls, seconds = (
+            int(os.environ.get(name) or usual) for name, usual in (("CHAOS_CALLS", 1000), ("CHAOS_SECONDS", 900))
+        )
+    except ValueError as error:
+        print(f"CHAOS_CALLS and CHAOS_SECONDS are whole numbers: {error}", file=sys.stderr)
+        return 2
     report = Path(os.environ.get("CHAOS_REPORT") or Path(tempfile.gettempdir()) / "chaos-report.md")
     chosen = os.environ.get("CHAOS_DATABASE") or "both"
     if chosen not in {*DATABASES, "both"}:

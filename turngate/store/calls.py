@@ -203,13 +203,13 @@ async def refusals_by_key(conn: Connection, run_id: str, keys: Sequence[str]) ->
     """Return repeat key → refusal, for keys this run's rules or operators refused before (I12)."""
     if not keys:
         return {}
-    query = (
-        select(calls.c.repeat_key, calls.c.result)
-        .where(calls.c.run_id == run_id, calls.c.repeat_key.in_(keys), calls.c.result.is_not(None))
-        .order_by(calls.c.step, calls.c.position)  # the refusal itself comes before those that repeat it
+    query = select(calls.c.repeat_key, calls.c.result, calls.c.step, calls.c.position).where(
+        calls.c.run_id == run_id, calls.c.repeat_key.in_(keys), calls.c.result.is_not(None)
     )
     refused: dict[str, Failure] = {}
-    for row in await conn.execute(query):
+    # The refusal itself comes before those that repeat it. Sorted here: SQLite would read all of a run's calls by the
+    # index that gives their order, in place of the few by their key.
+    for row in sorted(await conn.execute(query), key=lambda row: (row.step, row.position)):
         result = TOOL_RESULT.validate_json(row.result)
         if isinstance(result, Failure) and result.kind in {"rejected", "denied"}:
             refused.setdefault(row.repeat_key, result)
