@@ -34,7 +34,7 @@ WorkflowStanding = Literal["open", "closed", "absent"]
 async def standing_of(client: Client, run_id: str) -> WorkflowStanding:
     """Return how the run's workflow stands. Raises UnavailableError when Temporal is away."""
     try:
-        with _reported():
+        with reported():
             async with asyncio.timeout(RPC_WAIT.total_seconds()):
                 found = await client.get_workflow_handle(run_id).describe(rpc_timeout=RPC_WAIT)
     except LookupError:
@@ -49,7 +49,7 @@ async def start_anew(client: Client, start: AgentTurnInput, task_queue: str) -> 
     Temporal is away.
     """
     try:
-        with _reported():
+        with reported():
             async with asyncio.timeout(RPC_WAIT.total_seconds()):
                 await client.start_workflow(
                     contract.AGENT_TURN,
@@ -71,7 +71,7 @@ async def open_turns(client: Client) -> AsyncIterator[str]:
 
     Raises UnavailableError when Temporal is away.
     """
-    with _reported():
+    with reported():
         async for found in client.list_workflows(OPEN_TURNS, rpc_timeout=RPC_WAIT):
             yield found.id
 
@@ -83,7 +83,7 @@ async def gates_of(client: Client, run_id: str) -> dict[str, Gate] | None:
     """
     handle = client.get_workflow_handle(run_id)
     try:
-        with _reported():
+        with reported():
             async with asyncio.timeout(QUERY_WAIT.total_seconds()):
                 gates: dict[str, Gate] = await handle.query(
                     contract.GATES, result_type=dict[str, Gate], rpc_timeout=QUERY_WAIT
@@ -97,8 +97,8 @@ async def gates_of(client: Client, run_id: str) -> dict[str, Gate] | None:
 
 
 @contextmanager
-def _reported() -> Iterator[None]:
-    """Turn Temporal's transport errors into ours; LookupError: there is no such workflow."""
+def reported() -> Iterator[None]:
+    """Turn Temporal's transport errors into ours; LookupError: there is no such workflow, or schedule."""
     try:
         yield
     except RPCError as error:

@@ -15,7 +15,6 @@ from typing import Final
 
 from temporalio.client import (
     Client,
-    RPCError,
     Schedule,
     ScheduleActionStartWorkflow,
     ScheduleAlreadyRunningError,
@@ -27,13 +26,11 @@ from temporalio.client import (
     ScheduleUpdate,
     ScheduleUpdateInput,
 )
-from temporalio.service import RPCStatusCode
 
-from approvals_api.gateway import AWAY
+from approvals_api.gateway_recovery import reported
 from turngate.domain import contract
 from turngate.domain.contract import ScheduledStartInput
 from turngate.domain.cron import cron_lines
-from turngate.domain.errors import UnavailableError
 from turngate.domain.schedules import Overlap, Timetable
 
 RPC_WAIT: Final = timedelta(seconds=3)
@@ -79,7 +76,7 @@ class ScheduleLook:
 async def look_at_schedule(client: Client, schedule_id: str) -> ScheduleLook | None:
     """Return what Temporal keeps under this id; None: nothing. Raises UnavailableError when Temporal is away."""
     try:
-        async with _reported():
+        async with _bounded():
             found = await client.get_schedule_handle(schedule_id).describe(rpc_timeout=RPC_WAIT)
     except LookupError:
         return None
@@ -98,7 +95,7 @@ async def look_at_schedule(client: Client, schedule_id: str) -> ScheduleLook | N
 async def make_schedule(client: Client, wanted: WantedSchedule) -> None:
     """Let Temporal keep a schedule; one that is there is left as it is. Raises UnavailableError when Temporal is away."""
     with suppress(ScheduleAlreadyRunningError):
-        async with _reported():
+        async with _bounded():
             await client.create_schedule(wanted.id, _schedule(wanted), rpc_timeout=RPC_WAIT)
 
 
@@ -109,14 +106,14 @@ async def change_schedule(client: Client, wanted: WantedSchedule) -> None:
         return ScheduleUpdate(schedule=_schedule(wanted))
 
     with suppress(LookupError):
-        async with _reported():
+        async with _bounded():
             await client.get_schedule_handle(wanted.id).update(changed, rpc_timeout=RPC_WAIT)
 
 
 async def remove_schedule(client: Client, schedule_id: str) -> None:
     """Let Temporal keep a schedule no more; one that has gone is fine. Raises UnavailableError when Temporal is away."""
     with suppress(LookupError):
-        async with _reported():
+        async with _bounded():
             await client.get_schedule_handle(schedule_id).delete(rpc_timeout=RPC_WAIT)
 
 
@@ -148,14 +145,8 @@ def _schedule(wanted: WantedSchedule) -> Schedule:
 
 
 @asynccontextmanager
-async def _reported() -> AsyncIterator[None]:
+async def _bounded() -> AsyncIterator[None]:
     """Bound the call, and turn Temporal's transport errors into ours; LookupError: there is no such schedule."""
-    try:
+    with reported():
         async with asyncio.timeout(RPC_WAIT.total_seconds()):
             yield
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            raise LookupError(error.message) from error
-        raise UnavailableError(AWAY, cause=error.message[:200]) from error
-    except (RuntimeError, TimeoutError) as error:  # a lazy client that cannot connect raises RuntimeError
-        raise UnavailableError(AWAY) from error
