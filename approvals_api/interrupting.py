@@ -68,7 +68,7 @@ async def _live(services: Services, principal: Principal, run_id: str, reason: s
 
 @asynccontextmanager
 async def _not_lost(services: Services, run_id: str) -> AsyncIterator[None]:
-    """Say of a live run whose workflow is gone that it has to be recovered, not that it has ended."""
+    """Say of a live run whose workflow is gone, or not there yet, what to do: not that it has ended."""
     try:
         yield
     except ConflictError:
@@ -77,4 +77,8 @@ async def _not_lost(services: Services, run_id: str) -> AsyncIterator[None]:
                 f"Temporal has lost the workflow of run {run_id}: recover it first (`turngate recover {run_id}`)",
                 run_id=run_id,
             ) from None
+        async with services.database.read() as conn:
+            run = await existing_run(conn, run_id)
+        if run.status == "running" and run.step == 0:
+            raise UnavailableError("the run has not begun yet: try again in a moment", run_id=run_id) from None
         raise

@@ -13,13 +13,13 @@ from temporalio.testing import ActivityEnvironment
 from tools_under_test import Bench
 
 from activities.close_step import CloseStep
-from approvals_api import interrupting, run_views, talking
+from approvals_api import interrupting, run_views, starting, talking
 from approvals_api.principals import Principal
 from approvals_api.redelivery import redeliver_earlier
 from approvals_api.talking import Sent
 from turngate import Agent, Limits, Toolkit
 from turngate.domain.contract import CloseStepInput
-from turngate.domain.errors import ConfigurationError, ConflictError, GoneError
+from turngate.domain.errors import ConfigurationError, ConflictError, GoneError, UnavailableError
 from turngate.domain.history import is_reconciled
 from turngate.domain.messages import ModelResponse
 from turngate.domain.results import Failure, Ok
@@ -419,3 +419,24 @@ async def test_the_agents_own_word_counts_when_the_sender_says_none(
         await engine.decide(request, "approve")
         assert (await engine.ended(run)).status == "completed"
         assert json.dumps([message.text for message in model.seen[1].messages]).count("hurry") == 1
+
+
+async def test_a_run_that_has_not_begun_is_not_said_to_have_ended(
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its record and its workflow's start a run can be told nothing yet; whoever tries is to try again."""
+
+    async def later(*_: object, **__: object) -> None:
+        return None
+
+    async with stack(client, sqlite, bench.pay, model=ListModel(says(PAY), says("Done."))) as engine:
+        with monkeypatch.context() as unstarted:
+            unstarted.setattr(engine.services.gateway, "start_run", later)
+            run = await engine.start()
+            for tell in (interrupting.interrupt, interrupting.pause, interrupting.resume):
+                with pytest.raises(UnavailableError, match="not begun yet"):
+                    await tell(engine.services, PERSON, run.id)
+        assert await starting.start_recorded(engine.services) == 1
+        await engine.request(run)
+        await interrupting.interrupt(engine.services, PERSON, run.id)
+        assert (await engine.ended(run)).status == "interrupted"
