@@ -35,7 +35,7 @@ async def again(
 ) -> Redemption:
     """The handler was started before, and no result came of it."""
     # One request per lost start: a call that a person sends again may be lost again, and is asked about again.
-    outcome_id = derived_id("rq", run.id, call.tool_call_id, "outcome", str(execution.attempts))
+    outcome_id = _outcome_id(execution)
     if execution.state == "unknown":
         outcome = await requests.get(conn, outcome_id)
         if outcome is None or outcome.decision_id is None or outcome.decision_id != order.decision_id:
@@ -70,6 +70,21 @@ async def again(
     await tell_started(conn, run, call, start)
     raw_input = call.running_input
     return Redeemed(tool, run, call, raw_input, execution.idempotency_key, attempt=start.attempt)
+
+
+async def asked_outcome(conn: Connection, order: RunToolInput) -> OutcomeUnknown | None:
+    """Return the request that asks what became of this call, while that is what it waits for; None: it does not."""
+    found = await executions.standing(conn, order.run_id, order.call)
+    if found is None:
+        return None
+    call, execution = found
+    if call.result is not None or execution is None or execution.state != "unknown":
+        return None
+    return OutcomeUnknown(_outcome_id(execution), call.digest)
+
+
+def _outcome_id(execution: executions.Execution) -> str:
+    return derived_id("rq", execution.run_id, execution.tool_call_id, "outcome", str(execution.attempts))
 
 
 def _may_start_again(execution: executions.Execution, seen: Seen | None) -> bool:

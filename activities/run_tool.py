@@ -20,6 +20,7 @@ from activities.call_checks import raises
 from activities.engine import Engine
 from activities.executor import execute
 from activities.heartbeats import heartbeating
+from activities.lost_calls import asked_outcome
 from activities.preflight import look
 from activities.progress import reporting
 from activities.read_result import shown_to_model
@@ -96,8 +97,9 @@ class RunTool:
                 case Delegated(child):
                     return RunToolResult(state="child", child=child)
                 case Redeemed():
-                    await self._execute(order, redemption)
-                    return RunToolResult(state="settled")
+                    if await self._execute(order, redemption):
+                        return RunToolResult(state="settled")
+                    return await self._too_late(order)
                 case _:
                     assert_never(redemption)
 
@@ -116,7 +118,8 @@ class RunTool:
             raise LookupError(moved)  # noqa: TRY004 - it is about time, not about a type
         return redemption
 
-    async def _execute(self, order: RunToolInput, redeemed: Redeemed) -> None:
+    async def _execute(self, order: RunToolInput, redeemed: Redeemed) -> bool:
+        """Run the handler and store its result; False when that came too late to be the call's."""
         partial: list[str] = []
         try:
             async with reporting(self._engine.database, run_id=order.run_id, tool_call_id=order.call) as emit:
@@ -125,9 +128,23 @@ class RunTool:
             # Only now: progress is taken for as long as the call counts as executing.
             await self._stopped(order, redeemed, "".join(partial))
             raise
-        if await self._record(order, await self._finished(redeemed, result)):
-            await after_tool(self._engine, redeemed, result)
+        if not await self._record(order, await self._finished(redeemed, result)):
+            return False
+        await after_tool(self._engine, redeemed, result)
         _fail_run(raises(redeemed.tool, result))
+        return True
+
+    async def _too_late(self, order: RunToolInput) -> RunToolResult:
+        """Return how a call stands whose result came too late to be its own.
+
+        An attempt that was thought lost may come back between our start and our result, take ours for the lost one, and have
+        a person asked what became of it. The server hears only us: the call is settled by that person's answer.
+        """
+        async with self._engine.database.read() as conn:
+            asked = await asked_outcome(conn, order)
+        if asked is None:
+            return RunToolResult(state="settled")
+        return RunToolResult(state="unknown", outcome_request_id=asked.request_id, digest=asked.digest)
 
     async def _handled(
         self, order: RunToolInput, redeemed: Redeemed, partial: list[str], emit: Callable[[JsonValue], None]

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from harness import ListModel, OneModel, Stack, call, says, stack, until
 from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
 from tools_under_test import Bench
 
 import worker as composition
+from activities.run_tool import RunTool
 from approvals_api import run_views
 from turngate import Agent, App, Toolkit, tool
-from turngate.domain.results import Failure
+from turngate.domain.contract import RunToolInput
+from turngate.domain.results import Failure, Ok
 from turngate.domain.tools import Effect, Tool
 from turngate.runtime.app_loader import check_app
 from turngate.store import requests
@@ -68,6 +71,31 @@ async def test_i3_a_call_that_is_lost_again_asks_again(client: Client, database:
             assert (await engine.ended(run)).status == "completed"
         assert len(bench.paid) == 2
         assert (await engine.executions(run))["c1"].attempts == 2
+
+
+async def test_i1_i3_an_attempt_that_comes_back_cannot_close_a_call_that_is_asked_about(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I1, I3: an earlier attempt, thought lost, asks about the start of a later one: the person's answer is the result."""
+
+    @tool(effect="once", ask=False)
+    async def pay() -> int:
+        bench.paid.append(1)
+        await bench.release.wait()
+        return 1
+
+    async with stack(client, database, pay, model=model()) as engine:
+        run = await engine.start()
+        await started(bench, 1)
+        earlier = RunToolInput(run_id=run.id, call="c1")  # Temporal no longer listens to it
+        assert (await ActivityEnvironment().run(RunTool(engine.engine).run_tool, earlier)).state == "unknown"
+        bench.release.set()
+        await engine.event(run, "execution.late")
+        outcome = await engine.request(run, kind="outcome")
+        await engine.decide(outcome, "respond", outcome="happened", args="1")
+        assert (await engine.ended(run)).status == "completed"
+        assert (await engine.results(run))["c1"] == Ok(value={"value": 1})
+        assert len(bench.paid) == 1
 
 
 @pytest.mark.parametrize("after", ["changed", "gone"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import select, text, update
 
 from turngate.domain.agents import App, Limits
 from turngate.domain.steering import WhileRunning
@@ -12,6 +12,11 @@ from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import agents
 
+# Both databases know this form, and SQLAlchemy has it only per dialect.
+_RESERVE = text(
+    "INSERT INTO agents (name, version, model, description, limits, tools, task_queue, published_at) "
+    "VALUES (:name, '', '', '', '', '', '', '') ON CONFLICT DO NOTHING"
+)
 _EVERY = select(agents).order_by(agents.c.name)  # built once: the inbox reads them, too
 
 
@@ -40,13 +45,14 @@ class PublishedAgent:
 
 
 async def publish(conn: Connection, app: App, *, task_queue: str) -> None:
-    """Replace what this app's agents, sub-agents included, published before."""
+    """Replace what this app's agents, sub-agents included, published before. Several workers may do so at once."""
     callers = app.callers
     for agent in app.all_agents:
-        await conn.execute(delete(agents).where(agents.c.name == agent.name))
+        await conn.execute(_RESERVE, {"name": agent.name})  # the row is there, and ours until this transaction ends
         await conn.execute(
-            insert(agents).values(
-                name=agent.name,
+            update(agents)
+            .where(agents.c.name == agent.name)
+            .values(
                 version=agent.version,
                 model=agent.model,
                 description=agent.description,

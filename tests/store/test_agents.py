@@ -1,0 +1,26 @@
+"""What workers publish of their app."""
+
+from __future__ import annotations
+
+import asyncio
+
+from turngate import Agent, App, Policy, Toolkit
+from turngate.store import agents, policies
+from turngate.store.database import Database
+
+
+async def test_workers_that_start_at_once_all_publish(database: Database) -> None:
+    """Several processes announce the same agents at the same instant: none fails, and each agent is there once."""
+    app = App(
+        agents=[Agent(name=name, instructions="", toolkit=Toolkit.of(), model="scripted:x") for name in ("a", "b", "c")]
+    )
+
+    async def publish() -> None:
+        async with database.write() as conn:
+            await agents.publish(conn, app, task_queue="q")
+            await policies.publish(conn, task_queue="q", policy=Policy(), file="", tools=[])
+
+    await asyncio.gather(*(publish() for _ in range(6)))
+    async with database.read() as conn:
+        assert [agent.name for agent in await agents.every(conn)] == ["a", "b", "c"]
+        assert [agent.task_queue for agent in await agents.every(conn)] == ["q"] * 3
