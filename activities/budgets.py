@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.asking import new_request, opened, planned_call, request_id_of
 from activities.engine import Engine
+from activities.planning import Admitted, planned_row
 from activities.rules import RulesInForce
 from turngate import Tool, ToolContext, tool
 from turngate.domain import budgets, contract
@@ -27,7 +28,8 @@ from turngate.domain.budgets import (
     exact,
 )
 from turngate.domain.contract import PlannedCall
-from turngate.domain.digest import call_digest, derived_id, repeat_key
+from turngate.domain.digest import derived_id, repeat_key
+from turngate.domain.messages import ToolCallPart
 from turngate.domain.policy import Verdict
 from turngate.domain.previews import Preview
 from turngate.domain.results import Failure
@@ -36,23 +38,21 @@ from turngate.store.clock import from_text, now
 from turngate.store.database import Connection, Database
 
 
-async def used_up(conn: Connection, run: runs.Run, limits: Limits, step: int) -> UsedUp | None:
+def used_up(run: runs.Run, limits: Limits, step: int, *, calls_made: int) -> UsedUp | None:
     """Return the first budget that leaves nothing for this step; None: the run may go on.
 
     Sub-agents' runs have budgets of their own. A response may go beyond a budget; there is no next one then.
+    ``calls_made``: by the run's model; looked at where there is a limit of them.
     """
     granted = run.granted
     steps = budgets.extended("steps", Decimal(limits.steps), granted)
     if step > steps:
         return _over("steps", step - 1, steps, limits.steps, f"The run reached its limit of {steps:,f} steps.")
     if limits.tool_calls is not None:
-        made, most = (
-            await calls.count(conn, run.id),
-            budgets.extended("tool_calls", Decimal(limits.tool_calls), granted),
-        )
-        if made >= most:
-            why = f"The run made {made:,} of the {most:,f} tool calls that it may make."
-            return _over("tool_calls", made, most, limits.tool_calls, why)
+        most = budgets.extended("tool_calls", Decimal(limits.tool_calls), granted)
+        if calls_made >= most:
+            why = f"The run made {calls_made:,} of the {most:,f} tool calls that it may make."
+            return _over("tool_calls", calls_made, most, limits.tool_calls, why)
     if limits.tokens is not None:
         most = budgets.extended("tokens", Decimal(limits.tokens), granted)
         if run.tokens_used >= most:
@@ -87,8 +87,11 @@ async def extension(engine: Engine, run: runs.Run, agent: Agent, step: int) -> P
             for; ``details[0]`` is its class. ``configuration``: a limit of cost, and a model whose price nobody gave.
     """
     _require_price(engine, run, agent)
-    async with engine.database.read() as conn:
-        over = await used_up(conn, run, agent.limits, step)
+    made = 0
+    if agent.limits.tool_calls is not None:  # all else stands in the run's row: no transaction in each step for it
+        async with engine.database.read() as conn:
+            made = await calls.count(conn, run.id)
+    over = used_up(run, agent.limits, step, calls_made=made)
     if over is None:
         return None
     if agent.limits.when_used_up == "end" or run.is_dry:
@@ -147,32 +150,14 @@ def _call(run: runs.Run, tool: Tool, rules: RulesInForce, over: UsedUp, number: 
     raw_input = asks.model_dump_json()
     call_id = derived_id("extend", run.id, str(run.step), over.budget, str(number))
     verdict = rules.verdict(tool, asks, run, raw_input, agent=run.agent)
-    if (
-        verdict.terms.decisions is None and verdict.terms.quorum == 1
-    ):  # an answer in place of the call would extend nothing
+    if verdict.terms.decisions is None and verdict.terms.quorum == 1:
+        # An answer in place of the call would extend nothing.
         terms = verdict.terms.model_copy(update={"decisions": ["approve", "edit", "reject"]})
         verdict = verdict.model_copy(update={"terms": terms})
-    return calls.Call(
-        run_id=run.id,
-        tool_call_id=call_id,
-        step=run.step,
-        position=BEHIND_THE_STEP + number,
-        tool_name=tool.name,
-        input=raw_input,
-        repeat_key=repeat_key(tool.name, raw_input),
-        disposition="run" if verdict.answer == "allow" else "ask",
-        verdict=verdict.model_dump_json(exclude_defaults=True),
-        digest=call_digest(
-            tool_name=tool.name,
-            manifest_digest=tool.manifest.digest,
-            raw_input=raw_input,
-            run_id=run.id,
-            tool_call_id=call_id,
-            policy_version=rules.policy.version,
-        ),
-        policy_version=rules.policy.version,
-        effect=tool.effect,
-    ), verdict
+    call = ToolCallPart(tool_call_id=call_id, tool_name=tool.name, input=raw_input)
+    admitted = Admitted(tool, asks, verdict)
+    position, key = BEHIND_THE_STEP + number, repeat_key(tool.name, raw_input)
+    return planned_row(run, run.step, position, call, key, admitted, rules.policy.version), verdict
 
 
 def _shown(over: UsedUp) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from activities.asking import planned_call
-from activities.planning import MALFORMED_KINDS, Closed, PlannedStep, Planner, problem_of
+from activities.planning import MALFORMED_KINDS, Closed, PlannedStep, Planner, planned_row, problem_of
 from activities.signals import read_signal
 from activities.without_handlers import is_finish
 from turngate.domain import results
@@ -60,7 +60,7 @@ class DryPlanner(Planner):
                 tool, params = found
                 verdict = rules.verdict(tool, params, run, call.input, agent=agent.name)
                 result = results.diverged(call.tool_name)
-            row = self.row(run, step, position, call, key, Closed(result, verdict), rules.policy.version)
+            row = planned_row(run, step, position, call, key, Closed(result, verdict), rules.policy.version)
             row = _answered(replace(row, effect="" if tool is None else tool.effect), recorded)
             if tool is not None and recorded is not None:
                 row = self._with_signal(row, tool)

@@ -45,7 +45,7 @@ class PlannedStep:
 
 
 @dataclass(frozen=True)
-class _Admitted:
+class Admitted:
     """A call that is well-formed and not denied: its tool, decoded parameters and verdict."""
 
     tool: Tool
@@ -87,11 +87,11 @@ class Planner:
         to_settle: list[PlannedCall] = []
         kinds: list[str | None] = []
         rules = await self.engine.rules(conn, run)
-        admissions: list[_Admitted | Closed] = []
+        admissions: list[Admitted | Closed] = []
         for position, (call, key) in enumerate(zip(message.calls, keys, strict=True)):
             admitted = self._admit(run, agent, rules, call, position, finish_reason, refused.get(key))
             admissions.append(admitted)
-            row = self.row(run, step, position, call, key, admitted, rules.policy.version)
+            row = planned_row(run, step, position, call, key, admitted, rules.policy.version)
             planned.calls.append(row)
             if isinstance(admitted, Closed):
                 kinds.append(admitted.failure.kind)
@@ -114,7 +114,7 @@ class Planner:
             calls=tuple(to_settle),
             malformed=malformed,
             problem=problem_of(wrong, corrective) if malformed else "",
-            signals=any(isinstance(each, _Admitted) and each.tool.kind == "signal" for each in admissions),
+            signals=any(isinstance(each, Admitted) and each.tool.kind == "signal" for each in admissions),
         )
         return planned
 
@@ -127,7 +127,7 @@ class Planner:
         position: int,
         finish_reason: str,
         refused: Failure | None,
-    ) -> _Admitted | Closed:
+    ) -> Admitted | Closed:
         """Return the call's tool and verdict, or why it is closed without running and without asking."""
         found = self.well_formed(agent, call, position, finish_reason)
         if isinstance(found, Failure):
@@ -138,7 +138,7 @@ class Planner:
             return Closed(results.denied(verdict.rule, verdict.reason), verdict)
         if refused is not None:
             return Closed(results.repeated(refused), verdict)
-        return _Admitted(tool, params, verdict)
+        return Admitted(tool, params, verdict)
 
     def well_formed(
         self, agent: Agent, call: ToolCallPart, position: int, finish_reason: str
@@ -166,48 +166,8 @@ class Planner:
             return results.invalid_input(str(invalid), invalid.problem)
         return tool, params
 
-    def row(
-        self,
-        run: runs.Run,
-        step: int,
-        position: int,
-        call: ToolCallPart,
-        key: str,
-        admitted: _Admitted | Closed,
-        policy_version: str,
-    ) -> calls.Call:
-        """Return the call as it is stored."""
-        closed = isinstance(admitted, Closed)
-        manifest_digest = "" if isinstance(admitted, Closed) else admitted.tool.manifest.digest
-        disposition: calls.Disposition = "closed"
-        if not isinstance(admitted, Closed):
-            disposition = "run" if admitted.verdict.answer == "allow" else "ask"
-        return calls.Call(
-            run_id=run.id,
-            tool_call_id=call.tool_call_id,
-            step=step,
-            position=position,
-            tool_name=call.tool_name,
-            input=call.input,
-            repeat_key=key,
-            disposition=disposition,
-            verdict="" if admitted.verdict is None else admitted.verdict.model_dump_json(exclude_defaults=True),
-            digest=call_digest(
-                tool_name=call.tool_name,
-                manifest_digest=manifest_digest,
-                raw_input=call.input,
-                run_id=run.id,
-                tool_call_id=call.tool_call_id,
-                policy_version=policy_version,
-            ),
-            policy_version=policy_version,
-            effect="" if isinstance(admitted, Closed) else admitted.tool.effect,
-            result=admitted.failure.model_dump_json() if isinstance(admitted, Closed) else None,
-            settled_at=as_text(now()) if closed else None,
-        )
-
     async def _request(
-        self, run: runs.Run, agent: Agent, row: calls.Call, admitted: _Admitted, agent_words: str
+        self, run: runs.Run, agent: Agent, row: calls.Call, admitted: Admitted, agent_words: str
     ) -> Request:
         verdict, tool = admitted.verdict, admitted.tool
         kind: RequestKind = "question" if tool.kind == "interaction" else "approval"
@@ -226,6 +186,46 @@ class Planner:
             preview=await previewed(tool, admitted.params, run.workspace),
             precondition=await precondition_or_failure(self.engine, tool, admitted.params, run, row.tool_call_id),
         )
+
+
+def planned_row(
+    run: runs.Run,
+    step: int,
+    position: int,
+    call: ToolCallPart,
+    key: str,
+    admitted: Admitted | Closed,
+    policy_version: str,
+) -> calls.Call:
+    """Return a call as it is stored when it is planned. ``key``: its repeat key."""
+    closed = isinstance(admitted, Closed)
+    manifest_digest = "" if isinstance(admitted, Closed) else admitted.tool.manifest.digest
+    disposition: calls.Disposition = "closed"
+    if not isinstance(admitted, Closed):
+        disposition = "run" if admitted.verdict.answer == "allow" else "ask"
+    return calls.Call(
+        run_id=run.id,
+        tool_call_id=call.tool_call_id,
+        step=step,
+        position=position,
+        tool_name=call.tool_name,
+        input=call.input,
+        repeat_key=key,
+        disposition=disposition,
+        verdict="" if admitted.verdict is None else admitted.verdict.model_dump_json(exclude_defaults=True),
+        digest=call_digest(
+            tool_name=call.tool_name,
+            manifest_digest=manifest_digest,
+            raw_input=call.input,
+            run_id=run.id,
+            tool_call_id=call.tool_call_id,
+            policy_version=policy_version,
+        ),
+        policy_version=policy_version,
+        effect="" if isinstance(admitted, Closed) else admitted.tool.effect,
+        result=admitted.failure.model_dump_json() if isinstance(admitted, Closed) else None,
+        settled_at=as_text(now()) if closed else None,
+    )
 
 
 def problem_of(wrong: Counter[str], corrective: str | None) -> str:

@@ -134,8 +134,7 @@ def preview_fork(
 
     Parameters as of ``fork_run``. Raises NotFoundError; InvalidInputError ``no_such_step``, ``unknown_agent``, ``unknown_tool``.
     """
-    params = {"step": step, "agent": agent, "model": model, "tools": _listed(tools), "plain": "true" if plain else None}
-    return get(f"/runs/{segment(run_id)}/fork", read_as(Preview), **params)
+    return _preview("fork", run_id, step=step, agent=agent, model=model, tools=tools, plain=plain)
 
 
 def preview_replay(
@@ -148,8 +147,7 @@ def preview_replay(
     plain: bool = False,
 ) -> Call[Preview]:
     """Return which recorded results a dry replay would answer its calls from. Starts nothing. Parameters as of ``replay_run``."""
-    params = {"step": step, "agent": agent, "model": model, "tools": _listed(tools), "plain": "true" if plain else None}
-    return get(f"/runs/{segment(run_id)}/replay", read_as(Preview), **params)
+    return _preview("replay", run_id, step=step, agent=agent, model=model, tools=tools, plain=plain)
 
 
 def replay_run(
@@ -207,6 +205,20 @@ def get_result(run_id: str, tool_call_id: str) -> Call[WholeResult]:
 def get_result_text(run_id: str, tool_call_id: str) -> Call[str]:
     """Return a call's result, ``{"result": …}``, as the very JSON text that the API sent."""
     return get(_result_path(run_id, tool_call_id), _text)
+
+
+def _preview(
+    what: str,
+    run_id: str,
+    *,
+    step: int | None,
+    agent: str | None,
+    model: str | None,
+    tools: Sequence[str] | None,
+    plain: bool,
+) -> Call[Preview]:
+    params = {"step": step, "agent": agent, "model": model, "tools": _listed(tools), "plain": "true" if plain else None}
+    return get(f"/runs/{segment(run_id)}/{what}", read_as(Preview), **params)
 
 
 def _listed(tools: Sequence[str] | None) -> str | None:
