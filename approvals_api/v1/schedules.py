@@ -20,6 +20,8 @@ from turngate.domain.requests import UnattendedAsks
 from turngate.domain.schedules import (
     DEFAULT_CATCH_UP_SECONDS,
     MAX_CATCH_UP_SECONDS,
+    MAX_EVERY_SECONDS,
+    MAX_JITTER_SECONDS,
     MIN_CATCH_UP_SECONDS,
     Overlap,
     Timetable,
@@ -49,10 +51,10 @@ class TimetableBody(Timetable):
     ``starts_at``, ``ends_at``: no fire before, none after. ``jitter_seconds``: each is put off by a random time up to this.
     """
 
-    every_seconds: Annotated[int, Field(strict=True, ge=1, le=365 * 86_400)] | None = None
+    every_seconds: Annotated[int, Field(strict=True, ge=1, le=MAX_EVERY_SECONDS)] | None = None
     starts_at: Annotated[Instant, BeforeValidator(_text)] | None = None
     ends_at: Annotated[Instant, BeforeValidator(_text)] | None = None
-    jitter_seconds: Annotated[int, Field(strict=True, ge=0, le=86_400)] = 0
+    jitter_seconds: Annotated[int, Field(strict=True, ge=0, le=MAX_JITTER_SECONDS)] = 0
 
 
 Name = Annotated[
