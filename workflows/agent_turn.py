@@ -39,6 +39,7 @@ with workflow.unsafe.imports_passed_through():
     from turngate.domain.turn_state import Gate, Refusal, TurnState
     from workflows import activity_options
     from workflows.endings import Ending, describe_failure
+    from workflows.one_by_one import Came, OneByOne
     from workflows.recording import record
     from workflows.settling import Settling
     from workflows.steering import Steering
@@ -59,9 +60,9 @@ class AgentTurn:
         self._state = start.state or TurnState()
         self._started_at_step = self._state.step
         self._under_way = UnderWay(self._state)
-        # Two decisions for one request interleave where the first awaits its record: without this lock both would
-        # have passed `refusal` and the second would overwrite the winner. An expiry waits for it, too.
-        self._deciding = asyncio.Lock()
+        # Two decisions for one request interleave where the first awaits its record: one by one, or both would have
+        # passed `refusal` and the second would overwrite the winner. An expiry waits for its turn, too.
+        self._deciding = OneByOne()
         self._settling = Settling(start.run_id, start.limits, self._state, self._under_way, self._deciding)
         self._steering = Steering(start.run_id, self._state, self._under_way, self._deciding)
 
@@ -256,7 +257,11 @@ class AgentTurn:
 
     async def _decide(self, decision: DecideInput) -> DecideResult:
         await self._request_known(decision.request_id)
-        async with self._deciding:
+        if self._matches_nothing(decision) and workflow.patched("unknown-waits-for-no-turn"):
+            # Whether it still waits to be known depends on how tasks were merged (see `Settling._open_gates`); were it to
+            # queue after that, so would its place among the others.
+            self._raise(self._state.refusal(decision))
+        async with self._deciding.turn(Came.AS_A_MESSAGE):
             known = self._state.answer_to(decision)
             if known is None:
                 self._raise(self._state.refusal(decision))
@@ -264,6 +269,9 @@ class AgentTurn:
                 known = self._state.settle(decision.request_id, recorded)
                 self._raise(_lost_to(recorded, decision))
             return DecideResult(decision_id=decision.decision_id, status=known.status)
+
+    def _matches_nothing(self, decision: DecideInput) -> bool:
+        return decision.request_id not in self._state.gates and self._state.answer_to(decision) is None
 
     @staticmethod
     def _raise(refusal: Refusal | None) -> None:

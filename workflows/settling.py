@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -32,6 +32,7 @@ with workflow.unsafe.imports_passed_through():
     from turngate.domain.turn_state import Gate, TurnState
     from workflows import activity_options
     from workflows.endings import Ending, describe_failure
+    from workflows.one_by_one import Came, OneByOne
     from workflows.under_way import UnderWay
 
 
@@ -39,7 +40,7 @@ class Settling:
     """Brings the calls of a run to their results, step by step. Only ever used by its run's workflow."""
 
     def __init__(
-        self, run_id: str, limits: RunLimits, state: TurnState, under_way: UnderWay, deciding: asyncio.Lock
+        self, run_id: str, limits: RunLimits, state: TurnState, under_way: UnderWay, deciding: OneByOne
     ) -> None:
         self._run_id = run_id
         self._limits = limits
@@ -50,8 +51,7 @@ class Settling:
 
     async def settle_all(self, plan: StepPlan) -> Ending | None:
         """Settle every call of the step on its own task; a slow gate holds up nobody else."""
-        for call in plan.calls:
-            self._open_gate(call)
+        self._open_gates(plan.calls)
         endings = await asyncio.gather(*(self._settle(call) for call in plan.calls))
         return next((ending for ending in endings if ending is not None), None)
 
@@ -72,14 +72,29 @@ class Settling:
             self._under_way.stop(InterruptInput(by="engine", reason=failure.reason))
         return failure
 
-    def _open_gate(self, call: PlannedCall) -> None:
-        if call.request_id is None or call.request_id in self._state.gates:  # there already: the run was recovered
-            return
+    def _open_gates(self, planned: Sequence[PlannedCall]) -> None:
+        """Open the gates of these calls, and leave a command of it in history.
+
+        A workflow task without commands may be merged with the next one on replay, and of what is merged Temporal delivers
+        decisions before the activity's result that opened their gate (temporalio/sdk-rust#1146). A decision that found its
+        gate would then look for it in vain, others would go before it, and the run would be stuck as not deterministic.
+        Where a gate's timer is no such command, a memo is; it also tells who looks at Temporal's page what was asked last.
+        """
+        opened = [(call, call.request_id) for call in planned if call.request_id not in self._state.gates]
+        asked = [request_id for call, request_id in opened if request_id is not None]
+        for call, request_id in opened:
+            if request_id is not None:  # else the call has no gate
+                self._state.gates[request_id] = self._gate_of(call)
+        timed = any(call.expires_after_seconds is not None or (call.terms or PLAIN_TERMS).ladder for call, _ in opened)
+        if asked and not timed and workflow.patched("gates-leave-a-command"):
+            workflow.upsert_memo({"last_asked": asked})
+
+    def _gate_of(self, call: PlannedCall) -> Gate:
         terms = call.terms or PLAIN_TERMS
         gate = Gate(call=call.call, kind=call.kind, digest=call.digest, not_by=call.not_by, terms=terms)
         if self._state.interrupted:
             gate.status = "cancelled"
-        self._state.gates[call.request_id] = gate
+        return gate
 
     async def _answered(self, call: PlannedCall, request_id: str) -> Gate:
         """Wait until the request is decided, expired or cancelled. No place is held while a person thinks.
@@ -114,7 +129,7 @@ class Settling:
 
     async def _climb(self, request_id: str, rung: int) -> list[asyncio.Task[None]]:
         """Climb one rung of the ladder, unless a decision that was on its way was first; returns what tells of it."""
-        async with self._deciding:
+        async with self._deciding.turn(Came.BY_THE_CLOCK):
             climbed = self._state.climb(request_id, rung)
         if not climbed:
             return []
@@ -128,7 +143,7 @@ class Settling:
         Its expiry is stored before its call counts as settled; of what is parked is only told, by what is returned.
         """
         park = gate.terms.on_expiry == "park"
-        async with self._deciding:
+        async with self._deciding.turn(Came.BY_THE_CLOCK):
             expired = gate.status == "pending" if park else self._state.expire(request_id)
         if not expired:
             return []
@@ -204,7 +219,7 @@ class Settling:
 
     async def _asked(self, call: PlannedCall) -> Ending | None:
         """Go through a gate that running the call has opened."""
-        self._open_gate(call)
+        self._open_gates([call])
         return await self._settle(call)
 
     async def _wait(self, call: PlannedCall, wait: Wait) -> Ending | None:

@@ -17,13 +17,14 @@ with workflow.unsafe.imports_passed_through():
     )
     from turngate.domain.turn_state import TurnState
     from workflows import activity_options
+    from workflows.one_by_one import Came, OneByOne
     from workflows.under_way import UnderWay
 
 
 class Steering:
     """What people ask of a run that goes on. Only ever used by its run's workflow."""
 
-    def __init__(self, run_id: str, state: TurnState, under_way: UnderWay, deciding: asyncio.Lock) -> None:
+    def __init__(self, run_id: str, state: TurnState, under_way: UnderWay, deciding: OneByOne) -> None:
         self._run_id = run_id
         self._state = state
         self._under_way = under_way
@@ -48,7 +49,7 @@ class Steering:
         The store hears of it first, as of a decision: a call whose request has ended must have its result.
         """
         await workflow.wait_condition(lambda: not self._under_way.planning)
-        async with self._deciding:
+        async with self._deciding.turn(Came.AS_A_MESSAGE):
             waiting = self._state.supersedable
             if not waiting:
                 return
