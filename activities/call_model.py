@@ -9,35 +9,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
 
 from sqlalchemy.exc import IntegrityError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.after_steps import after_step
+from activities.asking_model import ModelAsker
 from activities.budgets import extension
 from activities.dry_planning import DryPlanner
 from activities.engine import Engine
 from activities.heartbeats import heartbeating
-from activities.histories import Histories
 from activities.next_messages import open_next, take_messages
 from activities.planning import Planner
-from activities.rules import RulesInForce
 from activities.signals import carry_out
-from activities.transforms import transformed
 from turngate.domain import contract
 from turngate.domain.agents import Agent
-from turngate.domain.clipping import READ_RESULT
 from turngate.domain.contract import CallModelInput, StepPlan
-from turngate.domain.errors import ConfigurationError, ModelError
-from turngate.domain.history import CLOSED_BY_REPAIR, mint_call_ids, minted_id, reconcile
-from turngate.domain.malformed import corrective, without_calls
-from turngate.domain.messages import Message, ModelResponse, TextPart
-from turngate.domain.tools import ToolManifest
-from turngate.models.port import ModelRequest
+from turngate.domain.history import CLOSED_BY_REPAIR
+from turngate.domain.messages import Message, ModelResponse
 from turngate.store import calls, events, messages, queued_messages, requests, runs, steps
-from turngate.store.clock import now
 
 
 class CallModel:
@@ -47,7 +38,7 @@ class CallModel:
         self._engine = engine
         self._planner = Planner(engine)
         self._dry_planner = DryPlanner(engine)
-        self._histories = Histories()
+        self._asker = ModelAsker(engine)
 
     @activity.defn(name=contract.CALL_MODEL)
     async def call_model(self, start: CallModelInput) -> StepPlan:
@@ -67,7 +58,7 @@ class CallModel:
             asks_for_more = await extension(self._engine, run, agent, start.step)
             if asks_for_more is not None:
                 return StepPlan(final=False, budget=asks_for_more)
-            answer, told = await self._ask(run, agent, start.step)
+            answer, told = await self._asker.ask(run, agent, start.step)
             if answer.is_final:
                 plan = await self._finish(run, start.step, answer)
                 await after_step(self._engine, run, start.step)
@@ -115,85 +106,6 @@ class CallModel:
                 run = await runs.get(conn, run.id) or run
         await after_step(self._engine, closed_by, step.step)
         return run
-
-    async def _ask(self, run: runs.Run, agent: Agent, step: int) -> tuple[ModelResponse, str | None]:
-        """Return the model's answer, and what it is told of one that nothing can be made of."""
-        async with self._engine.database.read() as conn:
-            history = await self._histories.load(conn, run, agent)
-            rules = await self._engine.rules(conn, run) if any(t.kind == "provider" for t in agent.toolkit) else None
-        system = Message(role="system", parts=(TextPart(text=agent.instructions),))
-        try:
-            model = self._engine.models.resolve(run.model)
-            shown = await transformed(agent, run, step, [system, *history.messages], model)
-            offered = self._offered(run, agent, history.messages, rules)
-            # I1: what cannot be sent is repaired, never sent. The stored messages are immutable; the repair is a pure
-            # function of them, so every retry sends the same.
-            answer = await model.generate(ModelRequest(messages=reconcile(shown), tools=offered))
-        except ConfigurationError as error:
-            raise ApplicationError(
-                error.message, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True
-            ) from error
-        except ModelError as error:
-            raise await self._reported(run, agent, step, error) from error
-        answer = without_calls(answer)
-        taken = {call.tool_call_id for message in history.messages for call in message.calls}
-        if not history.whole and answer.message.calls:
-            taken |= await self._taken_before(run, step, answer.message)
-        message = mint_call_ids(answer.message, step=step, taken=taken)
-        return answer.model_copy(update={"message": message}), corrective(answer, [tool.name for tool in offered])
-
-    async def _taken_before(self, run: runs.Run, step: int, message: Message) -> set[str]:
-        """Return the ids that a response may not have again, of the calls whose messages were not loaded."""
-        minted = {minted_id(step, index) for index in range(len(message.parts))}
-        async with self._engine.database.read() as conn:
-            wanted = {*minted, *(call.tool_call_id for call in message.calls)}
-            taken = await calls.ids_taken(conn, run.id, sorted(wanted))
-            if taken & minted:  # somebody made up the very id that we would mint: what follows it counts, too
-                taken |= await calls.ids_like(conn, run.id, minted_id(step, ""))
-        return taken
-
-    def _offered(
-        self, run: runs.Run, agent: Agent, history: list[Message], rules: RulesInForce | None
-    ) -> list[ToolManifest]:
-        """Return the descriptors the model sees, always in the same order, for its prompt cache.
-
-        A provider runs its own tools before anybody could be asked, so it is only told of those that policy allows, and of
-        none in a dry replay. The tool that reads the rest of a result comes last, and only where there is such a rest.
-        """
-        offered = [
-            tool.manifest
-            for tool in agent.toolkit
-            if tool.kind != "provider"
-            or (
-                rules is not None
-                and not run.is_dry
-                and rules.verdict(tool, None, run, None, agent=agent.name).answer == "allow"
-            )
-        ]
-        reader = self._engine.built_in.find(READ_RESULT)
-        clipped = any(part.whole_result is not None for message in history for part in message.results)
-        if clipped and reader is not None and agent.toolkit.find(READ_RESULT) is None:
-            offered.append(reader.manifest)
-        return offered
-
-    async def _reported(self, run: runs.Run, agent: Agent, step: int, error: ModelError) -> ApplicationError:
-        """Tell the watchers that the model failed, and Temporal whether and when to try again."""
-        # Temporal's own bounds hold waiting and working together; only we know that all of it was waiting.
-        tried_for = now() - activity.info().scheduled_time
-        again = error.retryable and tried_for < agent.limits.model_retry
-        wait = error.retry_after_seconds
-        if again:
-            attempt = {"step": step, "attempt": activity.info().attempt, "error_class": error.error_class}
-            async with self._engine.database.write() as conn:
-                told = {**attempt, "message": error.message, "retry_in_seconds": wait}
-                await events.append(conn, run.id, [("model.retrying", told)])
-        return ApplicationError(
-            error.message,
-            error.error_class,
-            type=contract.ERROR_MODEL,
-            non_retryable=not again,
-            next_retry_delay=None if wait is None else timedelta(seconds=wait),
-        )
 
     async def _store(self, run: runs.Run, step: int, answer: ModelResponse, corrective: str | None) -> None:
         async with _first_attempt_counts(), self._engine.database.write() as conn:

@@ -1,16 +1,18 @@
 """The language-model port: what the engine asks of a model, and what it gets.
 
-Owns the protocol and the request. Must not know any provider: adapters stand beside it and are chosen by
-:mod:`turngate.models.registry`.
+Owns the protocol, the request and the deltas of a streamed response. Must not know any provider: adapters stand beside it
+and are chosen by :mod:`turngate.models.registry`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
+from turngate.domain.deltas import Delta
 from turngate.domain.messages import Message, ModelResponse
+from turngate.domain.model_choice import ModelOptions
 from turngate.domain.tools import ToolManifest
 
 
@@ -19,11 +21,18 @@ class ModelRequest:
     """One request to a model.
 
     ``messages``: the conversation so far, reconciled (I1); the first may be of role ``system``. ``tools``: what the
-    model may call, in the order it is told; empty for none.
+    model may call, in the order it is told; empty for none. ``output``: JSON Schema of an object that the final answer has
+    to be, None for free text. ``options``: how to answer; what a provider does not know is left out of its request.
     """
 
     messages: Sequence[Message]
     tools: Sequence[ToolManifest] = ()
+    output: Mapping[str, Any] | None = None
+    options: ModelOptions = field(default_factory=ModelOptions)
+
+
+OnDelta = Callable[[Delta], None]
+"""Is told each delta as it arrives. Returns at once and raises nothing."""
 
 
 class LanguageModel(Protocol):
@@ -44,3 +53,17 @@ class LanguageModel(Protocol):
 
     async def aclose(self) -> None:
         """Release connections. Safe to repeat."""
+
+
+@runtime_checkable
+class StreamingModel(LanguageModel, Protocol):
+    """A model whose answer can be watched while it is made."""
+
+    async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
+        """Return what :meth:`LanguageModel.generate` would have, after telling of it piece by piece.
+
+        A response that breaks off is never returned in part: it raises.
+
+        Raises:
+            ModelError: as :meth:`LanguageModel.generate`.
+        """
