@@ -42,14 +42,15 @@ class LocalOptions(TypedDict, total=False):
 def call_model(limits: RunLimits) -> Options:
     """Long, heartbeating, retried while the agent's ``model_retry`` lasts; permanent provider errors are not retried.
 
-    The activity itself says when to stop (a permanent error, or ``model_retry`` used up by waiting) and passes on the
-    provider's Retry-After as the next delay. The bound here is the outer one: waiting and one long answer together.
+    The activity itself says when to stop (a permanent error, or ``model_retry`` used up by waiting) and how long to wait
+    for the provider; the intervals here are those after a lost worker, of which several in a row must not add up to a minute
+    of standing still. The bound here is the outer one: waiting and one long answer together.
     """
     return {
         "start_to_close_timeout": timedelta(minutes=15),
         "schedule_to_close_timeout": timedelta(minutes=15) + timedelta(seconds=limits.model_retry_seconds),
         "heartbeat_timeout": timedelta(seconds=limits.heartbeat_timeout_seconds),
-        "retry_policy": RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=60)),
+        "retry_policy": RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=8)),
         # An interrupt cancels the request to the provider and waits for the activity to let go, so that closing the
         # step sees a response that was stored, or none, and never one that is being stored.
         "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
