@@ -12,9 +12,10 @@ import os
 import statistics
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bench import cpu
 from bench.figures import Figure, MeasurementError, Ratio
 from bench.scale import Scale
 from bench.turngate_side import PENDING, fresh_sqlite
@@ -38,6 +39,8 @@ KEPT_MESSAGES = 40
 AROUND = 50
 """Steps on each side of the one that is timed."""
 GATED_EVERY = 100
+CPU_STEPS = 500
+"""Steps over which processor time is counted, early and late; half of the run when it is short."""
 STILL_SECONDS = 120.0
 """A run that takes no step for so long stands still, and the measurement fails."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -84,7 +87,7 @@ async def measure(client: Client, directory: Path, scale: Scale, *, server_pid: 
         try:
             async with built:
                 run = await engine.start()
-                memory = await _watch(engine, run.id, scale, server_pid)
+                seen = await _watch(engine, run.id, scale, server_pid)
                 await engine.closed(run)
         finally:
             approving.cancel()
@@ -106,7 +109,8 @@ async def measure(client: Client, directory: Path, scale: Scale, *, server_pid: 
     at = [from_text(step.created_at).timestamp() for step in taken]
     return [
         _step_time(at, scale.long_run_steps),
-        *_memory(memory, scale.long_run_steps),
+        *_processor_time(seen, scale.long_run_steps),
+        *_memory(seen, scale.long_run_steps),
         _history([each.workflow_execution_info.history_size_bytes for each in sizes], scale.long_run_steps),
         Figure(name="messages that the model was sent at most", ours=str(model.most_messages)),
     ]
@@ -122,9 +126,23 @@ async def _approve(engine: Stack) -> None:
         await asyncio.sleep(0.05)
 
 
-async def _watch(engine: Stack, run_id: str, scale: Scale, server_pid: int) -> dict[str, tuple[int, int]]:
-    """Return the resident bytes of this process and of the server at step 100 and at the end."""
-    found: dict[str, tuple[int, int]] = {}
+@dataclass(frozen=True)
+class Seen:
+    """What two processes had used when the run stood at a step: resident bytes and processor seconds; the server's last."""
+
+    step: int
+    resident: tuple[int, int]
+    processor: tuple[float, float]
+
+    @classmethod
+    def now(cls, step: int, *pids: int) -> Seen:
+        (ours, server) = pids
+        return cls(step, (_resident(ours), _resident(server)), (cpu.of_process(ours), cpu.of_process(server)))
+
+
+async def _watch(engine: Stack, run_id: str, scale: Scale, server_pid: int) -> list[Seen]:
+    """Return what this process and the server had used, a few times a second until the run's end."""
+    seen: list[Seen] = []
     step, since = 0, asyncio.get_running_loop().time()
     while True:
         async with engine.database.read() as conn:
@@ -136,16 +154,38 @@ async def _watch(engine: Stack, run_id: str, scale: Scale, server_pid: int) -> d
             if run.step // 1000 > step // 1000:
                 print(f"long run: step {run.step:,} of {scale.long_run_steps:,}", flush=True)
             step, since = run.step, now
-        if step >= 2 * AROUND and "early" not in found:
-            found["early"] = _resident(os.getpid()), _resident(server_pid)
+            seen.append(Seen.now(step, os.getpid(), server_pid))
         if run.status != "running":
-            found["late"] = _resident(os.getpid()), _resident(server_pid)
-            return found
+            return seen
         await asyncio.sleep(0.2)
+
+
+def _at(seen: Sequence[Seen], step: int) -> Seen:
+    return next((each for each in seen if each.step >= step), seen[-1])
 
 
 def _resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * PAGE
+
+
+def _processor_time(seen: Sequence[Seen], length: int) -> list[Figure]:
+    """Processor time of a step, which says more than its duration on a machine that has other things to do."""
+    counted = min(CPU_STEPS, length // 2 - AROUND)
+    spans = [(_at(seen, start), _at(seen, start + counted)) for start in (AROUND, length - counted)]
+    figures = []
+    for place, whose in enumerate(("API and worker", "Temporal's server")):
+        early, late = (
+            (after.processor[place] - before.processor[place]) / (after.step - before.step) for before, after in spans
+        )
+        figures.append(
+            Figure(
+                name=f"processor time of a step, {whose}: the last {counted} steps, and {counted} from step {AROUND}",
+                ours=f"{late * 1000:.1f} ms",
+                baseline=f"{early * 1000:.1f} ms",
+                ratio=Ratio.of([late], [early]),
+            )
+        )
+    return figures
 
 
 def _step_time(at: Sequence[float], length: int) -> Figure:
@@ -161,8 +201,8 @@ def _step_time(at: Sequence[float], length: int) -> Figure:
     )
 
 
-def _memory(memory: dict[str, tuple[int, int]], length: int) -> list[Figure]:
-    (early, early_server), (late, late_server) = memory["early"], memory["late"]
+def _memory(seen: Sequence[Seen], length: int) -> list[Figure]:
+    (early, early_server), (late, late_server) = _at(seen, 2 * AROUND).resident, seen[-1].resident
     return [
         Figure(
             name=f"resident memory of {whose}, step {2 * AROUND} and step {length:,}",
