@@ -1,0 +1,166 @@
+"""How a provider's refusal is told: its class, whether to try again, when; and that nobody but Temporal does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fake_provider import FakeProvider, closed_port
+from unit.models.wire.recordings import (
+    ANTHROPIC,
+    BEDROCK,
+    CONTENT_TYPES,
+    GOOGLE,
+    GROQ,
+    KEYS,
+    MISTRAL,
+    SPECS,
+    answer,
+    content_of,
+    models_at,
+)
+
+from turngate.domain.errors import ModelError
+from turngate.domain.messages import user_message
+from turngate.models import ModelRequest, Models
+from turngate.models.port import StreamingModel
+from turngate.models.pydantic_ai_errors import Asked, model_error
+from turngate.models.pydantic_ai_providers import make
+
+ASK = ModelRequest([user_message("Go.")])
+
+
+def body_of(spec: str, message: str, kind: str) -> dict[str, Any]:
+    """An error in the form of this provider."""
+    match spec:
+        case "anthropic:claude-sonnet-4-6":
+            return {"type": "error", "error": {"type": kind, "message": message}}
+        case "google:gemini-3-pro-preview":
+            return {"error": {"code": 400, "message": message, "status": kind}}
+        case "mistral:magistral-medium-latest":
+            return {"object": "error", "message": message, "type": kind, "code": "3000"}
+        case "groq:openai/gpt-oss-120b":
+            return {"error": {"message": message, "type": kind}}
+    return {"message": message}
+
+
+async def failed(models: Models, spec: str, *, streamed: bool) -> ModelError:
+    model = models.resolve(spec)
+    assert isinstance(model, StreamingModel)
+    with pytest.raises(ModelError) as caught:
+        await (model.stream(ASK, lambda _: None) if streamed else model.generate(ASK))
+    return caught.value
+
+
+@pytest.mark.parametrize("spec", SPECS)
+async def test_a_refusal_is_classified_and_asked_for_once(wired: Models, provider: FakeProvider, spec: str) -> None:
+    """The same class whether streamed or not, ``Retry-After`` honoured, and one request: the clients' retries are off."""
+    table: list[tuple[int, str, str, bool, float | None]] = [
+        (401, "authentication_error", "authentication", False, None),
+        (403, "permission_error", "permission", False, None),
+        (404, "not_found_error", "not_found", False, None),
+        (400, "invalid_request_error", "invalid_request", False, None),
+        (429, "rate_limit_error", "rate_limited", True, 7.0),
+        (500, "api_error", "server_error", True, 7.0),
+        (503, "overloaded_error", "server_error", True, 7.0),
+    ]
+    for status, kind, error_class, retryable, wait in table:
+        for streamed in (False, True):
+            provider.reset()
+            provider.answer(body_of(spec, "the words", kind), status=status, headers={"retry-after": "7"})
+            error = await failed(wired, spec, streamed=streamed)
+            told = (error.error_class, error.retryable, error.retry_after_seconds, error.status)
+            assert told == (error_class, retryable, wait, status), (spec, status)
+            assert error.message.endswith("It said: the words")
+            assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (ANTHROPIC, "prompt is too long: 210000 tokens > 200000 maximum"),
+        (GOOGLE, "The input token count exceeds the maximum number of tokens allowed: input tokens exceed"),
+        (BEDROCK, "Input is too long: too many tokens"),
+        (GROQ, "Please reduce the length; it passes the maximum context length"),
+        (MISTRAL, "Prompt contains 40000 tokens, too many tokens for this model"),
+    ],
+)
+async def test_a_conversation_that_is_too_long_says_so(
+    wired: Models, provider: FakeProvider, spec: str, message: str
+) -> None:
+    """Known by the words of a 400; trying again would not help."""
+    provider.answer(body_of(spec, message, "invalid_request_error"), status=400)
+    error = await failed(wired, spec, streamed=False)
+    assert (error.error_class, error.retryable) == ("context_length", False)
+
+
+async def test_an_empty_account_is_no_rate_limit(wired: Models, provider: FakeProvider) -> None:
+    """Anthropic says it with a 400; waiting would not help, so it is a permission that is missing."""
+    provider.answer(body_of(ANTHROPIC, "Your credit balance is too low", "invalid_request_error"), status=400)
+    assert (await failed(wired, ANTHROPIC, streamed=True)).error_class == "permission"
+
+
+async def test_an_error_inside_a_stream_is_told_as_before_it(wired: Models, provider: FakeProvider) -> None:
+    """Anthropic's ``error`` event after a 200: the class that its type stands for, and nothing returned."""
+    answer(provider, "anthropic-overloaded.sse")
+    error = await failed(wired, ANTHROPIC, streamed=True)
+    assert (error.error_class, error.retryable) == ("server_error", True)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+async def test_no_key_stands_in_a_message(wired: Models, provider: FakeProvider, spec: str) -> None:
+    """Also when the provider quotes it; the message names the variable that holds it."""
+    key = next(value for name, value in KEYS.items() if name.startswith(("AWS_SECRET", spec.partition(":")[0].upper())))
+    provider.answer(body_of(spec, f"no such key {key}", "authentication_error"), status=401)
+    error = await failed(wired, spec, streamed=False)
+    assert key not in error.message
+    assert "AWS_SECRET_ACCESS_KEY" in error.message or "_API_KEY" in error.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        (ANTHROPIC, "anthropic-answer.sse"),
+        (GOOGLE, "google-thought-answer.sse"),
+        (MISTRAL, "mistral-thinking-call.sse"),
+        (GROQ, "groq-reasoning-call.sse"),
+        (BEDROCK, "bedrock-thinking-call.events"),
+    ],
+)
+async def test_silence_is_unreachable(provider: FakeProvider, spec: str, name: str) -> None:
+    """No answer, and a stream that stops in the middle without being closed, end when the time is up."""
+    models = models_at(provider, spec, timeout=0.3)
+    if spec == GROQ:
+        provider.answer(hang=True)
+        error = await failed(models, spec, streamed=False)
+        assert (error.error_class, error.retryable) == ("unreachable", True)
+    content, kind = content_of(name), CONTENT_TYPES[f".{name.partition('.')[2]}"]
+    provider.answer((content[:400],), headers={"content-type": kind}, hang=True)
+    error = await failed(models, spec, streamed=True)
+    assert (error.error_class, error.retryable) == ("unreachable", True)
+    await models.aclose()
+    await models.aclose()
+
+
+async def test_a_closed_door_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told with the variable that says where to look."""
+    monkeypatch.setenv("GROQ_API_KEY", "gsk_0123456789")
+    monkeypatch.setenv("TURNGATE_GROQ_BASE_URL", f"http://127.0.0.1:{closed_port()}")
+    away = make("groq", "m", timeout=5)
+    with pytest.raises(ModelError, match="TURNGATE_GROQ_BASE_URL") as caught:
+        await away.stream(ASK, lambda _: None)
+    assert (caught.value.error_class, caught.value.retryable) == ("unreachable", True)
+    await away.aclose()
+
+
+def test_what_a_client_raises_before_it_sends() -> None:
+    """No credentials of AWS: authentication; something nobody foresaw: an answer that cannot be read."""
+    asked = Asked(provider="bedrock", model="m", url="http://x", key="AWS_X", base_url="TURNGATE_BEDROCK_BASE_URL")
+
+    class NoCredentialsError(Exception):
+        pass
+
+    assert model_error(NoCredentialsError("none"), asked).error_class == "authentication"
+    assert model_error(KeyError("output"), asked).error_class == "bad_response"
+    own = ModelError("x", error_class="permission", retryable=False)
+    assert model_error(own, asked) is own

@@ -1,0 +1,262 @@
+"""What providers send, as it was recorded, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fake_provider import FakeProvider
+from unit.models.wire.recordings import ANTHROPIC, BEDROCK, GOOGLE, GROQ, MISTRAL, answer, recorded
+
+from turngate.domain.deltas import Delta
+from turngate.domain.errors import ModelError
+from turngate.domain.messages import (
+    FilePart,
+    ModelResponse,
+    ReasoningPart,
+    ToolCallPart,
+    Usage,
+    user_message,
+)
+from turngate.domain.model_choice import ModelOptions
+from turngate.domain.tools import ToolManifest
+from turngate.models import ModelRequest, Models
+from turngate.models.port import StreamingModel
+from turngate.models.pydantic_ai_response import call_input
+
+BRIEF = ModelOptions(max_output_tokens=900)
+"""With no bound, two of the clients stream what they were asked for in one."""
+LOOK = ToolManifest(name="look", description="Look.", kind="local", parameters={}, success={}, effect="read")
+
+
+async def asked(models: Models, spec: str, name: str, server: FakeProvider, *tools: ToolManifest) -> ModelResponse:
+    """The recorded answer, as the model of this spec returns it: streamed unless it is one body."""
+    server.answer() if name == "" else answer(server, name)
+    request, model = ModelRequest([user_message("Go.")], tools, options=BRIEF), models.resolve(spec)
+    assert isinstance(model, StreamingModel)
+    return await (model.generate(request) if name.endswith(".json") else model.stream(request, lambda _: None))
+
+
+@pytest.mark.parametrize(
+    ("spec", "streamed", "whole", "usage"),
+    [
+        (
+            ANTHROPIC,
+            "anthropic-thinking-call.sse",
+            "anthropic-thinking-call.json",
+            Usage(input_tokens=518, output_tokens=155),
+        ),
+        (GOOGLE, "google-signed-calls.sse", "google-signed-calls.json", Usage(input_tokens=29, output_tokens=222)),
+        (GOOGLE, "google-thought-answer.sse", "google-thought-answer.json", Usage(input_tokens=55, output_tokens=38)),
+        (MISTRAL, "mistral-thinking-call.sse", "mistral-thinking-call.json", Usage(input_tokens=65, output_tokens=16)),
+        (GROQ, "groq-reasoning-call.sse", "groq-reasoning-call.json", Usage(input_tokens=301, output_tokens=52)),
+        (
+            BEDROCK,
+            "bedrock-thinking-call.events",
+            "bedrock-thinking-call.json",
+            Usage(input_tokens=517, output_tokens=130),
+        ),
+    ],
+)
+async def test_a_streamed_and_an_unstreamed_answer_are_the_same(
+    wired: Models, provider: FakeProvider, spec: str, streamed: str, whole: str, usage: Usage
+) -> None:
+    """Message, opaque fields, finish reason and usage (with what was read from and written to a cache) are equal."""
+    first = await asked(wired, spec, streamed, provider)
+    assert first == await asked(wired, spec, whole, provider)
+    assert first.usage == usage
+    assert first.model == spec
+    assert first.message.calls or first.is_final
+    assert all(call.input in ('{"name": "Zoë"}', '{"name":"Zoë"}', "{}") for call in first.message.calls)
+
+
+async def test_opaque_fields_are_kept_under_the_provider_that_wrote_them(wired: Models, provider: FakeProvider) -> None:
+    """Signatures and redacted thinking stand in ``provider_options`` letter for letter, of part and message."""
+    content = recorded("anthropic-thinking-call.json")["content"]
+    thought = await asked(wired, ANTHROPIC, "anthropic-thinking-call.sse", provider)
+    assert thought.message.parts[0] == ReasoningPart(
+        text=content[0]["thinking"],
+        provider_options={"anthropic": {"signature": content[0]["signature"], "provider_name": "anthropic"}},
+    )
+    assert thought.message.provider_options["anthropic"]["provider_response_id"] == "msg_01A"  # type: ignore[index, call-overload]
+    redacted = await asked(wired, ANTHROPIC, "anthropic-redacted-calls.sse", provider)
+    kinds = [part.type for part in redacted.message.parts]
+    assert kinds == ["reasoning", "reasoning", "text", "tool-call", "tool-call"]
+    assert [call.input for call in redacted.message.calls] == ["{}", '{"name": "Bo"}']
+    signed = recorded("google-signed-calls.json")["candidates"][0]["content"]["parts"][0]["thoughtSignature"]
+    first, second = (await asked(wired, GOOGLE, "google-signed-calls.sse", provider)).message.calls
+    assert first.provider_options["google"]["provider_details"] == {"thought_signature": signed}  # type: ignore[index, call-overload]
+    assert second.provider_options == {}
+
+
+async def test_what_a_watcher_is_told_adds_up_to_what_is_stored(wired: Models, provider: FakeProvider) -> None:
+    """Deltas of a part, joined, are its text or input; a call's name is said once, with its first delta."""
+    for spec, name in (
+        (ANTHROPIC, "anthropic-thinking-call.sse"),
+        (GOOGLE, "google-thought-answer.sse"),
+        (MISTRAL, "mistral-thinking-call.sse"),
+        (BEDROCK, "bedrock-thinking-call.events"),
+    ):
+        told: list[Delta] = []
+        answer(provider, name)
+        model = wired.resolve(spec)
+        assert isinstance(model, StreamingModel)
+        got = await model.stream(ModelRequest([user_message("Go.")]), told.append)
+        for place, part in enumerate(got.message.parts):
+            of_part = [delta for delta in told if delta.part == place]
+            text = part.input if isinstance(part, ToolCallPart) else getattr(part, "text", "")
+            assert "".join(delta.text for delta in of_part) == text
+            assert {delta.kind for delta in of_part} == {part.type}
+            names = [delta.tool_name for delta in of_part]
+            assert names[0] == getattr(part, "tool_name", "")
+            assert not any(names[1:])
+        assert len(told) > len(got.message.parts)
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        (GOOGLE, "google-signed-calls.sse"),
+        (GOOGLE, "google-signed-calls.json"),
+        (MISTRAL, "mistral-call-without-id.json"),
+    ],
+)
+async def test_an_id_that_the_provider_did_not_give_is_left_empty(
+    wired: Models, provider: FakeProvider, spec: str, name: str
+) -> None:
+    """Neither an id that pydantic-ai made up nor the text ``null`` that Mistral's client reads is taken for one."""
+    assert {call.tool_call_id for call in (await asked(wired, spec, name, provider)).message.calls} == {""}
+
+
+async def test_an_id_that_came_before_is_left_empty(wired: Models, provider: FakeProvider) -> None:
+    """Of two calls with one id the first keeps it; the engine mints the other's."""
+    body = recorded("groq-reasoning-call.json")
+    body["choices"][0]["message"]["tool_calls"] *= 2
+    provider.answer(body)
+    got = await wired.resolve(GROQ).generate(ModelRequest([user_message("Go.")]))
+    assert [call.tool_call_id[:3] for call in got.message.calls] == ["fc_", ""]
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "finish", "calls"),
+    [
+        (ANTHROPIC, "anthropic-cut-call.sse", "length", ['{"name": "Zo']),
+        (ANTHROPIC, "anthropic-refusal.sse", "refusal", ['{"name": "Zoë"}']),
+        (GOOGLE, "google-empty-max-tokens.json", "length", []),
+        (GOOGLE, "google-safety.json", "content_filter", []),
+    ],
+)
+async def test_a_response_that_ended_early_says_so(
+    wired: Models, provider: FakeProvider, spec: str, name: str, finish: str, calls: list[str]
+) -> None:
+    """Its calls are told as they came, with the finish reason at which the engine closes them unexecuted."""
+    got = await asked(wired, spec, name, provider)
+    assert (got.finish_reason, [call.input for call in got.message.calls]) == (finish, calls)
+    assert not got.malformed
+
+
+async def test_a_call_that_the_provider_could_not_read_is_the_models_mistake(
+    wired: Models, provider: FakeProvider
+) -> None:
+    """Gemini's finish reason and Groq's 400 become a malformed response (I9), or the call itself where it is readable."""
+    gemini = await asked(wired, GOOGLE, "google-malformed-call.json", provider, LOOK)
+    assert "malformed_function_call" in gemini.malformed
+    request = ModelRequest([user_message("Go.")], [LOOK])
+    answer(provider, "groq-call-is-no-call.json", status=400)
+    unread = await wired.resolve(GROQ).generate(request)
+    assert "tool_use_failed" in unread.malformed
+    assert unread.message.text == "look(Zoë"
+    answer(provider, "groq-call-does-not-fit.json", status=400)
+    unfit = await wired.resolve(GROQ).generate(request)
+    assert (unfit.malformed, unfit.finish_reason) == ("", "tool_calls")
+    assert unfit.message.calls == [ToolCallPart(tool_call_id="", tool_name="look", input='{"nom": "Zoë"}')]
+
+
+async def test_a_paused_search_is_gone_on_with(wired: Models, provider: FakeProvider) -> None:
+    """Anthropic's ``pause_turn``: asked again with what there is, and all of it is one response with the usage of both."""
+    answer(provider, "anthropic-search-paused.sse", "anthropic-search-done.sse")
+    told: list[Delta] = []
+    model = wired.resolve(ANTHROPIC)
+    assert isinstance(model, StreamingModel)
+    search = LOOK.model_copy(update={"kind": "provider", "provider": {"anthropic": {"kind": "web_search"}}})
+    got = await model.stream(ModelRequest([user_message("Go.")], [search]), told.append)
+    assert got.is_final
+    assert got.message.text == "The harbour is open."
+    assert got.usage.output_tokens == 52
+    assert [part.type for part in got.message.parts] == ["text", "text", "text"]
+    assert {delta.part for delta in told} == {2}
+    again = provider.requests[1].body["messages"][-1]
+    found = [block for block in again["content"] if block["type"] == "web_search_tool_result"]
+    assert found[0]["content"][0]["encrypted_content"] in str(got.message.parts[1].provider_options["anthropic"])
+    assert provider.requests[0].body["tools"][0]["name"] == "web_search"
+
+
+async def test_an_image_that_the_model_made_is_kept(wired: Models, provider: FakeProvider) -> None:
+    """Inline data becomes an image part, as base64."""
+    body = recorded("google-thought-answer.json")
+    body["candidates"][0]["content"]["parts"] = [{"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}}]
+    provider.answer(body)
+    got = await wired.resolve(GOOGLE).generate(ModelRequest([user_message("Go.")]))
+    assert got.message.parts == (FilePart(type="image", media_type="image/png", content="iVBORw0KGgo="),)
+
+
+CUT = [
+    (ANTHROPIC, "anthropic-thinking-call.sse", 330),
+    (GOOGLE, "google-signed-calls.sse", 500),
+    (MISTRAL, "mistral-thinking-call.sse", 450),
+    (GROQ, "groq-reasoning-call.sse", 640),
+    (BEDROCK, "bedrock-thinking-call.events", 380),
+]
+
+
+@pytest.mark.parametrize(("spec", "name", "cut"), CUT)
+async def test_a_stream_that_breaks_off_returns_nothing(
+    wired: Models, provider: FakeProvider, spec: str, name: str, cut: int
+) -> None:
+    """An answer without its end raises, retryable, though its calls could be read: truncated arguments may be whole JSON."""
+    answer(provider, name, cut=cut)
+    model, told = wired.resolve(spec), list[Delta]()
+    assert isinstance(model, StreamingModel)
+    with pytest.raises(ModelError) as caught:
+        await model.stream(ModelRequest([user_message("Go.")]), told.append)
+    assert caught.value.retryable
+    assert caught.value.error_class in {"bad_response", "unreachable"}
+    assert told
+
+
+@pytest.mark.parametrize("spec", [spec for spec, _, _ in CUT])
+@pytest.mark.parametrize("content", [b"", b"{}"])
+async def test_an_empty_200_is_no_answer(wired: Models, provider: FakeProvider, spec: str, content: bytes) -> None:
+    """Neither asked for in one nor streamed; the same request may succeed later."""
+    model = wired.resolve(spec)
+    assert isinstance(model, StreamingModel)
+    request = ModelRequest([user_message("Go.")], options=BRIEF)
+    provider.answer(content)
+    with pytest.raises(ModelError) as caught:
+        await model.generate(request)
+    assert (caught.value.error_class, caught.value.retryable) == ("bad_response", True)
+    provider.answer(content)
+    with pytest.raises(ModelError) as caught:
+        await model.stream(request, lambda _: None)
+    assert (caught.value.error_class, caught.value.retryable) == ("bad_response", True)
+
+
+@pytest.mark.parametrize(
+    ("args", "provider_name", "text"),
+    [
+        ({"b": 1, "a": "ü"}, "google", '{"b": 1, "a": "ü"}'),
+        (None, "anthropic", "{}"),
+        ('{"a":1}', "anthropic", '{"a": 1}'),
+        ('{"a":1}', "groq", '{"a":1}'),
+        ("", "groq", ""),
+        ('{"cents": 12345678901234567.89}', "anthropic", '{"cents": 12345678901234567.89}'),
+        ('{"a":1.50}', "anthropic", '{"a": 1.5}'),
+        ('{"a": 1,"a": 2}', "anthropic", '{"a": 1,"a": 2}'),
+        ('{"a": 1', "bedrock", '{"a": 1'),
+        ("[1]", "bedrock", "[1]"),
+        ('{"a": NaN}', "bedrock", '{"a": NaN}'),
+    ],
+)
+def test_a_calls_input_is_one_text_unless_it_would_lose_something(args: Any, provider_name: str, text: str) -> None:
+    """An object is dumped one way; streamed text of the same object too; digits, double keys and broken JSON stay."""
+    assert call_input(args, provider_name) == text
