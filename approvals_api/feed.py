@@ -1,7 +1,8 @@
-"""Live events and progress: one poller per process wakes every watcher; each watcher reads the stored rows itself.
+"""Live events, progress and deltas: one poller per process wakes every watcher; each watcher reads the stored rows itself.
 
 A poller, because SQLite has no notifications and what other processes write (the worker writes most) must be seen
-too. It runs only while somebody watches, and asks one question for all of them.
+too. It runs only while somebody watches, and asks one question for all of them; more often while a model talks to somebody
+who listens.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import time
 from collections.abc import AsyncGenerator, Iterator
 from datetime import timedelta
 
@@ -20,6 +23,10 @@ from turngate.store.following import Follower, Newest, Told
 logger = logging.getLogger(__name__)
 
 POLL_EVERY = timedelta(milliseconds=100)
+POLL_WHILE_TALKING = timedelta(milliseconds=20)
+"""While deltas come: they were up to 30 ms old when they were stored, and are to be seen within 150 ms."""
+TALKS_FOR = timedelta(seconds=2)
+"""After the last deltas. A model that is silent for longer is asked after at the usual pace."""
 
 
 class EventFeed:
@@ -28,9 +35,12 @@ class EventFeed:
     def __init__(self, database: Database, *, poll_every: timedelta = POLL_EVERY) -> None:
         self._database = database
         self._poll_seconds = poll_every.total_seconds()
-        self._seen = Newest(-1, -1)
-        self._anything = asyncio.Event()
+        self._seen = Newest(-1, -1, -1)
         self._an_event = asyncio.Event()
+        self._progress = asyncio.Event()  # or an event
+        self._deltas = asyncio.Event()  # or any of both
+        self._listeners = 0
+        self._talked_at = -math.inf
         self._watchers = 0
         self._poller: asyncio.Task[None] | None = None
         self._closed = False
@@ -47,19 +57,26 @@ class EventFeed:
         *,
         with_progress: bool = True,
         progress_of: str | None = None,
+        deltas_of: str | None = None,
     ) -> AsyncGenerator[Told, None]:
-        """Yield every event after ``after`` (exclusive) once, in order, and progress between them: stored ones, then live.
+        """Yield every event after ``after`` (exclusive) once, in order, and what is said between them: stored, then live.
 
-        ``run_id``: of one run and its sub-agents' runs, those that start meanwhile too. ``with_progress`` False: events
-        only. ``progress_of``: progress of this run and its sub-agents' runs only. Of calls that had ended before, no
-        progress is given. Ends with :meth:`close`. Raises UnavailableError when the store goes away; follow again from
-        the last event's ``seq``, and the kept progress of calls that execute is given again.
+        ``run_id``: of one run and its sub-agents' runs, those that start meanwhile too. ``with_progress`` False: no
+        progress. ``progress_of``: progress of this run and its sub-agents' runs only. ``deltas_of``: the same for deltas;
+        None: no deltas, :data:`turngate.store.following.EVERY_RUN`: of every run that is followed. Of calls that had ended
+        before, no progress is given, of responses that were stored before, no deltas. Ends with :meth:`close`. Raises
+        UnavailableError when the store goes away; follow again from the last event's ``seq``, and the kept progress of
+        calls that execute is given again, as are the deltas of responses that are still made.
         """
-        follower = Follower(after, run_id=run_id, with_progress=with_progress, progress_of=progress_of)
-        with self._watching():
+        follower = Follower(
+            after, run_id=run_id, with_progress=with_progress, progress_of=progress_of, deltas_of=deltas_of
+        )
+        with self._watching(listens=deltas_of is not None):
             while not self._closed:
                 # Subscribe first, read second: what is committed in between wakes us instead of being missed.
-                changed = self._anything if with_progress else self._an_event
+                changed = self._progress if with_progress else self._an_event
+                if deltas_of is not None:
+                    changed = self._deltas
                 async with self._database.read() as conn:
                     batch = await follower.read(conn)
                 for told in batch:
@@ -68,14 +85,16 @@ class EventFeed:
                     await changed.wait()
 
     @contextlib.contextmanager
-    def _watching(self) -> Iterator[None]:
+    def _watching(self, *, listens: bool) -> Iterator[None]:
         self._watchers += 1
+        self._listeners += listens
         if self._poller is None:
             self._poller = asyncio.create_task(self._poll(), name="event-feed")
         try:
             yield
         finally:
             self._watchers -= 1
+            self._listeners -= listens
             if self._watchers == 0:
                 self._stop()
 
@@ -83,8 +102,8 @@ class EventFeed:
         """End every watcher's events and stop polling. Safe to repeat."""
         poller = self._poller
         self._closed = True
-        self._anything.set()
-        self._an_event.set()
+        for each in (self._an_event, self._progress, self._deltas):
+            each.set()
         self._stop()
         if poller is not None:
             await asyncio.gather(poller, return_exceptions=True)
@@ -98,7 +117,7 @@ class EventFeed:
         away = False
         while True:
             try:
-                async with self._database.read() as conn:
+                async with self._database.glance() as conn:
                     newest = await following.newest(conn)
             except UnavailableError as error:
                 if not away:
@@ -107,14 +126,26 @@ class EventFeed:
             else:
                 away = False
                 self._wake(newest)
-            await asyncio.sleep(self._poll_seconds)
+            await asyncio.sleep(self._pause())
+
+    def _pause(self) -> float:
+        talks = self._listeners and time.monotonic() - self._talked_at < TALKS_FOR.total_seconds()
+        return min(self._poll_seconds, POLL_WHILE_TALKING.total_seconds()) if talks else self._poll_seconds
 
     def _wake(self, newest: Newest) -> None:
         """Wake whom this concerns: many watchers want no progress, and a tool may report ten times a second."""
         before, self._seen = self._seen, newest
-        if newest.event_seq != before.event_seq:
+        an_event = newest.event_seq != before.event_seq
+        progress = newest.progress_id != before.progress_id
+        deltas = newest.delta_id != before.delta_id
+        if deltas:
+            self._talked_at = time.monotonic()
+        if an_event:
             woken, self._an_event = self._an_event, asyncio.Event()
             woken.set()
-        if newest != before:
-            woken, self._anything = self._anything, asyncio.Event()
+        if an_event or progress:
+            woken, self._progress = self._progress, asyncio.Event()
+            woken.set()
+        if an_event or progress or deltas:
+            woken, self._deltas = self._deltas, asyncio.Event()
             woken.set()

@@ -29,12 +29,20 @@ DEADLINE_SECONDS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One queued answer. ``body``: bytes as they are, anything else as JSON. ``hang``: wait until the client is gone."""
+    """One queued answer. ``body``: bytes as they are, a tuple of bytes one after the other, anything else as JSON.
+
+    ``hang``: wait until the client is gone, behind the pieces of a tuple. ``breaks``: close the connection behind them.
+    """
 
     body: Any = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     hang: bool = False
+    breaks: bool = False
+
+    @property
+    def pieces(self) -> tuple[bytes, ...]:
+        return self.body if isinstance(self.body, tuple) else ()
 
     @property
     def content(self) -> bytes:
@@ -67,9 +75,21 @@ class FakeProvider:
         self._came = threading.Condition()
 
     def answer(
-        self, body: Any = b"", *, status: int = 200, headers: Mapping[str, str] | None = None, hang: bool = False
+        self,
+        body: Any = b"",
+        *,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        hang: bool = False,
+        breaks: bool = False,
     ) -> None:
-        self._answers.append(Answer(body=body, status=status, headers=headers or {}, hang=hang))
+        self._answers.append(Answer(body=body, status=status, headers=headers or {}, hang=hang, breaks=breaks))
+
+    def stream(self, *pieces: bytes, hang: bool = False, breaks: bool = False) -> None:
+        """Answer with server-sent events, each piece a body chunk of its own."""
+        self.answer(
+            pieces or (b": nothing\n\n",), headers={"content-type": "text/event-stream"}, hang=hang, breaks=breaks
+        )
 
     def reset(self) -> None:
         """Forget requests and answers, so that one server can serve many tests."""
@@ -94,15 +114,27 @@ class FakeProvider:
             self._came.notify_all()
         empty = Answer(body={"error": {"message": "the test queued no more answers"}}, status=500)
         answer = self._answers.popleft() if self._answers else empty
-        if answer.hang:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            self.client_left.set()
+        if answer.hang and not answer.pieces:
+            await self._until_left(receive)
             return
         given = {"content-type": "application/json", **answer.headers}
         raw = [(name.encode(), value.encode()) for name, value in given.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": raw})
+        for piece in answer.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        if answer.hang:
+            await self._until_left(receive)
+        if answer.hang or answer.breaks:
+            return
+        if answer.pieces:
+            await send({"type": "http.response.body", "body": b""})
+            return
         await send({"type": "http.response.body", "body": answer.content})
+
+    async def _until_left(self, receive: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.client_left.set()
 
 
 @contextmanager
@@ -133,6 +165,19 @@ def closed_port() -> int:
 def tool_call(name: str, arguments: Any, *, call_id: str | None = "c1", **more: Any) -> dict[str, Any]:
     """Return one tool call as a provider sends it; ``arguments`` as text, or as an object (Ollama-like)."""
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
+
+
+def chunk(
+    delta: dict[str, Any] | None = None, *, finish_reason: str | None = None, usage: Any = None, **more: Any
+) -> bytes:
+    """Return one server-sent chunk of a streamed completion; without a delta and a finish reason, one without choices."""
+    begun = delta is not None or finish_reason is not None
+    choices = [{"index": 0, "delta": delta or {}, "finish_reason": finish_reason, **more}] if begun else []
+    body = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": choices, "usage": usage}
+    return f"data: {json.dumps(body)}\n\n".encode()
+
+
+STREAM_END = b"data: [DONE]\n\n"
 
 
 def completion(

@@ -1,8 +1,12 @@
-"""Events as they happen: server-sent events with a durable sequence, resumed by ``Last-Event-ID``; and tools' progress.
+"""Events as they happen: server-sent events with a durable sequence, resumed by ``Last-Event-ID``; and what is said between.
 
 Progress is no part of the sequence: it is sent as ``event: progress`` without an ``id:``. It is kept while its call runs,
 so a watcher that comes late or comes back is given what is kept of the calls that still run; clients tell what they have
 seen by ``(run_id, tool_call_id, n)``, ``n`` growing within a call.
+
+What a model says while its response is made is sent in the same way, as ``event: delta``: who comes late is given what the
+response at hand has said so far. Clients tell what they have seen by ``(run_id, step, attempt, n)``, and drop all of it at
+``step.responded``, whose response is stored.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -20,18 +24,20 @@ from fastapi import APIRouter, Header, Query, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from approvals_api.dependencies import ReaderDep, RunReaderDep, ServicesDep
-from approvals_api.run_views import event_view, existing_run, progress_view
+from approvals_api.run_views import delta_view, event_view, existing_run, progress_view
 from approvals_api.services import Services
 from approvals_api.v1.parameters import STORABLE, RunId
 from turngate.domain.errors import UnavailableError
 from turngate.store import events
+from turngate.store.deltas import Deltas
 from turngate.store.events import Event
-from turngate.store.following import Told
+from turngate.store.following import EVERY_RUN, Told
 
 router = APIRouter(tags=["events"])
 
 RUN_ENDED = "run.ended"
 PROGRESS = "progress"
+DELTA = "delta"
 MAX_SEQ = 2**31 - 1
 GRACE_SECONDS = 1.0
 """From the order to stop until streams that still run are cut off."""
@@ -56,16 +62,26 @@ WhoseProgress = Annotated[
         pattern=STORABLE,
     ),
 ]
+WhoseDeltas = Annotated[
+    str,
+    Query(
+        alias="deltas",
+        description="What models say while they answer: `all`, `none`, or a run's id for it and its sub-agents' runs only.",
+        max_length=255,
+        pattern=STORABLE,
+    ),
+]
+WithDeltas = Annotated[bool, Query(alias="deltas", description="Whether to tell what models say while they answer.")]
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Server-sent events; the schema is one event's. `event: progress` comes without an `id:`",
+        "description": "Server-sent events; the schema is one event's. `progress` and `delta` come without an `id:`",
         "content": {
             "text/event-stream": {
                 "schema": {
                     "type": "object",
                     "properties": {
                         "id": {"type": "string", "description": "The event's `seq`."},
-                        "event": {"type": "string", "description": "The event's `type`, or `progress`."},
+                        "event": {"type": "string", "description": "The event's `type`, or `progress` or `delta`."},
                         "data": {
                             "type": "string",
                             "contentMediaType": "application/json",
@@ -73,6 +89,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
                                 "anyOf": [
                                     {"$ref": "#/components/schemas/EventView"},
                                     {"$ref": "#/components/schemas/ProgressView"},
+                                    {"$ref": "#/components/schemas/DeltaView"},
                                 ]
                             },
                         },
@@ -91,6 +108,7 @@ async def follow_all_events(
     after: After = None,
     last_event_id: LastEventId = None,
     whose_progress: WhoseProgress = "all",
+    whose_deltas: WhoseDeltas = "none",
 ) -> Response:
     """Follow every run, and what belongs to none: grants and policy; for admins log-ins and people, too.
 
@@ -100,6 +118,9 @@ async def follow_all_events(
     What tools say while they run comes in between as ``event: progress``, without an id: first what is kept of the calls
     that run now, again on every connection; tell repeats by ``(run_id, tool_call_id, n)``. ``progress``: ``all``, ``none``,
     or a run's id for that run and its sub-agents' runs only.
+
+    ``deltas`` asks in the same words for what models say while they answer, as ``event: delta``: of responses that are being
+    made first what they have said so far, again on every connection; tell repeats by ``(run_id, step, attempt, n)``.
     """
     position = _position(last_event_id, after)
     since = await services.feed.last_seq() if position is None else position
@@ -107,6 +128,7 @@ async def follow_all_events(
         since,
         with_progress=whose_progress != "none",
         progress_of=None if whose_progress in {"all", "none"} else whose_progress,
+        deltas_of={"all": EVERY_RUN, "none": None}.get(whose_deltas, whose_deltas),
     )
     return _stream(
         services,
@@ -126,6 +148,7 @@ async def follow_run_events(
     _principal: RunReaderDep,
     after: After = None,
     last_event_id: LastEventId = None,
+    with_deltas: WithDeltas = True,
 ) -> Response:
     """Follow one run.
 
@@ -135,6 +158,10 @@ async def follow_run_events(
     run comes in between as ``event: progress``, without an id: of calls that run when this connection is made first what is
     kept of them, so tell repeats by ``(run_id, tool_call_id, n)``.
 
+    What the model says while it answers comes as ``event: delta``, in the same way: tell repeats by
+    ``(run_id, step, attempt, n)``. A greater ``attempt``, or a ``reset`` with its reason, voids what was said in the step;
+    with its ``step.responded`` the response is stored, and stands in place of all of it.
+
     204 when the run has ended and nothing is left to send: it tells a browser not to connect again.
     """
     position = _position(last_event_id, after) or 0
@@ -143,7 +170,8 @@ async def follow_run_events(
         waiting = await events.after(conn, position, run_id=run_id, limit=1)
     if run.status != "running" and not waiting:
         return Response(status_code=HTTPStatus.NO_CONTENT)
-    return _stream(services, _until_ended(services.feed.follow(position, run_id), run_id))
+    followed = services.feed.follow(position, run_id, deltas_of=EVERY_RUN if with_deltas else None)
+    return _stream(services, _until_ended(followed, run_id))
 
 
 async def _without_people(followed: AsyncGenerator[Told, None]) -> AsyncGenerator[Told, None]:
@@ -218,6 +246,8 @@ async def _sent(
 def _on_the_wire(told: Told) -> ServerSentEvent:
     if isinstance(told, Event):
         return ServerSentEvent(data=event_view(told).model_dump_json(), event=told.type, id=str(told.seq))
+    if isinstance(told, Deltas):
+        return ServerSentEvent(data=delta_view(told).model_dump_json(), event=DELTA)
     return ServerSentEvent(data=progress_view(told).model_dump_json(), event=PROGRESS)
 
 

@@ -23,7 +23,7 @@ sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "api"))
 
-from bench import crowd, executor, history, inbox, interrupt, latency, long_run, restarts, throughput
+from bench import crowd, executor, history, inbox, interrupt, latency, long_run, restarts, streaming, throughput
 from bench.baseline import Baseline
 from bench.figures import Figure, MeasurementError, table
 from bench.profiling import measured_runtime, profile
@@ -36,7 +36,18 @@ from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter, sdk_runtime
 from turngate.store.database import Database
 
-NAMES = ("throughput", "latency", "history", "executor", "interrupt", "inbox", "crowd", "long-run", "restarts")
+NAMES = (
+    "throughput",
+    "latency",
+    "history",
+    "executor",
+    "interrupt",
+    "inbox",
+    "streaming",
+    "crowd",
+    "long-run",
+    "restarts",
+)
 BY_HAND = {"crowd", "long-run", "restarts"}
 """Minutes long: measured only when they are asked for."""
 
@@ -94,7 +105,7 @@ def _postgres(only: Sequence[str]) -> Iterator[PostgresServer | None]:
     """A PostgreSQL server where one is installed and wanted; None where it is not, and then its lines are missing."""
     with ExitStack() as servers:
         server = None
-        if {"throughput", "latency", "inbox"} & set(only):
+        if {"throughput", "latency", "inbox", "streaming"} & set(only):
             try:
                 server = servers.enter_context(running_postgres())
             except (RuntimeError, KeyError) as missing:
@@ -127,6 +138,10 @@ async def _measure(directory: Path, scale: Scale, only: Sequence[str], postgres:
             async with AsyncExitStack() as stack:
                 databases = await _databases(stack, directory, "inbox", postgres)
                 figures += await _told(inbox.measure(client, databases, scale))
+        if "streaming" in only:
+            async with AsyncExitStack() as stack:
+                databases = await _databases(stack, directory, "streaming", postgres)
+                figures += await _told(streaming.measure(client, databases, scale))
         figures += await _by_hand(client, directory, scale, only, server_pid=server.pid)
     return figures
 

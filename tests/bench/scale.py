@@ -13,6 +13,7 @@ class Scale:
     ``reads``: ungated calls in one step. ``crowd_seconds``: after which none of the ``crowd_people`` begins another
     decision about the ``crowd_runs`` times ``crowd_calls`` requests. ``long_run_steps``: of the one run that goes
     on and on. ``waiting_worker``, ``waiting_all``: runs that wait while the worker, or everything, is killed.
+    ``chunks``: of each streamed answer.
     """
 
     rounds: int = 7
@@ -26,6 +27,7 @@ class Scale:
     interrupts: int = 30
     pending: int = 10_000
     pages: int = 200
+    chunks: int = 500
     crowd_people: int = 200
     crowd_runs: int = 100
     crowd_calls: int = 10
@@ -45,6 +47,7 @@ QUICK = Scale(
     reads=40,
     interrupts=5,
     pages=40,
+    chunks=100,
     crowd_people=40,
     crowd_runs=10,
     crowd_seconds=20.0,

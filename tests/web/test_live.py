@@ -5,7 +5,9 @@ import re
 from playwright.async_api import expect
 
 from activities.progress import reporting
-from turngate.store import executions
+from turngate.domain.deltas import Delta
+from turngate.store import deltas, executions
+from turngate.store.deltas import Said
 
 BUSY = "#main.settling"
 
@@ -124,3 +126,45 @@ async def test_what_a_running_tool_says_is_shown_as_it_comes(site, open_page):
     await site.stack.interrupt(await site.run(request))
     await site.ended(request)
     await expect(lines).to_have_count(0)
+
+
+async def test_what_the_model_says_is_shown_as_it_comes(site, open_page):
+    """Inert and visible, each word once, void when its attempt is, over a swap; then the stored message in its place."""
+    request = await site.gated("refund", '{"order": "spoken", "cents": 1}')
+    database, run_id = site.stack.database, request.run_id
+
+    def words(text, part=0, kind="text", name=""):
+        return Said([Delta(kind=kind, part=part, text=text, tool_name=name)])
+
+    async def add(attempt, n, said):
+        async with database.write() as conn:
+            assert await deltas.append(conn, run_id, 2, attempt, n, said)
+
+    async with database.write() as conn:
+        attempt = await deltas.begin(conn, run_id, 2, words("<b>said</b>\x1b[2K\u202e"))
+    page = await open_page(f"/runs/{run_id}")
+    spoken = page.locator("[data-spoken]")
+    text, hostile = spoken.locator(".spoken-text pre"), "<b>said</b>⟨U+001B⟩[2K⟨U+202E⟩"
+    await expect(text).to_have_text(hostile)  # what was said before one came
+    await add(attempt, 2, words("\nand more"))
+    await add(attempt, 3, words('{"a": ', part=1, kind="tool-call", name="edit_file<i>"))
+    await expect(spoken.locator(".spoken-tool-call")).to_contain_text("Calls edit_file<i>")
+    await page.evaluate("document.querySelector('#main').dataset.state = 'older'")
+    await site.gated("refund", '{"order": "meanwhile, too", "cents": 1}')
+    await page.wait_for_selector("#main.settling")
+    await expect(text).to_have_text(f"{hostile}\nand more")
+    assert await text.inner_text() == f"{hostile}\nand more"  # to_have_text makes one of all white space
+    assert await spoken.locator(":is(b, i)").count() == 0
+    async with database.write() as conn:
+        await deltas.give_up(conn, run_id, 2, attempt, 4, "it broke off <u>")
+    await expect(text).to_have_count(0)
+    await expect(spoken.locator("[data-reset]")).to_have_text("What it said before is void: it broke off <u>")
+    async with database.write() as conn:
+        await deltas.begin(conn, run_id, 2, words("anew"))
+    await expect(text).to_have_text("anew")
+    plain = await open_page(f"/runs/{run_id}", java_script_enabled=False)
+    await expect(plain.locator("[data-spoken]")).to_be_hidden()
+    await site.stack.decide(request, "approve")
+    await expect(page.locator(".final")).to_contain_text("The answer is 42.")
+    await expect(spoken).to_have_count(0)
+    await site.ended(request)

@@ -15,9 +15,9 @@ from httpx_sse import ServerSentEvent
 from turngate.client.answers import check, nobody_there
 from turngate.client.calls import segment
 from turngate.domain.errors import UnavailableError
-from turngate.wire.events import EventView, ProgressView
+from turngate.wire.events import DeltaView, EventView, ProgressView
 
-Told = EventView | ProgressView
+Told = EventView | ProgressView | DeltaView
 
 FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 2.0
@@ -25,6 +25,7 @@ GIVE_UP_SECONDS: Final = 120.0
 """How long a broken stream is tried again: long enough for a restart of the server."""
 RUN_ENDED: Final = "run.ended"
 PROGRESS: Final = "progress"
+DELTA: Final = "delta"
 BROKEN: Final = (httpx.TransportError, UnavailableError)
 """What a stream is taken up again after."""
 
@@ -32,22 +33,31 @@ BROKEN: Final = (httpx.TransportError, UnavailableError)
 class Following:
     """One stream, over as many connections as it takes. ``ended``: nothing will come any more."""
 
-    def __init__(self, url: str, *, run_id: str | None, after: int | None, with_progress: bool) -> None:
+    def __init__(
+        self, url: str, *, run_id: str | None, after: int | None, with_progress: bool, with_deltas: bool
+    ) -> None:
         self.ended = False
         self.path = "/events" if run_id is None else f"/runs/{segment(run_id)}/events"
         self._url = url
         self._run_id = run_id
         self._after = 0 if after is None and run_id is not None else after
         self._with_progress = with_progress
+        self._with_deltas = with_deltas
         self._was_open = False
         self._shown: dict[tuple[str, str], int] = {}  # progress is sent again on every connection
+        self._said: dict[tuple[str, int], tuple[int, int]] = {}  # and deltas: run and step → attempt and n
         self._pause, self._broken_since = FIRST_PAUSE_SECONDS, 0.0
 
     @property
     def options(self) -> dict[str, Any]:
         """Parameters and headers of the next connection."""
+        params = {} if self._with_progress or self._run_id is not None else {"progress": "none"}
+        if self._run_id is not None:
+            params["deltas"] = "true" if self._with_deltas else "false"
+        elif self._with_deltas:
+            params["deltas"] = "all"
         return {
-            "params": {} if self._with_progress or self._run_id is not None else {"progress": "none"},
+            "params": params,
             "headers": {} if self._after is None else {"Last-Event-ID": str(self._after)},
         }
 
@@ -70,6 +80,8 @@ class Following:
             return None
         if sent.event == PROGRESS:
             return self._news(ProgressView.model_validate_json(sent.data))
+        if sent.event == DELTA:
+            return self._words(DeltaView.model_validate_json(sent.data))
         event = EventView.model_validate_json(sent.data)
         self._after = event.seq
         self.ended = event.type == RUN_ENDED and event.run_id == self._run_id
@@ -91,4 +103,10 @@ class Following:
         if said.n <= self._shown.get(call, 0) or not self._with_progress:
             return None
         self._shown[call] = said.n
+        return said
+
+    def _words(self, said: DeltaView) -> DeltaView | None:
+        if not self._with_deltas or (said.attempt, said.n) <= self._said.get((said.run_id, said.step), (0, 0)):
+            return None
+        self._said[said.run_id, said.step] = (said.attempt, said.n)
         return said

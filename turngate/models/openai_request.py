@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import mimetypes
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from turngate.domain.errors import ModelError
 from turngate.domain.messages import FilePart, Message, ProviderOptions, TextPart, ToolCallPart, ToolResultPart
+from turngate.domain.model_choice import ModelOptions
 from turngate.domain.results import wire_text
 from turngate.domain.tools import ToolManifest
 
@@ -28,8 +29,19 @@ MAX_NAME_CHARS: Final = 64
 NAME_IS_FREE_OF: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def request_body(model: str, messages: Sequence[Message], tools: Sequence[ToolManifest]) -> dict[str, Any]:
+def request_body(
+    model: str,
+    messages: Sequence[Message],
+    tools: Sequence[ToolManifest],
+    *,
+    output: Mapping[str, Any] | None = None,
+    options: ModelOptions | None = None,
+    counts_reasoning: bool = False,
+) -> dict[str, Any]:
     """Return the request's body; ``messages`` must be reconciled (I1), and their order is kept.
+
+    ``output``: JSON Schema of the object that the final answer has to be. ``counts_reasoning``: the server knows the bound
+    of the output by the name that OpenAI's own API has for it, as the one that counts reasoning, too.
 
     Raises:
         ModelError: ``invalid_request``, for a file part without content and url; ``configuration``, for a provider tool
@@ -38,7 +50,24 @@ def request_body(model: str, messages: Sequence[Message], tools: Sequence[ToolMa
     body: dict[str, Any] = {"model": model, "messages": [sent for message in messages for sent in _sent(message)]}
     if tools:
         body["tools"] = [_tool(manifest) for manifest in tools]
+    if output is not None:
+        body["response_format"] = {"type": "json_schema", "json_schema": _answer_schema(output)}
+    if options is not None:
+        # OpenAI's reasoning models refuse `max_tokens`; Ollama and llama.cpp know no other name.
+        bound = "max_completion_tokens" if counts_reasoning else "max_tokens"
+        asked = {
+            bound: options.max_output_tokens,
+            "temperature": options.temperature,
+            "reasoning_effort": options.reasoning_effort,
+        }
+        body |= {name: value for name, value in asked.items() if value is not None}
     return body
+
+
+def _answer_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry for a schema. Not ``strict``, which forbids optional properties: the engine checks the answer itself."""
+    name = NAME_IS_FREE_OF.sub("_", str(schema.get("title") or ""))[:MAX_NAME_CHARS] or "answer"
+    return {"name": name, "schema": dict(schema)}
 
 
 def _sent(message: Message) -> Iterator[dict[str, Any]]:

@@ -43,8 +43,11 @@ FINISH_REASONS: Final[dict[JsonValue, FinishReason]] = {
 MAX_SHOWN_CHARS: Final = 200
 CALL_IS_MISSING: Final = "it ended as if with a tool call, and there is none in it; make the call as a tool call"
 READ_OF_MESSAGE: Final = frozenset({"role", "content", "refusal", "tool_calls"})
-READ_OF_CALL: Final = frozenset({"id", "type", "function"})
+READ_OF_CALL: Final = frozenset({"id", "type", "function", "index"})
+"""``index`` is a call's place, which streams cannot do without and some gateways repeat in whole answers."""
 READ_OF_FUNCTION: Final = frozenset({"name", "arguments"})
+SAYS_NOTHING: Final = frozenset({"annotations", "audio", "function_call"})
+"""Keys that OpenAI sends empty in whole answers and leaves out of streams: kept only where there is something in them."""
 
 
 class _Choice(BaseModel):
@@ -139,6 +142,7 @@ def _message(received: JsonValue) -> tuple[Message, bool, str]:
     if not isinstance(calls, list):
         calls, wrong = [], wrong or "its tool_calls are not a list"
     opaque = _without(received, READ_OF_MESSAGE)
+    opaque = {key: value for key, value in opaque.items() if value or key not in SAYS_NOTHING}
     parts: list[Part] = []
     reasoning = opaque.get("reasoning_content") or opaque.get("reasoning")
     if isinstance(reasoning, str) and reasoning:

@@ -9,6 +9,7 @@ the place. A script::
         calls:
           - {tool: read_file, input: {path: a.py}}
           - {tool: bash, raw_input: '{"command": '}    # exact text, which need not be JSON
+      - {text: "It is the third line.", stream_seconds: 2}    # comes word by word, for those who watch
       - {malformed: "its call was never closed"}       # nothing can be made of it; the engine tells the model so
       - cases:                      # chosen by the results directly before; the first match wins
           - {when: {tool: edit_file, kind: rejected}, text: "Understood, I leave it."}
@@ -77,12 +78,14 @@ class ScriptedError(_Form):
 class Response(_Form):
     """What the model answers. ``finish_reason`` None: ``tool_calls`` when there are calls, else ``stop``.
 
-    ``malformed``: what a provider's adapter would say of a response that it cannot read.
+    ``malformed``: what a provider's adapter would say of a response that it cannot read. ``stream_seconds``: how long the
+    response takes to come, piece by piece, where it is streamed; with an ``error``, what watchers see before it.
     """
 
     text: str = ""
     reasoning: str = ""
     delay_seconds: float = Field(default=0, ge=0, le=MAX_DELAY_SECONDS)
+    stream_seconds: float = Field(default=0, ge=0, le=MAX_DELAY_SECONDS)
     finish_reason: FinishReason | None = None
     malformed: str = ""
     usage: Tokens = Tokens()

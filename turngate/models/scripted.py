@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from turngate.domain.deltas import Delta
 from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.domain.malformed import is_corrective
 from turngate.domain.messages import (
@@ -26,11 +28,12 @@ from turngate.domain.messages import (
     ToolResultPart,
 )
 from turngate.domain.results import Failure, wire_text
-from turngate.models.port import ModelRequest
+from turngate.models.port import ModelRequest, OnDelta
 from turngate.models.script import Entry, Response, Script, When, parse_script
 
 LAST_RESULT: Final = "{{last_result}}"
 MAX_LAST_RESULT_CHARS: Final = 2000
+WORD: Final = re.compile(r"\s*\S+\s*|\s+")
 
 
 class ScriptedModel:
@@ -71,6 +74,33 @@ class ScriptedModel:
         Raises:
             ModelError: the script's own ``error`` entry, or ``bad_response`` (not retryable) when it has no answer.
         """
+        place, response = self._next(request)
+        await asyncio.sleep(response.delay_seconds)
+        self._maybe_fail(response, place)
+        return self._answer(response, request.messages)
+
+    async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
+        """Return what :meth:`generate` would have, told word by word over the response's ``stream_seconds``.
+
+        Raises:
+            ModelError: as :meth:`generate`; an ``error`` entry's after everything was told.
+        """
+        place, response = self._next(request)
+        await asyncio.sleep(response.delay_seconds)
+        answer = self._answer(response, request.messages)
+        deltas = list(_deltas(answer))
+        for delta in deltas:
+            on_delta(delta)
+            if response.stream_seconds:
+                await asyncio.sleep(response.stream_seconds / len(deltas))
+        self._maybe_fail(response, place)
+        return answer
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+    def _next(self, request: ModelRequest) -> tuple[str, Response]:
+        """Return the response for this conversation, and its place in the script."""
         messages = request.messages
         # What the engine tells the model of a malformed response belongs to the run it came in.
         users = [
@@ -84,13 +114,7 @@ class ScriptedModel:
         if index >= len(entries):
             raise self._no_answer(f"has {len(entries)} response(s) for this run, and the model was asked once more")
         case, response = self._choose(entries[index], messages, place)
-        if response.delay_seconds:
-            await asyncio.sleep(response.delay_seconds)
-        self._maybe_fail(response, f"{place}{case}")
-        return self._answer(response, messages)
-
-    async def aclose(self) -> None:
-        """Nothing is held."""
+        return f"{place}{case}", response
 
     def _choose(self, entry: Entry, messages: Sequence[Message], place: str) -> tuple[str, Response]:
         if entry.cases is None:
@@ -138,6 +162,19 @@ class ScriptedModel:
 
     def _no_answer(self, what: str) -> ModelError:
         return ModelError(f"the script {self.name} {what}", error_class="bad_response", retryable=False)
+
+
+def _deltas(answer: ModelResponse) -> Iterator[Delta]:
+    for place, part in enumerate(answer.message.parts):
+        match part:
+            case TextPart():
+                yield from (Delta(kind="text", part=place, text=word) for word in WORD.findall(part.text))
+            case ReasoningPart():
+                yield from (Delta(kind="reasoning", part=place, text=word) for word in WORD.findall(part.text))
+            case ToolCallPart():
+                yield Delta(kind="tool-call", part=place, text=part.input, tool_name=part.tool_name)
+            case _:
+                pass
 
 
 def _kind(part: ToolResultPart) -> str:

@@ -1,4 +1,4 @@
-"""Events of runs, and what tools say in between."""
+"""Events of runs, and what tools and models say in between."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from turngate.domain.deltas import Delta
 from turngate.wire.view import View
 
 
@@ -28,5 +29,24 @@ class ProgressView(View):
     tool_call_id: str
     n: int
     payload: JsonValue
+    dropped: int
+    created_at: str
+
+
+class DeltaView(View):
+    """What a model said while its response was made. ``n``: place within the attempt, from 1; another attempt begins anew.
+
+    ``attempt``: grows from attempt to attempt at a step, and says nothing else. ``reset``: why everything said in this step
+    before is void, if it is. ``dropped``: how many characters before it were left out. With the run's ``step.responded`` of
+    this step the response is stored, and stands in place of all of it.
+    """
+
+    type: Literal["response.delta"] = "response.delta"
+    run_id: str
+    step: int
+    attempt: int
+    n: int
+    deltas: tuple[Delta, ...]
+    reset: str | None
     dropped: int
     created_at: str

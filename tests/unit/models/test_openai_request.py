@@ -18,6 +18,7 @@ from turngate.domain.messages import (
     ToolResultPart,
     user_message,
 )
+from turngate.domain.model_choice import ModelOptions
 from turngate.domain.results import Ok, rejected, wire_text
 from turngate.models.openai_request import accepted_arguments, request_body
 
@@ -223,3 +224,20 @@ def test_a_manifest_without_a_schema_gets_an_empty_object():
 def test_without_tools_the_key_is_left_out():
     """OpenAI answers 400 to an empty list of tools."""
     assert "tools" not in request_body("m", [user_message("hi")], [])
+
+
+def test_an_answers_schema_and_how_to_answer_are_asked_for():
+    """As a JSON schema under its title; options that are not given are left to the provider; OpenAI's own name of the bound."""
+    schema = {"type": "object", "title": "My verdict!", "properties": {"guilty": {"type": "boolean"}}}
+    options = ModelOptions(max_output_tokens=9, temperature=0, reasoning_effort="low")
+    body = request_body("m", [user_message("hi")], [], output=schema, options=options)
+    assert body["response_format"] == {"type": "json_schema", "json_schema": {"name": "My_verdict_", "schema": schema}}
+    assert {key: body[key] for key in ("max_tokens", "temperature", "reasoning_effort")} == {
+        "max_tokens": 9,
+        "temperature": 0,
+        "reasoning_effort": "low",
+    }
+    counted = request_body("m", [user_message("hi")], [], options=options, counts_reasoning=True)
+    assert (counted["max_completion_tokens"], "max_tokens" in counted) == (9, False)
+    bare = request_body("m", [user_message("hi")], [], options=ModelOptions())
+    assert set(bare) == {"model", "messages"}

@@ -80,9 +80,9 @@ def test_finish_reasons(given, with_calls, expected):
 OPAQUE_MESSAGE = {
     "reasoning_content": "",
     "reasoning_details": [{"type": "reasoning.encrypted", "data": "gAAA/+é=", "index": 0, "id": None}],
-    "annotations": [],
+    "annotations": [{"type": "url_citation"}],
 }
-OPAQUE_CALL = {"extra_content": {"google": {"thought_signature": "CpgB/+=="}}, "index": 0}
+OPAQUE_CALL = {"extra_content": {"google": {"thought_signature": "CpgB/+=="}}}
 
 
 def test_opaque_fields_make_the_round_trip_byte_for_byte():

@@ -1,0 +1,261 @@
+"""What models say in the streams: live and late, each word once, by client and command line; and not for who wants none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from api_server import Api, api_on, serving, token_for
+from harness import says, stack, until
+from httpx_sse import ServerSentEvent, aconnect_sse
+from temporalio.client import Client
+
+from approvals_api.api_app import create_api_app
+from approvals_api.gateway import Gateway
+from approvals_api.settings import ApiSettings
+from turngate.cli.api_link import ApiLink
+from turngate.cli.watching import Watch
+from turngate.client import SyncTurngateClient
+from turngate.domain.deltas import Delta
+from turngate.domain.errors import ModelError
+from turngate.domain.messages import ModelResponse
+from turngate.models.port import ModelRequest, OnDelta
+from turngate.store import deltas
+from turngate.store.database import Database
+from turngate.wire.events import DeltaView
+
+
+@dataclass
+class Talk:
+    """An API whose agent's model says what it is told to, word by word. ``say[who]``: None ends the answer, an error fails."""
+
+    api: Api
+    say: dict[str, asyncio.Queue[Any]] = field(default_factory=dict)
+
+    async def start(self, who: str) -> str:
+        self.say[who] = asyncio.Queue()
+        return str((await self.api.start(who))["id"])
+
+    async def stored(self, run_id: str, text: str) -> None:
+        """Wait until these words are in the store, as the last ones."""
+
+        async def look() -> bool:
+            async with self.api.stack.database.read() as conn:
+                rows = await deltas.after(conn, 0, ended_from=0, run_ids=[run_id])
+            return "".join(each.text for row in rows for each in row.deltas).endswith(text)
+
+        await until(look, f"stored words {text!r}")
+
+
+class Obedient:
+    """Says the words of the queue that the user's message names; they are its answer."""
+
+    name = "scripted:test"
+
+    def __init__(self, say: dict[str, asyncio.Queue[Any]]) -> None:
+        self._say = say
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        return await self.stream(request, lambda _delta: None)
+
+    async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
+        words: list[str] = []
+        while (word := await self._say[request.messages[-1].text].get()) is not None:
+            if isinstance(word, Exception):
+                raise word
+            words.append(word)
+            on_delta(Delta(kind="text", part=0, text=word))
+        return says("".join(words))
+
+    async def aclose(self) -> None:
+        return None
+
+
+@pytest.fixture
+async def talk(client: Client, sqlite: Database) -> AsyncIterator[Talk]:
+    say: dict[str, asyncio.Queue[Any]] = {}
+    async with (
+        stack(client, sqlite, model=Obedient(say)) as engine,
+        api_on(engine, Gateway(client)) as api,
+    ):
+        yield Talk(api, say)
+        for queue in say.values():
+            queue.put_nowait(None)
+
+
+@asynccontextmanager
+async def watching(api: Api, path: str, **headers: str) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
+    """A stream without the empty events that httpx-sse makes of heartbeat comments; at most 20 s."""
+    async with asyncio.timeout(20), aconnect_sse(api.operator, "GET", path, headers=headers) as source:
+        yield (sent async for sent in source.aiter_sse() if sent.data)
+
+
+async def up_to(stream: AsyncIterator[ServerSentEvent], end: str) -> list[ServerSentEvent]:
+    """What comes up to the event of this name, or up to these words."""
+    found = []
+    async for sent in stream:
+        found.append(sent)
+        if sent.event == end or heard(found).endswith(end):
+            break
+    return found
+
+
+def heard(found: list[ServerSentEvent]) -> str:
+    said = [json.loads(sent.data) for sent in found if sent.event == "delta"]
+    return "".join(delta["text"] for each in said for delta in each["deltas"])
+
+
+async def test_who_comes_late_or_again_hears_each_word_once(talk: Talk) -> None:
+    """On every connection what was said so far, then the rest, without ids; after the end nothing but the message."""
+    run_id = await talk.start("x")
+    path = f"/api/v1/runs/{run_id}/events"
+    async with watching(talk.api, path) as first, watching(talk.api, f"{path}?deltas=false") as quiet:
+        talk.say["x"].put_nowait("one ")
+        live = await up_to(first, "one ")
+        (told,) = [sent for sent in live if sent.event == "delta"]
+        assert told.id == live[live.index(told) - 1].id  # unchanged: no id of its own
+        said = json.loads(told.data)
+        assert said == {
+            "type": "response.delta",
+            "run_id": run_id,
+            "step": 1,
+            "attempt": said["attempt"],
+            "n": 1,
+            "deltas": [{"kind": "text", "part": 0, "text": "one ", "tool_name": ""}],
+            "reset": None,
+            "dropped": 0,
+            "created_at": said["created_at"],
+        }
+        talk.say["x"].put_nowait("two ")
+        await talk.stored(run_id, "two ")
+        async with watching(talk.api, path, **{"Last-Event-ID": told.id}) as late:
+            assert heard(await up_to(late, "two ")) == "one two "
+            talk.say["x"].put_nowait("three")
+            assert heard(await up_to(late, "three")) == "three"
+        async with watching(talk.api, f"/api/v1/events?deltas={run_id}") as all_of_it:
+            assert heard(await up_to(all_of_it, "three")) == "one two three"
+            assert heard(await up_to(first, "three")) == "two three"
+            talk.say["x"].put_nowait(None)
+            assert [sent.event for sent in await up_to(all_of_it, "run.ended")] == ["step.responded", "run.ended"]
+        assert "delta" not in {sent.event for sent in await up_to(quiet, "run.ended")}
+    async with watching(talk.api, path) as after:
+        assert heard(await up_to(after, "run.ended")) == ""
+
+
+async def test_the_stream_of_everything_tells_whose_words_one_wants(talk: Talk) -> None:
+    """By default nobody's; everyone's, or one run's by its id."""
+    first, second = await talk.start("x"), await talk.start("y")
+    for who, run_id in (("x", first), ("y", second)):
+        talk.say[who].put_nowait(f"{who}.")
+        await talk.stored(run_id, f"{who}.")
+    async with (
+        watching(talk.api, "/api/v1/events") as none,
+        watching(talk.api, "/api/v1/events?deltas=all") as every,
+        watching(talk.api, f"/api/v1/events?deltas={second}") as one,
+    ):
+        assert heard(await up_to(every, "y.")) == "x.y."
+        for who in ("x", "y"):
+            talk.say[who].put_nowait(None)
+            await up_to(every, "run.ended")
+        assert heard(await up_to(one, "run.ended") + await up_to(one, "run.ended")) == "y."
+        assert heard(await up_to(none, "run.ended") + await up_to(none, "run.ended")) == ""
+
+
+async def test_the_client_gives_each_word_once(talk: Talk) -> None:
+    """Over a stream that breaks and is taken up again; without being asked it gives none."""
+    run_id = await talk.start("x")
+    headers = await token_for(talk.api.stack.database, "cli", "requests:read")
+    token = headers["Authorization"].removeprefix("Bearer ")
+    services = talk.api.stack.services
+    seen: list[str] = []
+
+    def follow(url: str) -> list[str]:
+        with SyncTurngateClient(url, token=token) as api_client:
+            for told in api_client.follow_events(run_id, with_deltas=True):
+                if isinstance(told, DeltaView):
+                    seen.extend(delta.text for delta in told.deltas)
+            return [told.type for told in api_client.follow_events(run_id)]
+
+    async def seen_up_to(words: str) -> None:
+        await until(lambda: asyncio.sleep(0, "".join(seen) == words), words)
+
+    def app() -> Any:
+        return create_api_app(database=services.database, gateway=services.gateway, settings=ApiSettings())
+
+    talk.say["x"].put_nowait("one ")
+    async with serving(app()) as url:
+        following = asyncio.create_task(asyncio.to_thread(follow, url))
+        await seen_up_to("one ")
+    talk.say["x"].put_nowait("two ")
+    async with serving(app(), port=int(url.rpartition(":")[2])):
+        await seen_up_to("one two ")
+        talk.say["x"].put_nowait(None)
+        types = await asyncio.wait_for(following, 20)
+    assert seen == ["one ", "two "]
+    assert types == ["run.started", "step.responded", "run.ended"]
+
+
+BROKEN = ModelError("it broke off", error_class="server_error", retryable=True, retry_after_seconds=0.05)
+STREAMED = """
+step 1
+  │ Half a
+  ! what it said is void: it broke off
+  ! the model fails (server_error, attempt 1); what it said is void, again in 0.05 s: it broke off
+  │ Hello⟨U+001B⟩[2K
+  │ all the rest
+
+completed after 1 step
+"""
+PLAIN = """  ! the model fails (server_error, attempt 1); what it said is void, again in 0.05 s: it broke off
+
+completed after 1 step
+  │ Hello⟨U+001B⟩[2K
+  │ all the rest
+"""
+
+
+@pytest.mark.parametrize("live", [True, False])
+async def test_the_command_line_prints_words_as_they_come(
+    talk: Talk, capsys: pytest.CaptureFixture[str], *, live: bool
+) -> None:
+    """On a terminal each line once, behind the margin that is the agent's; else complete messages only."""
+    run_id = await talk.start("x")
+    headers = await token_for(talk.api.stack.database, "cli", "requests:read", "runs:write")
+    link = ApiLink(url=talk.api.url, token=headers["Authorization"].removeprefix("Bearer "), data_dir=None)
+    printed = ""
+
+    def watch() -> None:
+        with link.client() as api_client:
+            Watch(link, api_client, run_id, live=live).to_the_end()
+
+    async def shown(text: str) -> None:
+        async def look() -> bool:
+            nonlocal printed
+            printed += capsys.readouterr().out
+            return text in printed
+
+        await until(look, f"printed {text!r}")
+
+    watcher = asyncio.create_task(asyncio.to_thread(watch))
+    await shown("model scripted:test\n")
+    for words in ("Half a ", BROKEN, "\n\nHello\x1b[2K", "\nall "):
+        if words is BROKEN and live:
+            await shown("Half a")
+        elif words is BROKEN:
+            await talk.stored(run_id, "Half a ")
+        talk.say["x"].put_nowait(words)
+        await asyncio.sleep(0)
+    if live:
+        await shown("all")  # its line is open
+    else:
+        await talk.stored(run_id, "all ")
+    for last in ("the rest\n", None):  # what comes with the end need not be told before it
+        talk.say["x"].put_nowait(last)
+    await asyncio.wait_for(watcher, 20)
+    printed += capsys.readouterr().out
+    assert printed.partition("model scripted:test\n")[2] == (STREAMED if live else PLAIN)

@@ -1,0 +1,170 @@
+"""Rows of deltas: of one attempt at a time, bounded, never after the response; and what a watcher reads of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import update
+
+from turngate.domain.contract import StepPlan
+from turngate.domain.deltas import Delta
+from turngate.domain.messages import Message, ModelResponse, TextPart
+from turngate.store import deltas, events, following, runs, steps
+from turngate.store.clock import as_text, now
+from turngate.store.database import Database
+from turngate.store.deltas import LOST, Deltas, Said
+from turngate.store.events import Event
+from turngate.store.following import EVERY_RUN, Follower, Told
+from turngate.store.tables import deltas as deltas_table
+
+
+def words(text: str) -> Said:
+    return Said([Delta(kind="text", part=0, text=text)])
+
+
+async def begin(database: Database, run: runs.Run, text: str, step: int = 1) -> int | None:
+    async with database.write() as conn:
+        return await deltas.begin(conn, run.id, step, words(text))
+
+
+async def say(database: Database, run: runs.Run, attempt: int, n: int, text: str, step: int = 1) -> bool:
+    async with database.write() as conn:
+        return await deltas.append(conn, run.id, step, attempt, n, words(text))
+
+
+async def respond(database: Database, run: runs.Run, step: int = 1) -> None:
+    """Store a final response and tell it, as ``call_model`` does."""
+    said = Message(role="assistant", parts=(TextPart(text="Done."),))
+    response = ModelResponse(message=said, finish_reason="stop", model="m")
+    async with database.write() as conn:
+        await steps.record_response(conn, run, step, response, final=StepPlan(final=True))
+        await deltas.forget(conn, run.id, step)
+        await events.append(conn, run.id, [("step.responded", {"step": step})])
+
+
+async def kept(database: Database, run: runs.Run) -> list[tuple[str | None, str]]:
+    async with database.read() as conn:
+        rows = await deltas.after(conn, 0, ended_from=0, run_ids=[run.id], limit=9_999)
+    return [(row.reset, "".join(each.text for each in row.deltas)) for row in rows]
+
+
+async def read_all(database: Database, follower: Follower) -> list[str]:
+    found: list[Told] = []
+    while True:
+        async with database.read() as conn:
+            batch = await follower.read(conn)
+        if not batch:
+            return story(found)
+        found += batch
+
+
+def story(told: Sequence[Told]) -> list[str]:
+    return [
+        each.type if isinstance(each, Event) else "".join(delta.text for delta in each.deltas) or f"reset: {each.reset}"
+        for each in told
+        if isinstance(each, Event | Deltas)
+    ]
+
+
+async def test_attempts_never_mix(database: Database, run: runs.Run) -> None:
+    """A new attempt takes the place of the one before, saying that it was lost; what that one still says is refused."""
+    first = await begin(database, run, "a")
+    assert first is not None
+    assert await say(database, run, first, 2, "b")
+    second = await begin(database, run, "c")
+    assert second is not None
+    assert second > first
+    assert not await say(database, run, first, 3, "late")
+    async with database.write() as conn:
+        await deltas.give_up(conn, run.id, 1, first, 3, "late, too")
+    assert await kept(database, run) == [(LOST, "c")]
+    async with database.write() as conn:
+        await deltas.give_up(conn, run.id, 1, second, 2, "it broke off")
+    assert await kept(database, run) == [("it broke off", "")]
+    await begin(database, run, "d")
+    assert await kept(database, run) == [(None, "d")]  # that the one before ended was told
+
+
+async def test_nothing_comes_after_the_response(database: Database, run: runs.Run) -> None:
+    """With it everything said is forgotten; neither a late word nor a late attempt is taken."""
+    attempt = await begin(database, run, "a")
+    assert attempt is not None
+    await respond(database, run)
+    assert not await say(database, run, attempt, 2, "late")
+    assert await begin(database, run, "later") is None
+    assert await kept(database, run) == []
+
+
+async def test_two_attempts_at_once_leave_one(database: Database, run: runs.Run) -> None:
+    """Whichever began last speaks; the other's words are gone and stay away."""
+    attempts = [each for each in await asyncio.gather(*(begin(database, run, f"{n}.") for n in range(6))) if each]
+    assert len(set(attempts)) == 6
+    done = await asyncio.gather(*(say(database, run, attempt, 2, "more") for attempt in attempts))
+    assert [attempt for attempt, said in zip(attempts, done, strict=True) if said] == [max(attempts)]
+    assert [text for _reset, text in await kept(database, run)][1:] == ["more"]
+
+
+async def test_only_the_newest_rows_are_kept(
+    database: Database, run: runs.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A response that never ends keeps a bounded number of rows; another step's are its own."""
+    monkeypatch.setattr(deltas, "KEPT_PER_STEP", 3)
+    other = await begin(database, run, "other", step=2)
+    attempt = await begin(database, run, "1")
+    assert other is not None
+    assert attempt is not None
+    for n in range(2, 8):
+        await say(database, run, attempt, n, str(n))
+    assert [text for _reset, text in await kept(database, run)] == ["other", "5", "6", "7"]
+
+
+async def test_who_comes_late_is_given_what_is_still_being_made(database: Database, run: runs.Run, new_run) -> None:
+    """Of a response in the making everything; of one that was stored, in whatever way its words were left behind, nothing."""
+    early = Follower(0, run_id=run.id, deltas_of=EVERY_RUN)
+    attempt = await begin(database, run, "a")
+    assert attempt is not None
+    assert (await read_all(database, early))[-1:] == ["a"]
+    await say(database, run, attempt, 2, "b")
+    async with database.read() as conn:
+        last = await events.last_seq(conn)
+    stranger = await new_run()
+    await begin(database, stranger, "of somebody else")
+    assert await read_all(database, Follower(last, run_id=run.id, deltas_of=EVERY_RUN)) == ["a", "b"]
+    assert await read_all(database, Follower(last, deltas_of=run.id)) == ["a", "b"]
+    assert await read_all(database, Follower(last, deltas_of=EVERY_RUN)) == ["a", "b", "of somebody else"]
+    assert await read_all(database, Follower(last, run_id=run.id)) == []
+    assert await read_all(database, early) == ["b"]
+    await respond(database, run)
+    assert await read_all(database, early) == ["step.responded"]
+    # As a worker that died in between would leave it:
+    async with database.write() as conn:
+        await conn.execute(update(deltas_table).values(run_id=run.id))
+    assert await read_all(database, Follower(last, run_id=run.id, deltas_of=EVERY_RUN)) == ["step.responded"]
+
+
+@pytest.mark.parametrize(
+    ("age", "ended", "stays"),
+    [
+        (timedelta(minutes=9), True, True),
+        (timedelta(minutes=11), True, False),
+        (timedelta(hours=23), False, True),
+        (timedelta(hours=25), False, False),
+    ],
+)
+async def test_what_was_left_behind_is_swept_away(
+    database: Database, run: runs.Run, age: timedelta, *, ended: bool, stays: bool
+) -> None:
+    """Ten minutes after its run's end, or after a day."""
+    await begin(database, run, "old")
+    async with database.write() as conn:
+        await conn.execute(update(deltas_table).values(created_at=as_text(now() - age)))
+        if ended:
+            await runs.end(conn, run.id, status="failed", reason="", error_class="")
+    async with database.write() as conn:
+        await deltas.sweep(conn)
+    assert await kept(database, run) == ([(None, "old")] if stays else [])
+    async with database.read() as conn:
+        assert (await following.newest(conn)).delta_id == 1

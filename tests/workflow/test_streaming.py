@@ -1,0 +1,287 @@
+"""What a model says while it answers: shown as it comes, each word once, void when its attempt is, never in the history."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from fake_provider import chunk, serving_provider
+from harness import Stack, call, says, stack, until
+from pydantic import BaseModel
+from temporalio.client import Client
+
+from turngate import Agent, tool
+from turngate.domain.deltas import Delta
+from turngate.domain.errors import ModelError
+from turngate.domain.messages import ModelResponse
+from turngate.domain.toolkit import Toolkit
+from turngate.models import ModelRequest, OnDelta, OpenAICompatibleModel, ScriptedModel
+from turngate.store import deltas, runs
+from turngate.store.database import Database
+from turngate.store.deltas import Deltas
+from turngate.store.events import Event
+from turngate.store.following import EVERY_RUN, Told
+
+SECRET = "a word that is nowhere else 9c1e"
+Line = Callable[[OnDelta], Awaitable[ModelResponse]]
+
+
+class Talker:
+    """Answers the n-th request by its n-th line, which may talk before it does; the last one stays."""
+
+    name = "scripted:test"
+
+    def __init__(self, *lines: Line) -> None:
+        self.lines = lines
+        self.asked: list[ModelRequest] = []
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        return await self.stream(request, lambda _delta: None)
+
+    async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
+        self.asked.append(request)
+        return await self.lines[min(len(self.asked), len(self.lines)) - 1](on_delta)
+
+    async def aclose(self) -> None:
+        return None
+
+
+def word(text: str, part: int = 0) -> Delta:
+    return Delta(kind="text", part=part, text=text)
+
+
+def silent(response: ModelResponse) -> Line:
+    async def line(_on_delta: OnDelta) -> ModelResponse:
+        return response
+
+    return line
+
+
+async def follow(
+    engine: Stack, run: runs.Run, hear: Callable[[Told], None], *, after: int = 0, ends: str = "run.ended"
+) -> list[Told]:
+    """Follow a run as a stream does, up to an event of this type."""
+    found: list[Told] = []
+    async with asyncio.timeout(20):
+        async for told in engine.services.feed.follow(after, run.id, deltas_of=EVERY_RUN):
+            found.append(told)
+            hear(told)
+            if isinstance(told, Event) and told.type == ends:
+                break
+    return found
+
+
+def words(told: Sequence[Told]) -> str:
+    return "".join(delta.text for each in told if isinstance(each, Deltas) for delta in each.deltas)
+
+
+async def kept(database: Database, run: runs.Run) -> list[Deltas]:
+    async with database.read() as conn:
+        return await deltas.after(conn, 0, ended_from=0, run_ids=[run.id])
+
+
+async def said(database: Database, run: runs.Run, text: str) -> None:
+    async def look() -> bool:
+        return text in words(await kept(database, run))
+
+    await until(look, f"stored words {text!r}")
+
+
+async def test_words_come_live_once_and_make_way_for_the_message(client: Client, database: Database) -> None:
+    """Who watches hears each word once and before the answer; who comes late what was said so far; nothing is left of it."""
+    heard, late = asyncio.Event(), asyncio.Event()
+
+    async def line(on_delta: OnDelta) -> ModelResponse:
+        on_delta(word("One "))
+        await asyncio.wait_for(heard.wait(), 15)
+        for each in ("two ", SECRET):
+            on_delta(word(each))
+        await asyncio.wait_for(late.wait(), 15)
+        return says(f"One two {SECRET}")
+
+    async with stack(client, database, model=Talker(line)) as engine:
+        run = await engine.start()
+        ears: set[str] = set()
+
+        def hear(ear: str, told: Told) -> None:
+            if isinstance(told, Deltas):
+                heard.set()
+            if SECRET in words([told]):
+                ears.add(ear)
+            if len(ears) == 2:  # the answer comes when both heard it all: with it, what was not read yet is forgotten
+                late.set()
+
+        first = asyncio.create_task(follow(engine, run, partial(hear, "first")))
+        await said(database, run, SECRET)
+        second = asyncio.create_task(follow(engine, run, partial(hear, "second"), ends="step.responded"))
+        story = await first
+        late_story = await second
+        assert words(story) == words(late_story) == f"One two {SECRET}"
+        assert [told.type if isinstance(told, Event) else "words" for told in story] == [
+            "run.started",
+            "words",
+            "words",
+            "step.responded",
+            "run.ended",
+        ]
+        assert [told.n for told in story if isinstance(told, Deltas)] == [1, 2]
+        assert await kept(database, run) == []
+        # I8: the words are watchers' alone.
+        history = await engine.workflow(run).fetch_history()
+        assert SECRET.encode() not in b"".join(event.SerializeToString() for event in history.events)
+        assert SECRET not in str([event.payload for event in await engine.events(run)])
+        assert not words(await follow(engine, run, lambda _told: None))
+
+
+async def test_a_failed_attempt_takes_its_words_back(client: Client, sqlite: Database) -> None:
+    """No silent retry: a reset with its reason, the event says that something was shown, and attempts never mix."""
+    half, void, whole = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def hear(told: Told) -> None:
+        if isinstance(told, Deltas):
+            {"Half a sen": half, "": void, "A whole sentence.": whole}[words([told])].set()
+
+    async def breaks(on_delta: OnDelta) -> ModelResponse:
+        on_delta(word("Half a sen"))
+        await asyncio.wait_for(half.wait(), 15)
+        raise ModelError("the stream broke off", error_class="bad_response", retryable=True, retry_after_seconds=0.05)
+
+    async def mute(_on_delta: OnDelta) -> ModelResponse:
+        raise ModelError("no", error_class="server_error", retryable=True, retry_after_seconds=0.05)
+
+    async def works(on_delta: OnDelta) -> ModelResponse:
+        await asyncio.wait_for(void.wait(), 15)
+        on_delta(word("A whole sentence."))
+        await asyncio.wait_for(whole.wait(), 15)
+        return says("A whole sentence.")
+
+    async with stack(client, sqlite, model=Talker(breaks, mute, works)) as engine:
+        run = await engine.start()
+        story = await follow(engine, run, hear)
+        assert [part.text for part in (await engine.history(run))[-1].parts] == ["A whole sentence."]  # type: ignore[union-attr]
+    spoken = [told for told in story if isinstance(told, Deltas)]
+    assert [(told.reset, words([told])) for told in spoken] == [
+        (None, "Half a sen"),
+        ("the stream broke off", ""),
+        (None, "A whole sentence."),
+    ]
+    assert spoken[0].attempt == spoken[1].attempt < spoken[2].attempt
+    retrying = [told for told in story if isinstance(told, Event) and told.type == "model.retrying"]
+    assert [told.payload.get("shown") for told in retrying] == [True, None]
+    at = story.index(retrying[0])
+    assert story.index(spoken[1]) < at < story.index(spoken[2])
+    assert await kept(sqlite, run) == []
+
+
+async def test_an_interrupt_cuts_the_stream_at_once(client: Client, sqlite: Database) -> None:
+    """The provider's connection is closed long before its answer ends, and watchers are told that the words are void."""
+    with serving_provider() as provider:
+        provider.stream(chunk({"content": "Let me "}), chunk({"content": "think"}), hang=True)
+        model = OpenAICompatibleModel(provider.base_url, None, "m", timeout=30)
+        async with stack(client, sqlite, model=model) as engine:
+            run = await engine.start()
+            await said(sqlite, run, "think")
+            began = time.monotonic()
+            await engine.interrupt(run)
+            assert await asyncio.to_thread(provider.client_left.wait, 10)
+            assert time.monotonic() - began < 3
+            assert (await engine.ended(run)).status == "interrupted"
+            assert len(await engine.history(run)) == 1
+            left = await kept(sqlite, run)
+            assert (words(left), [each.reset for each in left]) == ("", ["it was stopped"])
+            assert not [told for told in await follow(engine, run, lambda _told: None) if isinstance(told, Deltas)]
+        await model.aclose()
+
+
+async def test_a_store_that_is_locked_does_not_hold_up_the_answer(
+    client: Client, sqlite: Database, tmp_path: Path
+) -> None:
+    """While nobody can write, the model talks on and its answer is made; it is stored when the lock is free."""
+    holder = sqlite3.connect(tmp_path / "turngate.db", isolation_level=None, check_same_thread=False)
+    talked = asyncio.Event()
+
+    async def line(on_delta: OnDelta) -> ModelResponse:
+        holder.execute("BEGIN IMMEDIATE")
+        for _ in range(1_000):
+            on_delta(word("word "))
+        talked.set()
+        return says("Done.")
+
+    try:
+        async with stack(client, sqlite, model=Talker(line)) as engine:
+            run = await engine.start()
+            await asyncio.wait_for(talked.wait(), 15)
+            holder.execute("ROLLBACK")
+            assert (await engine.ended(run)).status == "completed"
+    finally:
+        holder.close()
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_streamed_or_not_the_same_is_stored(client: Client, sqlite: Database, *, streaming: bool) -> None:
+    """A script that talks for a while leaves the same messages; switched off, nobody is told a word in between."""
+
+    @tool(effect="read", ask=False)
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    text = (
+        '{"responses": [{"text": "I look at it.", "reasoning": "Where?", "stream_seconds": 1, '
+        '"calls": [{"tool": "look"}]}, {"text": "It is there."}]}'
+    )
+    async with stack(client, sqlite, look, model=ScriptedModel.from_text(text, "test"), working=False) as engine:
+        engine.engine = replace(engine.engine, streaming=streaming)
+        async with engine.worker():
+            run = await engine.start()
+            story = await follow(engine, run, lambda _told: None)
+            history = await engine.history(run)
+    assert [[part.type for part in message.parts] for message in history] == [
+        ["text"],
+        ["reasoning", "text", "tool-call"],
+        ["tool-result"],
+        ["text"],
+    ]
+    assert history[1].text == "I look at it."
+    heard = words(story)
+    assert heard.startswith("Where?") if streaming else heard == ""
+
+
+class Verdict(BaseModel):
+    guilty: bool
+    years: int = 0
+
+
+async def test_i9_an_answer_that_does_not_fit_its_schema_is_made_again(client: Client, sqlite: Database) -> None:
+    """The model is sent the schema, told what is wrong with its answer, and the run ends with one that fits."""
+    model = Talker(*(silent(says(text)) for text in ("Guilty!", '{"guilty": "perhaps"}', '{"guilty": true}')))
+    judge = Agent(name="judge", instructions="Judge.", toolkit=Toolkit.of(), model="scripted:test", output=Verdict)
+    async with stack(client, sqlite, model=model, agents=[judge]) as engine:
+        run = await engine.ended(await engine.start(agent="judge"))
+        history = await engine.history(run)
+    assert (run.status, history[-1].text) == ("completed", '{"guilty": true}')
+    assert {request.output == Verdict.model_json_schema() for request in model.asked} == {True}
+    told = [message.text for message in history if message.role == "user"][1:]
+    assert [("Invalid JSON" in each, "guilty: Input should be" in each) for each in told] == [
+        (True, False),
+        (False, True),
+    ]
+    assert all("final answer as one JSON object that fits its schema" in each for each in told)
+    assert "perhaps" not in told[1]
+
+
+async def test_i9_a_model_that_never_fits_ends_its_run(client: Client, sqlite: Database) -> None:
+    """After three in a row, for a reason that quotes nothing; a call in between is no answer and needs to fit nothing."""
+    model = Talker(silent(says("Surely not.", call("nothing", "{}", "c1"))), silent(says('{"guilty": "SECRETLY"}')))
+    judge = Agent(name="judge", instructions="Judge.", toolkit=Toolkit.of(), model="scripted:test", output=Verdict)
+    async with stack(client, sqlite, model=model, agents=[judge]) as engine:
+        run = await engine.ended(await engine.start(agent="judge"))
+    assert run.status == "failed"
+    assert "does not fit its schema" in run.reason
+    assert "SECRETLY" not in run.reason

@@ -1,0 +1,222 @@
+"""Deltas: what a model says while its response is made. For watchers only: no part of the audit log, bounded, swept away.
+
+One row holds what came within some 30 milliseconds. Rows belong to one attempt at one step; as soon as another attempt
+begins, or the one at hand has failed, the rows before are gone and a row says why (``reset``). They are forgotten together
+with the telling of the stored response, so a watcher has either these or that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import RowMapping, Select, bindparam, delete, insert, select, text, update
+
+from turngate.domain.deltas import Delta
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.tables import deltas, event_counter, runs, steps
+
+KEPT_PER_STEP = 2_000
+"""Rows kept of one response, more than a minute of talking without a pause; older ones make room."""
+KEPT_FOR = timedelta(days=1)
+KEPT_AFTER_THE_END = timedelta(minutes=10)
+"""What a lost worker left behind, of a response or a run that has ended since."""
+SWEPT_AT_ONCE = 1_000
+COUNTER = 3
+"""The row of ``event_counter`` that numbers deltas, under a lock, as those of events and progress do."""
+LOST = "its worker was lost"
+
+_TAKE_ID = (
+    update(event_counter)
+    .where(event_counter.c.id == COUNTER)
+    .values(last_seq=event_counter.c.last_seq + 1)
+    .returning(event_counter.c.last_seq)
+)
+# The counter's row is made by the first writer; two first writers are no trouble to each other.
+_MAKE_COUNTER = text("INSERT INTO event_counter (id, last_seq) VALUES (:id, 0) ON CONFLICT DO NOTHING")
+_OF_STEP = (deltas.c.run_id == bindparam("run")) & (deltas.c.step == bindparam("at_step"))
+_IS_MADE = (
+    select(runs.c.id).where(runs.c.id == bindparam("run"), runs.c.status == "running").exists()
+    & ~select(steps.c.step).where(steps.c.run_id == bindparam("run"), steps.c.step == bindparam("at_step")).exists()
+)
+_AFTER_SEQ = select(event_counter.c.last_seq).where(event_counter.c.id == 1, _IS_MADE)
+_GOES_ON = _AFTER_SEQ.where(~select(deltas.c.id).where(_OF_STEP, deltas.c.attempt > bindparam("this_attempt")).exists())
+_NEWEST = select(deltas.c.payload).where(_OF_STEP).order_by(deltas.c.n.desc()).limit(1)
+_INSERT = insert(deltas)
+_FORGET = delete(deltas).where(_OF_STEP)
+_MAKE_ROOM = delete(deltas).where(_OF_STEP, deltas.c.n <= bindparam("upto"))
+_OLDEST = select(deltas.c.created_at).order_by(deltas.c.id).limit(1)
+
+
+class Said(NamedTuple):
+    """What came together, in order, and how many characters before it were left out."""
+
+    deltas: Sequence[Delta]
+    dropped: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deltas:
+    """One row. ``attempt``: grows from attempt to attempt at a step. ``n``: place within the attempt, from 1.
+
+    ``reset``: why what was said before is void and comes anew, if at all; None: it goes on. ``dropped``: characters left
+    out before it. ``after_seq``: the newest event when it was written: its place is right behind that one.
+    """
+
+    id: int
+    run_id: str
+    step: int
+    attempt: int
+    n: int
+    deltas: tuple[Delta, ...]
+    reset: str | None
+    dropped: int
+    after_seq: int
+    created_at: str
+
+
+async def begin(conn: Connection, run_id: str, step: int, said: Said) -> int | None:
+    """Add what the first words of an attempt at a step are, and return the attempt; None when its response is stored.
+
+    Rows of earlier attempts go; if the last of them had not failed as far as anybody knows, its worker was lost, and this
+    row says so.
+    """
+    row_id = await _take_id(conn)
+    at = {"run": run_id, "at_step": step}
+    after_seq = (await conn.execute(_AFTER_SEQ, at)).scalar_one_or_none()
+    if after_seq is None:
+        return None
+    before = (await conn.execute(_NEWEST, at)).scalar_one_or_none()
+    reset = None
+    if before is not None:
+        ended = json.loads(before)
+        reset = LOST if ended["reset"] is None or ended["deltas"] else None
+        await conn.execute(_FORGET, at)
+    await _insert(conn, row_id, run_id, step, row_id, 1, said, reset, after_seq)
+    return row_id
+
+
+async def append(conn: Connection, run_id: str, step: int, attempt: int, n: int, said: Said) -> bool:
+    """Add the ``n``-th row of an attempt; False, and nothing is added, when it is not the newest, or the step has a response.
+
+    So nothing comes from a worker that was thought lost, and nothing after the response. The oldest rows make room.
+    """
+    row_id = await _take_id(conn)  # before the look: its lock keeps another attempt from beginning in between
+    after_seq = await _place(conn, run_id, step, attempt)
+    if after_seq is None:
+        return False
+    await _insert(conn, row_id, run_id, step, attempt, n, said, None, after_seq)
+    if n > KEPT_PER_STEP:
+        await conn.execute(_MAKE_ROOM, {"run": run_id, "at_step": step, "upto": n - KEPT_PER_STEP})
+    return True
+
+
+async def give_up(conn: Connection, run_id: str, step: int, attempt: int, n: int, reason: str) -> None:
+    """Take back what an attempt said, for this reason; does nothing when another attempt has begun, or the step a response."""
+    row_id = await _take_id(conn)
+    after_seq = await _place(conn, run_id, step, attempt)
+    if after_seq is None:
+        return
+    await conn.execute(_FORGET, {"run": run_id, "at_step": step})
+    await _insert(conn, row_id, run_id, step, attempt, n, Said(()), reason, after_seq)
+
+
+async def forget(conn: Connection, run_id: str, step: int) -> None:
+    """Delete what was said of a step whose response is told in the same transaction."""
+    await conn.execute(_FORGET, {"run": run_id, "at_step": step})
+
+
+async def sweep(conn: Connection) -> None:
+    """Delete what lost workers left behind: among the oldest 1,000 rows. Cheap if there is none."""
+    at = now()
+    ended_at = as_text(at - KEPT_AFTER_THE_END)
+    oldest = (await conn.execute(_OLDEST)).scalar_one_or_none()
+    if oldest is not None and oldest < ended_at:
+        first = select(deltas.c.id).order_by(deltas.c.id).limit(SWEPT_AT_ONCE)
+        expired = (deltas.c.created_at < as_text(at - KEPT_FOR)) | ((deltas.c.created_at < ended_at) & ~_is_made())
+        await conn.execute(delete(deltas).where(deltas.c.id.in_(first), expired))
+
+
+async def after(
+    conn: Connection,
+    last: int,
+    *,
+    ended_from: int,
+    run_ids: Sequence[str] | Select[tuple[str]] | None = None,
+    limit: int = 500,
+) -> list[Deltas]:
+    """Return rows after number ``last`` (exclusive), oldest first; of some runs when ``run_ids`` (or their query) is given.
+
+    Up to number ``ended_from`` only of responses that are still made; from there on of every one.
+    """
+    query = select(deltas).where(deltas.c.id > last).order_by(deltas.c.id).limit(limit)
+    if run_ids is not None:
+        query = query.where(deltas.c.run_id.in_(run_ids))
+    if last < ended_from:
+        query = query.where((deltas.c.id > ended_from) | _is_made())
+    return [_loaded(row) for row in (await conn.execute(query)).mappings()]
+
+
+def _is_made() -> Any:
+    """Return the condition that the response which a row is of is still being made."""
+    return (
+        select(runs.c.id).where(runs.c.id == deltas.c.run_id, runs.c.status == "running").exists()
+        & ~select(steps.c.step).where(steps.c.run_id == deltas.c.run_id, steps.c.step == deltas.c.step).exists()
+    )
+
+
+async def _place(conn: Connection, run_id: str, step: int, attempt: int) -> int | None:
+    """Return where among the events the attempt goes on; None when it does not."""
+    at = {"run": run_id, "at_step": step, "this_attempt": attempt}
+    found = (await conn.execute(_GOES_ON, at)).scalar_one_or_none()
+    return None if found is None else int(found)
+
+
+async def _insert(
+    conn: Connection,
+    row_id: int,
+    run_id: str,
+    step: int,
+    attempt: int,
+    n: int,
+    said: Said,
+    reset: str | None,
+    after_seq: int,
+) -> None:
+    payload = {
+        "after": after_seq,
+        "reset": reset,
+        "dropped": said.dropped,
+        "deltas": [delta.model_dump() for delta in said.deltas],
+    }
+    row = {"id": row_id, "run_id": run_id, "step": step, "attempt": attempt, "n": n, "created_at": as_text(now())}
+    await conn.execute(_INSERT, {**row, "payload": json.dumps(payload, ensure_ascii=False)})
+
+
+async def _take_id(conn: Connection) -> int:
+    """Return the next number, which is this transaction's until it ends."""
+    taken = (await conn.execute(_TAKE_ID)).scalar_one_or_none()
+    if taken is None:
+        await conn.execute(_MAKE_COUNTER, {"id": COUNTER})
+        taken = (await conn.execute(_TAKE_ID)).scalar_one()
+    return int(taken)
+
+
+def _loaded(row: RowMapping) -> Deltas:
+    kept = json.loads(row["payload"])
+    return Deltas(
+        id=row["id"],
+        run_id=row["run_id"],
+        step=row["step"],
+        attempt=row["attempt"],
+        n=row["n"],
+        deltas=tuple(Delta.model_validate(each) for each in kept["deltas"]),
+        reset=kept["reset"],
+        dropped=kept["dropped"],
+        after_seq=kept["after"],
+        created_at=row["created_at"],
+    )
