@@ -22,6 +22,7 @@ from approvals_api.schedule_order import NewSchedule, as_wanted, check_wanted, c
 from approvals_api.schedule_views import existing_schedule, schedule_detail
 from approvals_api.services import Services
 from approvals_api.starting import published_agent, turn_input
+from approvals_api.switching import require_known_model
 from turngate.domain.errors import ConflictError, UnavailableError
 from turngate.domain.schedules import ID_PREFIX
 from turngate.store import events, messages, schedule_fires, schedules
@@ -57,7 +58,7 @@ async def create(
     await check_wanted(wanted, by=principal.name)
 
     async def act(conn: Connection) -> _Made:
-        await published_agent(conn, wanted.agent)
+        await _require_known(conn, wanted)
         made = await schedules.create(conn, await _to_store(conn, principal, wanted))
         await _tell(
             conn, made, "created", by=principal.name, agent=made.agent, overlap=made.overlap, says=made.times.says
@@ -103,7 +104,7 @@ async def update(
             if schedule.revision != revision:
                 message = f"somebody has changed it meanwhile: it is at revision {schedule.revision}, not {revision}"
                 raise ConflictError(message, code="revision_differs", revision=schedule.revision)
-            await published_agent(conn, wanted.agent)
+            await _require_known(conn, wanted)
             columns = columns_of(wanted)
             changed = sorted(name for name, value in columns.items() if getattr(schedule, name) != value)
             if changed:
@@ -193,6 +194,13 @@ async def fire_now(services: Services, principal: Principal, id_or_name: str, *,
         with suppress(UnavailableError):
             await services.gateway.start_run(turn_input(services, run, agent), agent.task_queue)
     return run_summary(run)
+
+
+async def _require_known(conn: Connection, wanted: NewSchedule) -> None:
+    """Raise InvalidInputError when there is no such agent or model: it would be found out at the first fire only."""
+    await published_agent(conn, wanted.agent)
+    if wanted.model is not None:
+        await require_known_model(conn, wanted.model)
 
 
 async def _to_store(conn: Connection, principal: Principal, wanted: NewSchedule) -> Schedule:

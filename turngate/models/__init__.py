@@ -5,8 +5,17 @@
 """
 
 from turngate.models.openai_compatible import OpenAICompatibleModel
-from turngate.models.port import LanguageModel, ModelRequest
+from turngate.models.port import LanguageModel, ModelRequest, OnDelta, StreamingModel
 from turngate.models.registry import Models, ModelSettings
 from turngate.models.scripted import ScriptedModel
 
-__all__ = ["LanguageModel", "ModelRequest", "ModelSettings", "Models", "OpenAICompatibleModel", "ScriptedModel"]
+__all__ = [
+    "LanguageModel",
+    "ModelRequest",
+    "ModelSettings",
+    "Models",
+    "OnDelta",
+    "OpenAICompatibleModel",
+    "ScriptedModel",
+    "StreamingModel",
+]

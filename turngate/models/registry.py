@@ -1,4 +1,4 @@
-"""From a model's spec (``provider:name``) to the model: the one place that knows every adapter."""
+"""From a model's spec (``provider:name``, or a profile's name) to the model: the one place that knows every adapter."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import httpx
 from pydantic import SecretStr
 
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.model_choice import Profiles
 from turngate.models.openai_compatible import OpenAICompatibleModel
 from turngate.models.port import LanguageModel
+from turngate.models.pydantic_ai_loading import FORMS as PROVIDER_FORMS
+from turngate.models.pydantic_ai_loading import PROVIDERS, knows_provider, provider_model
 from turngate.models.scripted import ScriptedModel
 
 OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
@@ -19,8 +22,11 @@ OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
 
 FORMS: Final = (
     "openai:NAME (any server that speaks OpenAI's chat completions; where: TURNGATE_OPENAI_BASE_URL) "
-    "or scripted:FILE (plays a YAML or JSON script)"
+    f"or {PROVIDER_FORMS}, or scripted:FILE (plays a YAML or JSON script)"
 )
+
+TOLD: Final = ("openai", *PROVIDERS, "scripted")
+"""The providers that people are told of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,20 +46,59 @@ class ModelSettings:
 class Models:
     """The models of one process, each made once; all of one provider share their connections."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: ModelSettings, profiles: Profiles | None = None) -> None:
         self._settings = settings
+        self.profiles = profiles or Profiles()
         self._resolved: dict[str, LanguageModel] = {}
         self._client: httpx.AsyncClient | None = None
 
     def resolve(self, spec: str) -> LanguageModel:
-        """Return the model of this spec; the same one every time.
+        """Return the model of this spec; the same one every time, and for every profile of one model.
 
         Raises:
-            ConfigurationError: no such form, no readable script, or OpenAI's own API without a key.
+            ConfigurationError: no such form or profile, no readable script, or OpenAI's own API without a key.
         """
+        spec = self._named(spec)
         if spec not in self._resolved:
             self._resolved[spec] = self._make(spec)
         return self._resolved[spec]
+
+    @property
+    def providers(self) -> tuple[str, ...]:
+        """The providers that are told of, and those that a profile names."""
+        named = (
+            spec.partition(":")[0] for profile in self.profiles.values() for spec in (profile.model, *profile.fallback)
+        )
+        return tuple(dict.fromkeys((*TOLD, *(name for name in named if name not in self.profiles))))
+
+    def require_known(self, spec: str, *, place: str) -> None:
+        """Refuse a spec that names no profile and no provider there is; whether its key is there is not looked at.
+
+        Raises ConfigurationError. ``place``: where the spec stands, which the message begins with.
+        """
+        try:
+            provider = self._named(spec).partition(":")[0]
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{place}: {error.message}", spec=spec) from None
+        if provider not in TOLD and not knows_provider(provider):
+            raise ConfigurationError(f"{place}: there is no model {spec!r}; a model is {FORMS}", spec=spec)
+
+    def require_profiles(self) -> None:
+        """Refuse profiles of providers that there are not. Raises ConfigurationError."""
+        for name, profile in self.profiles.items():
+            for key, spec in (("model", profile.model), *(("fallback", spec) for spec in profile.fallback)):
+                self.require_known(spec, place=f"models file {self.profiles.source}, [profile.{name}] {key}")
+
+    def context_window(self, spec: str) -> int | None:
+        """Return how many tokens the model of a profile takes; None where no profile says so."""
+        profile = self.profiles.get(spec)
+        return None if profile is None else profile.context_window
+
+    def _named(self, spec: str) -> str:
+        try:
+            return self.profiles.model(spec)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error.message}; without a profile a model is {FORMS}", spec=spec) from None
 
     async def aclose(self) -> None:
         """Close every model. Safe to repeat; a model resolved before cannot be used after it."""
@@ -71,6 +116,8 @@ class Models:
                 return ScriptedModel.from_file(self._settings.script_base / name)
             case "openai" if name:
                 return self._openai(name)
+            case _ if name and (model := provider_model(provider, name, timeout=self._settings.timeout_seconds)):
+                return model
             case _:
                 raise ConfigurationError(f"there is no model {spec!r}; a model is {FORMS}", spec=spec)
 

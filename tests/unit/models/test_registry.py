@@ -50,7 +50,7 @@ def test_openais_own_api_needs_a_key(url):
         Models(ModelSettings(openai_base_url=url)).resolve("openai:gpt-x")
 
 
-@pytest.mark.parametrize("spec", ["", "gpt-5", "anthropic:x", "openai:", "scripted:", "__class__:x"])
+@pytest.mark.parametrize("spec", ["", "gpt-5", "nosuch:x", "openai:", "scripted:", "__class__:x"])
 def test_another_form_is_refused_with_the_forms_there_are(spec):
     """The message lists what a model may be."""
     with pytest.raises(ConfigurationError, match=r"openai:NAME .* or scripted:FILE"):

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from turngate.domain.deltas import Delta
 from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.domain.malformed import corrective
 from turngate.domain.messages import (
@@ -220,3 +221,23 @@ async def test_a_malformed_entry_and_what_the_engine_says_to_it_stay_in_their_ru
     assert (await ask(model, GO, first.message, told)).message.text == "Done."
     next_run = await ask(model, GO, first.message, told, said("Done."), user_message("and now?"))
     assert next_run.malformed == "it broke off"
+
+
+async def test_a_streamed_response_is_told_word_by_word():
+    """Reasoning, text and calls, each a part; the response is the one that comes whole, and an error comes after its words."""
+    entry = '{reasoning: Hm., text: "One two", calls: [{tool: look, input: {a: 1}}], stream_seconds: 0.03}'
+    model = ScriptedModel.from_text(f"responses: [{entry}]", "x.yaml")
+    told: list[Delta] = []
+    response = await model.stream(ModelRequest(messages=[GO]), told.append)
+    assert response == await ask(model, GO)
+    assert [(each.kind, each.part, each.text, each.tool_name) for each in told] == [
+        ("reasoning", 0, "Hm.", ""),
+        ("text", 1, "One ", ""),
+        ("text", 1, "two", ""),
+        ("tool-call", 2, '{"a": 1}', "look"),
+    ]
+    failing = ScriptedModel.from_text("responses: [{text: Half, error: {class: server_error}}]", "x.yaml")
+    told.clear()
+    with pytest.raises(ModelError):
+        await failing.stream(ModelRequest(messages=[GO]), told.append)
+    assert [each.text for each in told] == ["Half"]

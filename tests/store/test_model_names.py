@@ -1,0 +1,57 @@
+"""The names that a model may have, and whose model a run goes on with."""
+
+from __future__ import annotations
+
+from turngate.domain.model_choice import Profile, Profiles
+from turngate.store import model_names, runs
+from turngate.store.database import Database
+from turngate.store.runs import Run
+
+
+def named(*names: str, model: str = "p:m") -> Profiles:
+    return Profiles({name: Profile(name=name, model=model) for name in names})
+
+
+async def test_each_worker_adds_its_names_and_replaces_what_they_stood_for(database: Database) -> None:
+    """Profiles first; a name is there once, with what was published last; a profile hides a provider of its name."""
+    async with database.write() as conn:
+        await model_names.publish(conn, named("slow", "fast"), ["openai", "fast"])
+        await model_names.publish(conn, named("fast", model="p:new"), ["groq"])
+    async with database.read() as conn:
+        found = [(each.kind, each.name, each.model) for each in await model_names.every(conn)]
+    assert found == [
+        ("profile", "fast", "p:new"),
+        ("profile", "slow", "p:m"),
+        ("provider", "groq", ""),
+        ("provider", "openai", ""),
+    ]
+
+
+async def test_a_fallback_gives_way_to_a_person_and_to_the_end(database: Database, run: Run) -> None:
+    """It counts only for the model it was decided about; a switch, also to that model, is not undone by it; nor is an end."""
+
+    async def as_it_is() -> Run:
+        async with database.read() as conn:
+            found = await runs.get(conn, run.id)
+        assert found is not None
+        return found
+
+    async def falls(before: Run, to: str) -> bool:
+        async with database.write() as conn:
+            return await runs.fall_back(conn, before, model=to, instead_of=before.model)
+
+    assert await falls(run, "p:b")
+    fallen = await as_it_is()
+    assert (fallen.model, fallen.fell_back_from, fallen.chosen_model) == ("p:b", run.model, run.model)
+    assert fallen.model_is_fixed
+    assert not await falls(run, "p:c")
+    async with database.write() as conn:
+        assert await runs.switch_model(conn, run.id, model="p:b", by="ada")
+    switched = await as_it_is()
+    assert (switched.model_chosen_by, switched.fell_back_from, switched.chosen_model) == ("ada", None, "p:b")
+    assert not await falls(fallen, "p:c")
+    assert await falls(switched, "p:c")
+    async with database.write() as conn:
+        await runs.end(conn, run.id, status="failed")
+        assert not await runs.switch_model(conn, run.id, model="p:d", by="ada")
+    assert not await falls(await as_it_is(), "p:d")

@@ -1,0 +1,111 @@
+"""Whether another model answers in place of one that failed, and which."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Literal, get_args
+
+import pytest
+
+from turngate.cli.run_words import model_fell_back, model_switched
+from turngate.domain.budgets import Price
+from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass
+from turngate.domain.model_choice import FALLS_BACK, Profile, Profiles, falls_back
+from turngate.models.openai_errors import Endpoint, error_of_status
+
+ENDPOINT = Endpoint(url="http://127.0.0.1", model="m")
+What = Literal["falls back", "is tried again", "fails"]
+
+
+def test_every_class_of_errors_is_decided_about() -> None:
+    """A class that is added to the errors and not to the table is noticed here."""
+    assert set(FALLS_BACK) == set(get_args(ModelErrorClass))
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "what"),
+    [
+        (401, {}, "falls back"),
+        (402, {}, "falls back"),
+        (403, {}, "falls back"),
+        (404, {}, "falls back"),
+        (410, {}, "falls back"),
+        (302, {}, "falls back"),
+        (429, {"code": "insufficient_quota"}, "falls back"),
+        (429, {"type": "insufficient_quota"}, "falls back"),
+        (429, {"code": "rate_limit_exceeded"}, "is tried again"),
+        (429, {}, "is tried again"),
+        (408, {}, "is tried again"),
+        (409, {}, "is tried again"),
+        (500, {}, "is tried again"),
+        (503, {}, "is tried again"),
+        (529, {}, "is tried again"),
+        (400, {}, "fails"),
+        (422, {}, "fails"),
+        (413, {}, "fails"),
+        (400, {"code": "context_length_exceeded"}, "fails"),
+    ],
+)
+def test_a_refusal_falls_back_is_tried_again_or_fails(status: int, error: Mapping[str, Any], what: What) -> None:
+    """Exactly one of the three; only what is tried again carries the provider's Retry-After."""
+    body = json.dumps({"error": {"message": "no", **error}}).encode()
+    made = error_of_status(status, {"retry-after": "7"}, body, ENDPOINT)
+    assert (falls_back(made), made.retryable) == (what == "falls back", what == "is tried again")
+    assert made.retry_after_seconds == (7 if what == "is tried again" else None)
+
+
+def test_what_may_pass_never_falls_back() -> None:
+    """Whatever its class: Temporal tries it again. What cannot even be asked does."""
+    for each in FALLS_BACK:
+        assert not falls_back(ModelError("no", error_class=each, retryable=True))
+    assert falls_back(ConfigurationError("no key"))
+
+
+PROFILES = Profiles(
+    {
+        "a": Profile(name="a", model="p:a", fallback=("b", "p:c"), price=Price(input=Decimal(1), output=Decimal(1))),
+        "b": Profile(name="b", model="p:b", fallback=("p:d",)),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "fell_back_from", "more", "to"),
+    [
+        ("a", None, (), "b"),
+        ("b", "a", (), "p:d"),
+        ("p:d", "a", (), "p:c"),
+        ("p:c", "a", (), None),
+        ("p:c", "a", ("p:e",), "p:e"),
+        ("p:e", "a", ("p:e",), None),
+        ("b", None, (), "p:d"),
+        ("p:x", None, (), None),
+        ("p:x", None, ("a",), "a"),
+        ("a", None, ("a",), "b"),
+        ("p:gone", "a", ("p:e",), "p:e"),  # the file was changed while the run lived
+        ("p:gone", "p:e", ("p:e",), None),
+    ],
+)
+def test_the_next_model_is_the_next_of_the_list(
+    spec: str, fell_back_from: str | None, more: tuple[str, ...], to: str | None
+) -> None:
+    """Each profile's own list stands behind it, the agent's comes last, and nobody is asked twice."""
+    assert PROFILES.after(spec, fell_back_from=fell_back_from, more=more) == to
+
+
+def test_an_apps_price_counts_before_a_profiles_own() -> None:
+    """A profile without one costs what its model costs; nobody's price stays nobody's."""
+    cheap, dear = Price(input=Decimal(1), output=Decimal(1)), Price(input=Decimal(9), output=Decimal(9))
+    assert PROFILES.prices({"p:b": dear}) == {"p:b": dear, "a": cheap, "b": dear}
+    assert PROFILES.prices({"a": dear}) == {"a": dear}
+
+
+def test_the_terminal_says_who_goes_on_and_why() -> None:
+    """Who switched, or what was wrong; on one line, whatever the provider said."""
+    names = {"from": "a", "to": "b"}
+    assert model_switched(names) == "the model b goes on, in place of a"
+    assert model_switched({**names, "by": "ada"}) == "the model b goes on, in place of a, as ada says"
+    told = model_fell_back({**names, "error_class": "permission", "message": "no\x1b[31m\ncredit"})
+    assert told == "the model b stands in for a, which cannot be used (permission: no⟨U+001B⟩[31m ⏎ credit)"

@@ -1,0 +1,243 @@
+"""Which model answers: switched by a person, chosen for a step, standing in for one that cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from harness import Cast, ListModel, Stack, call, person, says, stack
+from temporalio.client import Client
+from tools_under_test import Bench
+
+from approvals_api import replaying, switching, talking
+from approvals_api.run_leads import lead_after
+from turngate import Hooks, Limits, RunScope
+from turngate.domain.budgets import Price
+from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, ModelError, ModelErrorClass
+from turngate.domain.messages import ModelResponse, Usage
+from turngate.domain.model_choice import ModelOptions, Profile, Profiles
+from turngate.store import model_names, runs, steps
+from turngate.store.database import Database
+from turngate.toolkits.signals import switch_model
+
+ADA = person("ada")
+LOOK = call("look", '{"name": "x"}')
+
+
+def broken(error_class: ModelErrorClass, *, retryable: bool = False, wait: float | None = None) -> ModelError:
+    return ModelError("it broke", error_class=error_class, retryable=retryable, retry_after_seconds=wait)
+
+
+def counted(response: ModelResponse, tokens: int) -> ModelResponse:
+    return response.model_copy(update={"usage": Usage(input_tokens=tokens)})
+
+
+def asked(engine: Stack, name: str) -> int:
+    """How often the model of this name was asked."""
+    model = engine.engine.models.resolve(f"scripted:{name}")
+    assert isinstance(model, ListModel)
+    return len(model.seen)
+
+
+async def specs(engine: Stack, run: runs.Run) -> list[str | None]:
+    """Whom each step of the run asked."""
+    async with engine.database.read() as conn:
+        return [step.model_spec for step in await steps.of_run(conn, run.id)]
+
+
+async def fell(engine: Stack, run: runs.Run) -> list[tuple[str, str, str]]:
+    told = [each.payload for each in await engine.events(run) if each.type == "run.model_fell_back"]
+    return [(each["from"], each["to"], each["error_class"]) for each in told]
+
+
+@asynccontextmanager
+async def routed(client: Client, database: Database, bench: Bench, **options: Any) -> AsyncIterator[Stack]:
+    """An engine whose models are the keywords that are models; the other keywords are the stack's own."""
+    models = {name: each for name, each in options.items() if isinstance(each, ListModel)}
+    more = {name: each for name, each in options.items() if name not in models}
+    async with stack(client, database, bench.look, model=Cast(**models), **more) as engine:
+        yield engine
+
+
+async def test_a_switch_reaches_a_request_that_is_being_tried_again(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """The next attempt asks the new model, the event says who switched, a repeat says nothing; an ended run refuses."""
+    away = ListModel(broken("unreachable", retryable=True, wait=0.3))
+    async with routed(client, sqlite, bench, test=away, big=ListModel(says(LOOK), says("Done."))) as engine:
+        run = await engine.start()
+        await engine.event(run, "model.retrying")
+        for _ in range(2):
+            switched = await switching.switch_model(engine.services, ADA, run.id, model="scripted:big")
+            assert (switched.model, switched.model_chosen_by) == ("scripted:big", "ada")
+        ended = await engine.ended(run)
+        assert (ended.status, ended.model, await specs(engine, run)) == (
+            "completed",
+            "scripted:big",
+            ["scripted:big"] * 2,
+        )
+        told = [each.payload for each in await engine.events(run) if each.type == "run.model_switched"]
+        assert told == [{"by": "ada", "from": "scripted:test", "to": "scripted:big", "step": 0}]
+        with pytest.raises(ConflictError) as refused:
+            await switching.switch_model(engine.services, ADA, run.id, model="scripted:test")
+        assert refused.value.error_code == "run_ended"
+        async with sqlite.read() as conn:
+            assert (await lead_after(conn, ended, 1)).model == "scripted:big"
+
+
+async def test_who_may_switch_and_to_what(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A viewer may not; an unknown profile or provider is refused, also where a run is started with it; the names are told."""
+    async with routed(client, sqlite, bench, test=ListModel(says(call("ask_me", "{}"))), working=False) as engine:
+        run = await engine.start()
+        with pytest.raises(ForbiddenError):
+            await switching.switch_model(engine.services, person("eve", "viewer"), run.id, model="scripted:big")
+        await switching.switch_model(engine.services, ADA, run.id, model="any:thing")  # nobody told of any provider yet
+        async with sqlite.write() as conn:
+            await model_names.publish(conn, Profiles({"fast": Profile(name="fast", model="openai:a")}), ["openai"])
+        for wrong in ("slow", "nosuch:model"):
+            with pytest.raises(InvalidInputError, match="fast") as refused:
+                await switching.switch_model(engine.services, ADA, run.id, model=wrong)
+            assert refused.value.error_code == "unknown_model"
+            with pytest.raises(InvalidInputError, match="fast"):
+                await engine.start(model=wrong)
+        for known in ("fast", "openai:b", "scripted:other"):  # the last one's provider is that of an agent
+            assert (await switching.switch_model(engine.services, ADA, run.id, model=known)).model == known
+
+
+@pytest.mark.parametrize("error_class", ["authentication", "permission", "not_found", "configuration"])
+async def test_what_no_repeat_mends_falls_back(
+    client: Client, sqlite: Database, bench: Bench, error_class: ModelErrorClass
+) -> None:
+    """The agent's next model answers within the same step, and goes on to the end; the step and the bill name who answered."""
+    prices = {
+        f"scripted:{name}": Price(input=Decimal(each), output=Decimal(0)) for name, each in (("test", 1), ("b", 7))
+    }
+    models = {
+        "test": ListModel(broken(error_class)),
+        "b": ListModel(counted(says(LOOK), 10), counted(says("Done."), 10)),
+    }
+    async with routed(client, sqlite, bench, **models, fallback=["scripted:b"], prices=prices) as engine:
+        ended = await engine.ended(await engine.start())
+        assert (ended.status, ended.model, ended.fell_back_from) == ("completed", "scripted:b", "scripted:test")
+        assert (ended.cost_micros, await specs(engine, ended)) == (140, ["scripted:b"] * 2)
+        assert await fell(engine, ended) == [("scripted:test", "scripted:b", error_class)]
+        assert (asked(engine, "test"), asked(engine, "b")) == (1, 2)
+
+
+@pytest.mark.parametrize("error_class", ["invalid_request", "context_length", "bad_response"])
+async def test_what_another_model_would_not_mend_does_not_fall_back(
+    client: Client, sqlite: Database, bench: Bench, error_class: ModelErrorClass
+) -> None:
+    """The run fails with the model's own error; nobody else is asked."""
+    models = {"test": ListModel(broken(error_class)), "b": ListModel(says("No."))}
+    async with routed(client, sqlite, bench, **models, fallback=["scripted:b"]) as engine:
+        ended = await engine.ended(await engine.start())
+        assert (ended.status, ended.error_class, ended.model) == ("failed", error_class, "scripted:test")
+        assert (asked(engine, "test"), asked(engine, "b")) == (1, 0)
+
+
+async def test_what_passes_is_tried_again_and_never_falls_back(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Each class that passes is tried again with the same model, when the provider asked for it."""
+    passing: list[ModelErrorClass] = ["rate_limited", "unreachable", "server_error"]
+    model = ListModel(*(broken(each, retryable=True, wait=0.1) for each in passing), says("Done."))
+    async with routed(client, sqlite, bench, test=model, b=ListModel(says("No.")), fallback=["scripted:b"]) as engine:
+        ended = await engine.ended(await engine.start())
+        assert (ended.status, ended.model, await fell(engine, ended)) == ("completed", "scripted:test", [])
+        told = [each.payload for each in await engine.events(ended) if each.type == "model.retrying"]
+        assert [(each["error_class"], each["retry_in_seconds"]) for each in told] == [(each, 0.1) for each in passing]
+
+
+async def test_a_chain_of_fallbacks_is_followed_to_its_end(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A profile's list comes first, then the agent's; each is told; with nobody left the last one's error ends the run.
+
+    What is said next begins with the model that was chosen; a model that is not there counts as one that cannot be used.
+    """
+    profiles = Profiles({"fast": Profile(name="fast", model="scripted:fast", fallback=("scripted:gone",))})
+    models = {
+        "test": ListModel(says("?")),
+        "fast": ListModel(broken("permission")),
+        "b": ListModel(broken("not_found")),
+    }
+    async with routed(client, sqlite, bench, **models, fallback=["scripted:b"], profiles=profiles) as engine:
+        ended = await engine.ended(await engine.start(model="fast"))
+        assert (ended.status, ended.error_class, ended.model) == ("failed", "not_found", "scripted:b")
+        assert await fell(engine, ended) == [
+            ("fast", "scripted:gone", "permission"),
+            ("scripted:gone", "scripted:b", "configuration"),
+        ]
+        sent = await talking.send(engine.services, ADA, ended.id, text="again")
+        assert sent.run.model == "fast"
+        await engine.ended(sent.run)
+
+
+async def test_a_profile_says_how_its_model_is_to_answer(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Options reach the request, and only that of a profile; its own price is what it costs."""
+    options = ModelOptions(temperature=0.5, max_output_tokens=7, reasoning_effort="low")
+    price = Price(input=Decimal(3), output=Decimal(0))
+    profiles = Profiles({"fast": Profile(name="fast", model="scripted:fast", options=options, price=price)})
+    models = {"test": ListModel(says("No.")), "fast": ListModel(counted(says("Done."), 10))}
+    limits = Limits(cost=Decimal(1))
+    prices = {"scripted:test": price}
+    async with routed(client, sqlite, bench, **models, profiles=profiles, limits=limits, prices=prices) as engine:
+        ended = await engine.ended(await engine.start(model="fast"))
+        assert (ended.status, ended.cost_micros, await specs(engine, ended)) == ("completed", 30, ["fast"])
+        await engine.ended(await engine.start())
+        seen = [each.seen[0].options for each in models.values()]
+        assert seen == [ModelOptions(), options]
+
+
+class ByStep(Hooks):
+    """Chooses the models of the steps from a list that a test may change; raises where it says so."""
+
+    def __init__(self, *chosen: str | None) -> None:
+        self.chosen = list(chosen)
+        self.scopes: list[tuple[int, str]] = []
+
+    async def model_for_step(self, scope: RunScope, model: str) -> str | None:
+        self.scopes.append((scope.step, model))
+        chosen = self.chosen[scope.step - 1] if scope.step <= len(self.chosen) else None
+        if chosen == "raise":
+            raise RuntimeError("no idea")
+        return chosen
+
+
+async def test_a_hook_chooses_the_model_of_a_step_and_a_dry_replay_asks_the_same(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """None and a hook that raises leave the run's own; the step keeps who was asked, and a replay goes by that."""
+    hook = ByStep("scripted:b", "raise", "scripted:b")
+    test, b = ListModel(says(LOOK)), ListModel(says(LOOK), says("Done."))
+
+    async def replayed(**options: Any) -> list[str | None]:
+        test.seen.clear()
+        del b.seen[options.get("step", 0) :]
+        replay = await engine.ended(await replaying.replay(engine.services, ADA, run.id, **options))
+        assert replay.status == "completed"
+        return await specs(engine, replay)
+
+    async with routed(client, sqlite, bench, test=test, b=b, hooks=[hook]) as engine:
+        run = await engine.ended(await engine.start())
+        made = ["scripted:b", "scripted:test", "scripted:b"]
+        assert (run.model, await specs(engine, run)) == ("scripted:test", made)
+        assert hook.scopes == [(step, "scripted:test") for step in (1, 2, 3)]
+        hook.scopes = []
+        assert await replayed() == made
+        assert await replayed(step=1) == made[1:]
+        assert await replayed(model="scripted:b") == ["scripted:b"] * 2
+        assert hook.scopes == []
+
+
+async def test_a_person_and_a_fallback_count_more_than_a_hook(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A step's choice that cannot be used falls back once for the whole run; a signal's switch lets the hook choose again."""
+    hook = ByStep("scripted:gone", "scripted:gone", "scripted:b")
+    test = ListModel(says(LOOK), says(call("switch_model", '{"model": "scripted:test"}')), says("No."))
+    models = {"test": test, "b": ListModel(says("Done."))}
+    options: dict[str, Any] = {"model": Cast(**models), "hooks": [hook], "fallback": ["scripted:test"]}
+    async with stack(client, sqlite, bench.look, switch_model("scripted:test"), **options) as engine:
+        run = await engine.ended(await engine.start())
+        assert await specs(engine, run) == ["scripted:test", "scripted:test", "scripted:b"]
+        assert [each[0] for each in await fell(engine, run)] == ["scripted:gone"]
+        assert [step for step, _model in hook.scopes] == [1, 3]

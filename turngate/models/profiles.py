@@ -1,0 +1,147 @@
+"""The models file (TOML, named by TURNGATE_MODELS_FILE): named profiles, read once. Every error names file and place."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from turngate.domain.budgets import Price
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.model_choice import MAX_SPEC_CHARS, PROFILE_NAME, ModelOptions, Profile, Profiles, ReasoningEffort
+from turngate.domain.tool_failures import describe_validation
+
+FILE_NAME: Final = "models.toml"
+"""What the file is called where nobody names one: in the data directory, or else beside the app."""
+
+Spec = Annotated[str, Field(min_length=1, max_length=MAX_SPEC_CHARS)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    model: Annotated[str, Field(pattern=r"^[^\s:]+:\S", max_length=MAX_SPEC_CHARS)]
+    temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    context_window: Annotated[int, Field(ge=1)] | None = None
+    fallback: list[Spec] = Field(default_factory=list)
+    price_in: Annotated[Decimal, Field(ge=0, allow_inf_nan=False)] | None = None
+    price_out: Annotated[Decimal, Field(ge=0, allow_inf_nan=False)] | None = None
+
+    def profile(self, name: str) -> Profile:
+        """Return the profile; raises ValueError for half a price."""
+        if (self.price_in is None) != (self.price_out is None):
+            raise ValueError("price_in and price_out belong together: give both, per million tokens")
+        price = None
+        if self.price_in is not None and self.price_out is not None:
+            price = Price(input=self.price_in, output=self.price_out)
+        return Profile(
+            name=name,
+            model=self.model,
+            options=ModelOptions(
+                max_output_tokens=self.max_output_tokens,
+                temperature=self.temperature,
+                reasoning_effort=self.reasoning_effort,
+            ),
+            context_window=self.context_window,
+            fallback=tuple(self.fallback),
+            price=price,
+        )
+
+
+def found_file(named: Path | None, *places: Path) -> Path | None:
+    """Return the file to read: the one that was named, else the first ``models.toml`` in these directories, else None."""
+    if named is not None:
+        return named
+    return next((place / FILE_NAME for place in places if (place / FILE_NAME).is_file()), None)
+
+
+def load_profiles(path: Path | None) -> Profiles:
+    """Read the file; None: there are no profiles.
+
+    Raises:
+        ConfigurationError: it is not there, is no TOML, a key or value does not fit, a fallback names no profile, or
+            fallbacks lead back to where they began.
+    """
+    if path is None:
+        return Profiles()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            f"models file {path} cannot be read ({error.strerror}): set TURNGATE_MODELS_FILE to a file that is there"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"models file {path} is not TOML: {error}") from None
+    return parse_profiles(text, source=str(path))
+
+
+def parse_profiles(text: str, *, source: str) -> Profiles:
+    """Return the profiles of a file's text. Raises ConfigurationError as :func:`load_profiles`."""
+    try:
+        # A price is money: read through float, 0.1 would not be a tenth.
+        document = tomllib.loads(text, parse_float=Decimal)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"models file {source} is not TOML: {error}") from None
+    tables = document.pop("profile", {})
+    if document or not isinstance(tables, dict):
+        stray = f", and not {next(iter(document))!r}" if document else ""
+        raise ConfigurationError(f"models file {source} holds [profile.NAME] tables{stray}")
+    found = {name: _profile(name, table, source) for name, table in tables.items()}
+    for profile in found.values():
+        _require_names(profile, found, source)
+    for name in found:
+        _require_no_cycle(name, found, source)
+    return Profiles(found, source=source)
+
+
+def _profile(name: str, table: Any, source: str) -> Profile:
+    if not PROFILE_NAME.fullmatch(name):
+        raise _wrong(source, name, "a name is lower-case letters, digits, '_', '.' and '-', at most 64")
+    if not isinstance(table, dict):
+        raise _wrong(source, name, 'it is a table: [profile.NAME], then model = "provider:name"')
+    temperature = table.get("temperature")
+    plain = table if temperature is None else {**table, "temperature": _as_float(temperature)}
+    prices = {key: _as_decimal(plain[key]) for key in ("price_in", "price_out") if key in plain}
+    try:
+        return _Table.model_validate({**plain, **prices}).profile(name)
+    except ValidationError as error:
+        raise _wrong(source, name, describe_validation(error)) from None
+    except ValueError as error:
+        raise _wrong(source, name, str(error)) from None
+
+
+def _as_float(value: Any) -> Any:
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def _as_decimal(value: Any) -> Any:
+    return Decimal(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _require_names(profile: Profile, found: Mapping[str, Profile], source: str) -> None:
+    for spec in profile.fallback:
+        if ":" not in spec and spec not in found:
+            raise _wrong(
+                source, profile.name, f"fallback {spec!r} is neither provider:name nor a profile ({', '.join(found)})"
+            )
+
+
+def _require_no_cycle(name: str, found: Mapping[str, Profile], source: str) -> None:
+    def follow(at: str, path: tuple[str, ...]) -> None:
+        for spec in found[at].fallback if at in found else ():
+            if spec in path:
+                way = " → ".join((*path[path.index(spec) :], spec))
+                raise _wrong(source, name, f"its fallbacks lead back to where they were: {way}")
+            follow(spec, (*path, spec))
+
+    follow(name, (name,))
+
+
+def _wrong(source: str, name: str, problem: str) -> ConfigurationError:
+    return ConfigurationError(f"models file {source}, [profile.{name}]: {problem}")
