@@ -1,7 +1,8 @@
-"""The part of a conversation that a step looks at: all of it, or no more than the agent's own transform keeps.
+"""The part of a conversation that a step looks at: what stands behind its newest cut, and no more than its agent sends.
 
-A conversation of weeks has tens of thousands of messages, and no model reads them all. Where the agent says how many of
-the newest it sends, the others are not even loaded, so a step costs the same however long its run goes on.
+A conversation of weeks has tens of thousands of messages, and no model reads them all. Where a summary stands in place of
+them, or the agent says how many of the newest it sends, the others are not even loaded, so a step costs the same however
+long its run goes on.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from dataclasses import dataclass
 from turngate.domain.agents import Agent
 from turngate.domain.hooks import Hooks
 from turngate.domain.messages import Message
-from turngate.store import messages
+from turngate.store import messages, summaries
 from turngate.store.database import Connection
+from turngate.store.messages import StoredMessage
 from turngate.store.runs import Run
+from turngate.store.summaries import Cut
 
 MAX_ROOTS = 1000
 """First messages kept in memory, of the runs that worked last."""
@@ -23,34 +26,64 @@ MAX_ROOTS = 1000
 
 @dataclass(frozen=True)
 class History:
-    """What a step looks at of its conversation, oldest first. ``whole``: nothing is left out."""
+    """What a step looks at of its conversation.
 
-    messages: list[Message]
-    whole: bool
+    ``root``: the first message of a conversation whose middle is left out; None: nothing is. ``cut``: what stands in place
+    of the middle; None: nothing does. ``recent``: the messages behind that, oldest first.
+    """
+
+    recent: list[StoredMessage]
+    root: StoredMessage | None = None
+    cut: Cut | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is left out."""
+        return self.root is None
+
+    @property
+    def opening(self) -> list[Message]:
+        """What is sent before the recent messages when something is left out: the task, and what stands for the rest."""
+        root = [] if self.root is None else [self.root.message]
+        return root if self.cut is None else [*root, self.cut.message]
+
+    @property
+    def messages(self) -> list[Message]:
+        """All of it, oldest first."""
+        return [*self.opening, *(stored.message for stored in self.recent)]
+
+    @property
+    def clipped(self) -> bool:
+        """Whether it holds, or stands for, a result that was shown in part."""
+        shown = (part for stored in self.recent for part in stored.message.results)
+        return (self.cut is not None and self.cut.clipped) or any(part.whole_result is not None for part in shown)
 
 
 class Histories:
     """Loads what a step looks at. One per worker process."""
 
     def __init__(self) -> None:
-        self._roots: OrderedDict[str, Message] = OrderedDict()
+        self._roots: OrderedDict[str, StoredMessage] = OrderedDict()
 
     async def load(self, conn: Connection, run: Run, agent: Agent) -> History:
-        """Return the run's conversation, oldest first, without the middle that the agent's first transform leaves out."""
+        """Return the run's conversation without what a cut stands for, or its agent's first transform leaves out."""
         newest = newest_messages(agent.hooks)
-        if newest is None:
-            return History([stored.message for stored in await messages.path_to(conn, run.head_message_id)], whole=True)
-        recent = await messages.newest_to(conn, run.head_message_id, newest)
-        shown = [stored.message for stored in recent]
-        if recent[0].parent_id is None:
-            return History(shown, whole=True)
-        return History([await self._root(conn, run), *shown], whole=False)
+        if agent.context is not None:
+            recent, cut = await summaries.path_behind(conn, run.head_message_id, newest=newest)
+        elif newest is None:
+            return History(await messages.path_to(conn, run.head_message_id))
+        else:
+            recent, cut = await messages.newest_to(conn, run.head_message_id, newest), None
+        if cut is None and recent[0].parent_id is None:
+            return History(recent)
+        return History(recent, await self._root(conn, run, cut), cut)
 
-    async def _root(self, conn: Connection, run: Run) -> Message:
+    async def _root(self, conn: Connection, run: Run, cut: Cut | None) -> StoredMessage:
         """Return the conversation's first message. A run only ever adds behind it, so it is looked for once."""
         root = self._roots.pop(run.id, None)
         if root is None:
-            root = (await messages.root_of(conn, run.head_message_id)).message
+            # Of a path of one message there is nothing to walk.
+            root = await messages.root_of(conn, run.head_message_id if cut is None else cut.root_message_id)
         self._roots[run.id] = root
         while len(self._roots) > MAX_ROOTS:
             self._roots.popitem(last=False)

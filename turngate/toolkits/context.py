@@ -54,6 +54,9 @@ class Summarise(Hooks):
     The run's own model writes the summary. It is kept in memory by what it summarises, and moves on by whole blocks of
     ``above - keep`` messages, so that it is written once per block and the prompt before it stays the same (and cached)
     in between. A model that fails to summarise changes nothing.
+
+    It counts messages and forgets its summaries with its process. ``Agent(context=Context(…))`` goes by the model's window,
+    and keeps them in the store.
     """
 
     PROMPT = (

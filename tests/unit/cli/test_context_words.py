@@ -1,0 +1,48 @@
+"""What the terminal says of conversations that were cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turngate.cli.context_words import context_said
+
+CUT: dict[str, Any] = {"messages": 12, "tokens_before": 150_000, "tokens_after": 9_000, "forced": False}
+NUMBERS = "(about 150,000 tokens before, 9,000 now)"
+SKIPPED: dict[str, Any] = {"step": 3, "model": "m:n", "error_class": "", "forced": False}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "words"),
+    [
+        (
+            "compacted",
+            {**CUT, "model": "m\x1b:n"},
+            "12 earlier messages summarised by m⟨U+001B⟩:n (about 150,000 tokens before, 9,000 now)",
+        ),
+        (
+            "trimmed",
+            {**CUT, "messages": 1, "forced": True},
+            f"the provider refused the conversation as too long: 1 earlier message left out {NUMBERS}",
+        ),
+        (
+            "carried_over",
+            {"from_run_id": "run_1", "step": 4, "messages": 9, "model": "m:n"},
+            "begins with a summary of run run_1 up to step 4, written by m:n",
+        ),
+        (
+            "compaction_skipped",
+            {**SKIPPED, "reason": "error", "error_class": "unreachable"},
+            "the conversation is not summarised: the model failed (unreachable)",
+        ),
+        (
+            "compaction_skipped",
+            {**SKIPPED, "reason": "timeout"},
+            "the conversation is not summarised: the model took too long",
+        ),
+    ],
+)
+def test_each_event_is_one_plain_sentence(kind: str, said: dict[str, Any], words: str) -> None:
+    """Nothing of it can steer the terminal."""
+    assert context_said(f"context.{kind}", said) == words

@@ -1,0 +1,181 @@
+"""Compaction over random conversations: the real compactor on a real store, step by step, without a workflow around it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import Cast, says
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+import worker as composition
+from activities.compaction import Compactor
+from activities.histories import Histories, History
+from turngate import Agent, App, Context, Toolkit
+from turngate.domain.context import message_tokens
+from turngate.domain.errors import ModelError
+from turngate.domain.history import is_reconciled, reconcile
+from turngate.domain.messages import Message, ModelResponse, TextPart, ToolCallPart, Usage, user_message
+from turngate.domain.results import Failure
+from turngate.models.port import ModelRequest
+from turngate.runtime.app_loader import check_app
+from turngate.store import messages, runs, steps
+from turngate.store.database import Database
+from turngate.store.summaries import Cut
+
+WINDOW = 2_000
+SYSTEM = Message(role="system", parts=(TextPart(text="Be brief."),))
+NUMBERS = itertools.count()
+Step = tuple[int, int, bool]
+"""Calls, characters of each result, and whether a person says something behind it."""
+
+
+class Writer:
+    """Writes summaries, as long as it is not told to fail."""
+
+    name = "scripted:writer"
+
+    def __init__(self, fails: Sequence[bool]) -> None:
+        self.fails = list(fails)
+        self.written = 0
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        if self.fails and self.fails.pop(0):
+            raise ModelError("away", error_class="unreachable", retryable=True)
+        self.written += 1
+        return says(f"Memory {self.written}\x00.")
+
+    async def aclose(self) -> None:
+        return None
+
+
+class Talk:
+    """A run without a workflow: its steps are written as the activities write them."""
+
+    def __init__(self, database: Database, agent: Agent, writer: Writer) -> None:
+        app = check_app(App(agents=[agent]), base=Path.cwd())
+        self.engine = composition.build_engine(app, database, Cast(writer=writer, test=writer))
+        self.database, self.agent = database, agent
+        self.run_id = f"run_{next(NUMBERS)}"
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing but the store stays, as after a restart."""
+        self.compactor, self.histories = Compactor(self.engine), Histories()
+
+    async def run(self) -> runs.Run:
+        async with self.database.read() as conn:
+            found = await runs.get(conn, self.run_id)
+        assert found is not None
+        return found
+
+    async def begin(self) -> None:
+        async with self.database.write() as conn:
+            await messages.create_conversation(conn, f"conv_{self.run_id}")
+            input_id = await self._say(conn, None, "The task.")
+            await runs.create(
+                conn,
+                run_id=self.run_id,
+                conversation_id=f"conv_{self.run_id}",
+                agent="agent",
+                agent_version="v1",
+                model="scripted:test",
+                workspace=None,
+                task="The task.",
+                input_message_id=input_id,
+                started_by="starter",
+                idempotency_key=None,
+                request_fingerprint="",
+            )
+
+    async def _say(self, conn: object, parent_id: str | None, text: str) -> str:
+        message_id = f"msg_{self.run_id}_{next(NUMBERS)}"
+        await messages.append(
+            conn,  # type: ignore[arg-type]
+            message_id=message_id,
+            parent_id=parent_id,
+            conversation_id=f"conv_{self.run_id}",
+            run_id=self.run_id,
+            step=None,
+            message=user_message(text),
+        )
+        return message_id
+
+    async def ask(self, step: int) -> tuple[list[Message], Cut | None]:
+        """What the model would be sent for this step."""
+        run = await self.run()
+        async with self.database.read() as conn:
+            history = await self.histories.load(conn, run, self.agent)
+
+        async def sent(fitting: History) -> tuple[list[Message], Cut | None]:
+            return reconcile([SYSTEM, *fitting.messages]), fitting.cut
+
+        return await self.compactor.asked(run, self.agent, step, history, [], sent)
+
+    async def answer(self, step: int, made: Step, taken: int) -> None:
+        """Store a response to it, with its results."""
+        calls, chars, spoken_to = made
+        ids = [f"c{step}_{index}" for index in range(calls)]
+        parts = [ToolCallPart(tool_call_id=each, tool_name="look", input="{}") for each in ids]
+        response = says(*(parts or ["Just words."])).model_copy(update={"usage": Usage(input_tokens=taken)})
+        run = await self.run()
+        async with self.database.write() as conn:
+            await steps.record_response(conn, run, step, response)
+            await steps.close(conn, run, step, Failure(kind="cancelled", reason="x" * chars))
+        if spoken_to:
+            run = await self.run()
+            async with self.database.write() as conn:
+                await runs.move_head(conn, run, await self._say(conn, run.head_message_id, "And more?"))
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 900), st.booleans()), min_size=4, max_size=9)
+
+
+@given(made=STEPS, fails=st.lists(st.booleans(), max_size=4), reports=st.booleans())
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], phases=[Phase.generate]
+)
+async def test_i1_i8_whatever_is_said_what_is_sent_is_in_order(
+    sqlite: Database, made: list[Step], fails: list[bool], reports: bool
+) -> None:
+    """I1, I8: instructions and task first, each call with its result; the same after a restart, only longer while a cut stands.
+
+    It fits, unless the last step alone does not; and what is stored stays as it was.
+    """
+    writer = Writer(fails)
+    context = Context(window=WINDOW, keep=2, summary_model="scripted:writer")
+    agent = Agent(name="agent", instructions="Be brief.", toolkit=Toolkit.of(), model="scripted:test", context=context)
+    talk, before, stood, said = Talk(sqlite, agent, writer), list[Message](), None, list[Message]()
+    with capture_logs():
+        await talk.begin()
+        for number, step in enumerate(made, 1):
+            sent, cut = await talk.ask(number)
+            written = writer.written
+            for _ in range(2):
+                talk.forget()
+                assert (await talk.ask(number))[0] == sent
+            assert writer.written == written, "nothing is summarised twice"
+            assert sent[:2] == [SYSTEM, user_message("The task.")]
+            assert is_reconciled(sent)
+            if cut is not None:
+                assert sent[2] == cut.message
+            if (cut and cut.covers) == (stood and stood.covers):
+                assert sent[: len(before)] == before
+            taken = sum(message_tokens(message) for message in sent)
+            last = step_tokens(made[number - 2]) if number > 1 else 0
+            assert taken <= max(WINDOW, last + WINDOW / 2)
+            before, stood = sent, cut
+            await talk.answer(number, step, taken if reports else 0)
+            async with sqlite.read() as conn:
+                path = await messages.path_to(conn, (await talk.run()).head_message_id)
+            assert [stored.message for stored in path][: len(said)] == said
+            said = [stored.message for stored in path]
+
+
+def step_tokens(step: Step) -> int:
+    """What the messages of a step take, about."""
+    calls, chars, _ = step
+    return 100 + calls * (chars // 3 + 80)

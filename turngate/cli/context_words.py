@@ -1,0 +1,47 @@
+"""Words for what became of a long conversation: summarised, cut short, carried over; and why it was not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from turngate.cli.plain_text import plain_line
+
+REASONS: Final = {
+    "no_place": "there is no place to cut it where that would help",
+    "no_price": "the agent has a limit of cost, and nobody says what that model costs",
+    "timeout": "the model took too long",
+    "empty": "the model wrote nothing",
+    "cut_off": "the model's answer broke off",
+    "too_long": "what the model wrote is too long",
+    "moved_on": "more was said before the run began",
+}
+
+
+def context_said(kind: str, said: Mapping[str, Any]) -> str:
+    """Return what an event ``context.*`` says."""
+    match kind:
+        case "context.compacted":
+            return f"{_messages(said)} summarised by {_plain(said['model'])} ({_tokens(said)})"
+        case "context.trimmed":
+            return f"{_messages(said)} left out ({_tokens(said)})"
+        case "context.carried_over":
+            of = f"run {_plain(said['from_run_id'])} up to step {_plain(said['step'])}"
+            return f"begins with a summary of {of}, written by {_plain(said['model'])}"
+        case _:
+            why = REASONS.get(str(said["reason"])) or f"the model failed ({_plain(said['error_class'] or 'error')})"
+            return f"the conversation is not summarised: {why}"
+
+
+def _messages(said: Mapping[str, Any]) -> str:
+    count = int(said["messages"])
+    of_provider = "the provider refused the conversation as too long: " if said["forced"] else ""
+    return f"{of_provider}{count} earlier message{'' if count == 1 else 's'}"
+
+
+def _tokens(said: Mapping[str, Any]) -> str:
+    return f"about {int(said['tokens_before']):,} tokens before, {int(said['tokens_after']):,} now"
+
+
+def _plain(value: object) -> str:
+    return plain_line(str(value), 200)

@@ -1,0 +1,159 @@
+"""Cuts: what stands in place of the beginning of a conversation. And the runs that are to begin with a summary.
+
+A cut belongs to the message that was the conversation's head when it was made, so every path through that message sees it
+(the run, its retries, forks from there on), and a fork from an earlier step sees the messages themselves, as its past did.
+The messages it stands for stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Select, bindparam, func, insert, literal, select, text
+
+from turngate.domain.messages import Message, user_message
+from turngate.store import messages
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.messages import StoredMessage
+from turngate.store.storable import StorableText
+from turngate.store.tables import messages as messages_table
+from turngate.store.tables import summaries, summaries_wanted
+
+CutKind = Literal["summary", "trim"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """Where a conversation is cut, and what stands there.
+
+    ``head_message_id``: the conversation's head when it was made. ``covers``: the newest message that it stands for.
+    ``root_message_id``: the conversation's first message, which is still sent. ``run_id``, ``step``: whose request it was
+    made for. ``kind``: ``summary``, or ``trim`` without one. ``forced``: the provider had refused the conversation.
+    ``text``: all of the message that is sent. ``model``, ``input_tokens``, ``output_tokens``: who wrote it, for how much.
+    ``tokens_before``, ``tokens_after``: estimates of the request. ``clipped``: a result among them was shown in part.
+    """
+
+    head_message_id: str
+    covers: str
+    root_message_id: str
+    run_id: str
+    step: int
+    kind: CutKind
+    text: str
+    tokens_before: int
+    tokens_after: int
+    forced: bool = False
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    clipped: bool = False
+    created_at: str = ""
+
+    @property
+    def message(self) -> Message:
+        """The message that is sent in place of those it covers."""
+        return user_message(self.text)
+
+
+def _behind_query(*, bounded: bool) -> Select[Any]:
+    """Build the walk from a head up to what the first cut on the way covers; ``bounded``: no more than so many messages."""
+    message, parent = messages_table, messages_table.alias("parent")
+    here, above = summaries.alias("here"), summaries.alias("above")
+    start = (
+        select(
+            message.c.id,
+            message.c.parent_id,
+            literal(0).label("depth"),
+            here.c.covers.label("until"),
+            here.c.head_message_id.label("cut"),
+        )
+        .select_from(message.outerjoin(here, here.c.head_message_id == message.c.id))
+        .where(message.c.id == bindparam("head"))
+    )
+    path = start.cte("path", recursive=True)
+    up = (
+        select(
+            parent.c.id,
+            parent.c.parent_id,
+            path.c.depth + 1,
+            func.coalesce(path.c.until, above.c.covers),
+            func.coalesce(path.c.cut, above.c.head_message_id),
+        )
+        .select_from(
+            path.join(parent, parent.c.id == path.c.parent_id).outerjoin(above, above.c.head_message_id == parent.c.id)
+        )
+        # What a cut covers is not walked: it is where the walk ends.
+        .where(path.c.until.is_(None) | (path.c.until != parent.c.id))
+    )
+    if bounded:
+        up = up.where(path.c.depth + 1 < bindparam("newest"))
+    path = path.union_all(up)
+    return select(message, path.c.cut.label("cut")).join(path, message.c.id == path.c.id).order_by(path.c.depth.desc())
+
+
+# Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
+_BEHIND = _behind_query(bounded=False)
+_NEWEST_BEHIND = _behind_query(bounded=True)
+
+# Both databases know this form, and SQLAlchemy has it only per dialect. Two attempts at one step may both write one.
+_KEEP = text(
+    "INSERT INTO summaries (head_message_id, covers, root_message_id, run_id, step, kind, forced, text, model, "
+    "input_tokens, output_tokens, tokens_before, tokens_after, clipped, created_at) VALUES (:head_message_id, :covers, "
+    ":root_message_id, :run_id, :step, :kind, :forced, :text, :model, :input_tokens, :output_tokens, :tokens_before, "
+    ":tokens_after, :clipped, :created_at) ON CONFLICT DO NOTHING"
+).bindparams(bindparam("text", type_=StorableText()), bindparam("model", type_=StorableText()))
+
+
+async def path_behind(
+    conn: Connection, head_id: str, *, newest: int | None = None
+) -> tuple[list[StoredMessage], Cut | None]:
+    """Return the messages behind the newest cut on the path to this head, oldest first, and that cut; None: all of them.
+
+    ``newest``: no more than so many of them. Costs what is returned, however long the conversation before it is.
+    """
+    query = _BEHIND if newest is None else _NEWEST_BEHIND
+    bound = {"head": head_id} if newest is None else {"head": head_id, "newest": newest}
+    rows = (await conn.execute(query, bound)).mappings().all()
+    oldest = rows[0]["cut"]  # the walk carries what it has found, so the last one to be reached knows it
+    return [messages.stored(row) for row in rows], None if oldest is None else await get(conn, oldest)
+
+
+async def get(conn: Connection, head_id: str) -> Cut | None:
+    """Return the cut that was made at this head, or None."""
+    query = select(summaries).where(summaries.c.head_message_id == head_id)
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return Cut(**row) if row else None
+
+
+async def of_run(conn: Connection, run_id: str) -> list[Cut]:
+    """Return the cuts that were made for a run's requests, in order."""
+    query = select(summaries).where(summaries.c.run_id == run_id).order_by(summaries.c.step)
+    return [Cut(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def keep(conn: Connection, cut: Cut) -> bool:
+    """Store a cut; False when one stands at its head already.
+
+    The first one stands, so that whoever comes later sends the same; only one that is ``forced`` takes the place of
+    another, which the provider has just refused.
+    """
+    if cut.forced:
+        await conn.execute(summaries.delete().where(summaries.c.head_message_id == cut.head_message_id))
+    return (await conn.execute(_KEEP, {**asdict(cut), "created_at": as_text(now())})).rowcount == 1
+
+
+async def want(conn: Connection, run_id: str) -> None:
+    """Note that a run is to begin with a summary of the past that it shares with the run it was forked from."""
+    await conn.execute(insert(summaries_wanted).values(run_id=run_id, created_at=as_text(now())))
+
+
+async def wanted(conn: Connection, run_id: str) -> bool:
+    """Tell whether a run is still to begin with a summary."""
+    return (await conn.execute(select(literal(1)).where(summaries_wanted.c.run_id == run_id))).first() is not None
+
+
+async def wanted_no_more(conn: Connection, run_id: str) -> bool:
+    """Note that it has its summary, or does without; False when another attempt did so before."""
+    return (await conn.execute(summaries_wanted.delete().where(summaries_wanted.c.run_id == run_id))).rowcount == 1
