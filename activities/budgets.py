@@ -1,5 +1,8 @@
 """Budgets: what a run may use, looked at before each model request. One that is used up ends the run, or asks for more.
 
+What a sub-agent's run uses counts for every run above it, and it may use no more than is left of theirs; only steps are
+each run's own. Runs at work at the same time may exceed a budget by the one response each that reaches it.
+
 To ask, the engine makes a call of its own, to ``extend_budget``, which policy judges like any other: a rule says who may
 extend it, or that nobody may. It stands behind the calls of the last step, and in no message: the model hears nothing of it.
 """
@@ -33,41 +36,52 @@ from turngate.domain.messages import ToolCallPart
 from turngate.domain.policy import Verdict
 from turngate.domain.previews import Preview
 from turngate.domain.results import Failure
-from turngate.store import calls, events, requests, runs
+from turngate.store import calls, events, requests, runs, used_below
 from turngate.store.clock import from_text, now
 from turngate.store.database import Connection, Database
+from turngate.store.used_below import NOTHING_BELOW, UsedBelow
 
 
-def used_up(run: runs.Run, limits: Limits, step: int, *, calls_made: int) -> UsedUp | None:
+def used_up(
+    run: runs.Run,
+    limits: Limits,
+    step: int,
+    *,
+    calls_made: int = 0,
+    below: UsedBelow = NOTHING_BELOW,
+    who: str = "The run",
+) -> UsedUp | None:
     """Return the first budget that leaves nothing for this step; None: the run may go on.
 
-    Sub-agents' runs have budgets of their own. A response may go beyond a budget; there is no next one then.
-    ``calls_made``: by the run's model; looked at where there is a limit of them.
+    A response may go beyond a budget; there is no next one then. ``calls_made``: by the run's model; looked at where there
+    is a limit of them. ``below``: what its sub-agents used, and theirs. ``who``: the run, in the words of a sentence.
     """
     granted = run.granted
     steps = budgets.extended("steps", Decimal(limits.steps), granted)
     if step > steps:
-        return _over("steps", step - 1, steps, limits.steps, f"The run reached its limit of {steps:,f} steps.")
+        return _over("steps", step - 1, steps, limits.steps, f"{who} reached its limit of {steps:,f} steps.")
+    with_others = who if below == NOTHING_BELOW else f"{who} with its sub-agents"
     if limits.tool_calls is not None:
-        most = budgets.extended("tool_calls", Decimal(limits.tool_calls), granted)
-        if calls_made >= most:
-            why = f"The run made {calls_made:,} of the {most:,f} tool calls that it may make."
-            return _over("tool_calls", calls_made, most, limits.tool_calls, why)
+        most, made = budgets.extended("tool_calls", Decimal(limits.tool_calls), granted), calls_made + below.tool_calls
+        if made >= most:
+            why = f"{with_others} made {made:,} of the {most:,f} tool calls that it may make."
+            return _over("tool_calls", made, most, limits.tool_calls, why)
     if limits.tokens is not None:
-        most = budgets.extended("tokens", Decimal(limits.tokens), granted)
-        if run.tokens_used >= most:
-            why = f"The run used {run.tokens_used:,} of the {most:,f} tokens that it may use."
-            return _over("tokens", run.tokens_used, most, limits.tokens, why)
+        most, used = budgets.extended("tokens", Decimal(limits.tokens), granted), run.tokens_used + below.tokens
+        if used >= most:
+            why = f"{with_others} used {used:,} of the {most:,f} tokens that it may use."
+            return _over("tokens", used, most, limits.tokens, why)
     if limits.cost is not None:
-        cost, most = Decimal(run.cost_micros) / MILLION, budgets.extended("cost", limits.cost, granted)
+        most = budgets.extended("cost", limits.cost, granted)
+        cost = Decimal(run.cost_micros + below.cost_micros) / MILLION
         if cost >= most:
-            why = f"The run's tokens cost {cost:f}, and they may cost {most:f}."
+            why = f"{with_others} used tokens for {cost:f} of the {most:f} that they may cost."
             return _over("cost", cost, most, limits.cost, why)
     if limits.wall_time is not None:
         began, at = from_text(run.created_at), now()
         until = budgets.deadline(began, limits.wall_time, granted)
         if at >= until:
-            why = f"The run began more than {until - began} ago, which is all the time it has."
+            why = f"{who} began more than {until - began} ago, which is all the time it has."
             usual = limits.wall_time.total_seconds()
             return _over("wall_time", (at - began).total_seconds(), (until - began).total_seconds(), usual, why)
     return None
@@ -84,20 +98,46 @@ async def extension(engine: Engine, run: runs.Run, agent: Agent, step: int) -> P
 
     Raises:
         ApplicationError: ``run_failed``, not retryable: a budget is used up, and more was refused or is not to be asked
-            for; ``details[0]`` is its class. ``configuration``: a limit of cost, and a model whose price nobody gave.
+            for, or one of a run above this one is; ``details[0]`` is its class. ``configuration``: a limit of cost, and a
+            model whose price nobody gave.
     """
     _require_price(engine, run, agent)
-    made = 0
-    if agent.limits.tool_calls is not None:  # all else stands in the run's row: no transaction in each step for it
+    limits = agent.limits
+    made, below = 0, NOTHING_BELOW
+    shares = limits.tokens is not None or limits.cost is not None or limits.tool_calls is not None
+    if shares or run.parent_run_id is not None:  # all else stands in the run's row: no transaction in each step for it
         async with engine.database.read() as conn:
-            made = await calls.count(conn, run.id)
-    over = used_up(run, agent.limits, step, calls_made=made)
+            await _require_left_above(engine, conn, run)
+            made, below = await _used(conn, run, limits)
+    over = used_up(run, limits, step, calls_made=made, below=below)
     if over is None:
         return None
     if agent.limits.when_used_up == "end" or run.is_dry:
         raise _ended(over)
     async with engine.database.write() as conn:
         return await _asked(engine, conn, run, agent, over)
+
+
+async def _used(conn: Connection, run: runs.Run, limits: Limits) -> tuple[int, UsedBelow]:
+    """Return the tool calls that a run made, where they count, and what the runs below it used."""
+    made = 0 if limits.tool_calls is None else await calls.count(conn, run.id)
+    return made, await used_below.of(conn, run.id)
+
+
+async def _require_left_above(engine: Engine, conn: Connection, run: runs.Run) -> None:
+    """Refuse a sub-agent's step when a run above it has used up a budget.
+
+    Where that run asks for more of it, it does so itself, before its own next step. Steps are each run's own.
+    """
+    for each in await used_below.above(conn, run):
+        agent = engine.agents.get(each.agent)
+        if agent is None:
+            continue
+        _require_price(engine, run, agent)
+        made, below = await _used(conn, each, agent.limits)
+        over = used_up(each, agent.limits, 0, calls_made=made, below=below, who=f"The run of {each.agent!r}")
+        if over is not None:
+            raise _ended(over.model_copy(update={"reason": f"Nothing is left for this sub-agent. {over.reason}"}))
 
 
 async def _asked(engine: Engine, conn: Connection, run: runs.Run, agent: Agent, over: UsedUp) -> PlannedCall:

@@ -1,0 +1,192 @@
+"""The no-progress breaker: the same calls with the same results are told to the model once, and then end the run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from harness import STARTER, ListModel, Stack, call, says, stack, until
+from pydantic import BaseModel
+from temporalio.client import Client
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.testing import ActivityEnvironment
+from tools_under_test import Bench
+
+from activities.call_model import CallModel
+from approvals_api import recovering, retrying, talking
+from turngate import Agent, Limits, NoProgress, Toolkit, sub_agent, tool
+from turngate.domain.contract import AGENT_TURN, AgentTurnInput, CallModelInput, RunLimits
+from turngate.domain.history import is_reconciled
+from turngate.domain.messages import ModelResponse
+from turngate.domain.no_progress import is_nudge
+from turngate.domain.tools import Tool
+from turngate.store import runs
+from turngate.store.database import Database
+from turngate.toolkits.signals import wait_until
+
+
+def looks(name: str) -> ModelResponse:
+    return says(call("look", json.dumps({"name": name})))
+
+
+A, B, DONE = looks("a"), looks("b"), says("Done.")
+FAILS = call("broken", "{}")
+TURNED = [says(A.message.calls[0], FAILS), says(FAILS, A.message.calls[0])]
+EARLY = {"no_progress": NoProgress(steps=1, after_nudge=1)}
+
+
+class Nothing(BaseModel):
+    pass
+
+
+@tool(effect="read", ask=False)
+async def broken(params: Nothing) -> str:
+    """Fail in the same way each time."""
+    raise RuntimeError("no such luck")
+
+
+def counting() -> Tool:
+    seen: list[int] = []
+
+    @tool(effect="read", ask=False, name="poll")
+    async def poll() -> int:
+        """Answer another number each time."""
+        seen.append(1)
+        return len(seen)
+
+    return poll
+
+
+async def nudges(engine: Stack, run: runs.Run) -> list[int]:
+    """The places of the nudges among the run's messages."""
+    return [place for place, message in enumerate(await engine.history(run)) if is_nudge(message)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "asked", "nudged_at"),
+    [(TURNED * 9, 6, 9), ([A, B] * 9, 7, 11)],
+    ids=["the same in any order, failures too", "back and forth"],
+)
+async def test_a_run_that_goes_round_in_circles_is_nudged_and_then_ends(
+    client: Client, sqlite: Database, bench: Bench, lines: list[ModelResponse], asked: int, nudged_at: int
+) -> None:
+    """Three steps that repeat: one message more, behind the results. Two more: the run ends, and every call is answered."""
+    model = ListModel(*lines)
+    async with stack(client, sqlite, bench.look, broken, model=model) as engine:
+        run = await engine.ended(await engine.start())
+        assert (run.status, run.error_class, run.outcome, run.step) == ("failed", "no_progress", "no_progress", asked)
+        assert len(model.seen) == asked
+        assert await nudges(engine, run) == [nudged_at]
+        assert is_reconciled(await engine.history(run))
+        told = await engine.event(run, "run.nudged")
+        assert told.payload == {"step": asked - 2, "in_a_row": 3}
+        assert "5 steps" in run.reason
+
+
+@pytest.mark.parametrize(
+    ("lines", "limits", "nudged"),
+    [
+        ([A, A, A, A, B, A, A, A, DONE], {}, 1),
+        ([*[says(call("poll", "{}"))] * 4, DONE], EARLY, 0),
+        ([*[says(call("wait_until", '{"seconds": 0}'))] * 3, DONE], EARLY, 0),
+        ([*[A] * 6, DONE], {"no_progress": None}, 0),
+        ([*[A] * 3, DONE], {"no_progress": NoProgress(steps=1, after_nudge=1, may_repeat=("lo*",))}, 0),
+    ],
+    ids=["heeded", "new results", "waits", "off", "may repeat"],
+)
+async def test_what_goes_on(
+    client: Client, sqlite: Database, bench: Bench, lines: list[ModelResponse], limits: dict[str, Any], nudged: int
+) -> None:
+    """A nudge that is heeded, another call in between, a poll that tells something new, a wait, a limit that says so."""
+    tools = (bench.look, counting(), wait_until)
+    async with stack(client, sqlite, *tools, model=ListModel(*lines), limits=Limits(**limits)) as engine:
+        run = await engine.ended(await engine.start())
+        assert (run.status, run.outcome, run.step) == ("completed", "completed", len(lines))
+        assert len(await nudges(engine, run)) == nudged
+
+
+async def test_the_same_answer_of_a_sub_agent_is_no_progress(client: Client, sqlite: Database) -> None:
+    """Its run is another one each time; what it answers is not."""
+    helper = Agent(name="helper", instructions="", toolkit=Toolkit.of(), model="scripted:test")
+
+    class Delegates(ListModel):
+        async def generate(self, request: Any) -> ModelResponse:
+            if request.messages[0].text == "Be brief.":
+                return await super().generate(request)
+            return says("I do not know.")
+
+    model = Delegates(says(call("helper", '{"task": "Think."}')))
+    async with stack(client, sqlite, sub_agent(helper), model=model, limits=Limits(**EARLY)) as engine:
+        run = await engine.ended(await engine.start())
+        assert (run.outcome, run.step) == ("no_progress", 3)
+
+
+async def test_a_message_from_a_person_begins_anew(client: Client, sqlite: Database, bench: Bench) -> None:
+    """What somebody says to the run in between is news, whatever the calls are."""
+    pay = says(call("pay", '{"cents": 1}'))
+    model = ListModel(pay, pay, pay, DONE)
+    async with stack(client, sqlite, bench.pay, model=model, limits=Limits(**EARLY)) as engine:
+        run = await engine.start()
+        for number in range(3):
+            request = await engine.request(run)
+            await talking.send(engine.services, STARTER, run.id, text="Go on.", while_running="inject")
+            await engine.decide(request, "approve")
+            await until(lambda number=number: paid(bench, number + 1), "payment")
+        ended = await engine.ended(run)
+        assert (ended.outcome, await nudges(engine, ended)) == ("completed", [])
+
+
+async def test_i5_a_retry_counts_a_step_once(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I5: the activity is tried again after its transaction: nothing is said twice, and it ends the run as often as asked."""
+    model = ListModel(A)
+    async with stack(client, sqlite, bench.look, model=model, limits=Limits(**EARLY)) as engine:
+        run = await engine.ended(await engine.start())
+        before = await engine.history(run)
+        again = CallModel(engine.engine).call_model
+        for _ in range(2):
+            with pytest.raises(Exception, match="same results"):
+                await ActivityEnvironment().run(again, CallModelInput(run_id=run.id, step=4))
+        assert await engine.history(run) == before
+        assert len(model.seen) == 3
+
+
+@pytest.mark.parametrize("how", ["continued as new", "recovered", "retried"])
+async def test_i5_the_count_outlives_its_workflow(client: Client, sqlite: Database, bench: Bench, how: str) -> None:
+    """I5: continued as new and recovered, a run goes on counting; one that is retried is told and ended by its own steps."""
+    gated = says(call("pay", '{"cents": 1}'))
+    model = ListModel(gated)
+    async with stack(client, sqlite, bench.pay, model=model, limits=Limits(**EARLY)) as engine:
+        run = await begun(engine, how)
+        for number in range(3):
+            request = await engine.request(run)
+            if how == "recovered" and number == 2:
+                await engine.workflow(run).terminate("lost")
+                report = await recovering.recover(engine.services, None, by="cli:me")
+                assert [each.outcome for each in report] == ["recovered"]
+            await engine.decide(request, "approve")
+            await until(lambda number=number: paid(bench, number + 1), "payment")
+        ended = await engine.ended(run)
+        assert (ended.outcome, ended.step, len(await nudges(engine, ended))) == ("no_progress", 3, 1)
+        if how == "retried":
+            again = await retrying.retry(engine.services, STARTER, ended.id)
+            await engine.request(again)  # the model is asked, and the run is not ended at once
+
+
+async def begun(engine: Stack, how: str) -> runs.Run:
+    """Start a run; one that is to be continued as new is so behind each step."""
+    run = await engine.start()
+    if how == "continued as new":
+        await engine.workflow(run).terminate()
+        await engine.client.start_workflow(
+            AGENT_TURN,
+            AgentTurnInput(run_id=run.id, agent="agent", limits=RunLimits(continue_as_new_after_steps=1)),
+            id=run.id,
+            task_queue=engine.task_queue,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        )
+    return run
+
+
+async def paid(bench: Bench, times: int) -> bool:
+    return len(bench.paid) >= times
