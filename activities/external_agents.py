@@ -1,0 +1,82 @@
+"""The built-in agent that stands for a source of calls from outside: its one tool, and the one response of its runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from pydantic import JsonValue, TypeAdapter
+from temporalio.exceptions import ApplicationError
+
+from turngate.domain import contract, external
+from turngate.domain.agents import Agent
+from turngate.domain.messages import Message, ModelResponse, TextPart, ToolCallPart
+from turngate.domain.toolkit import Toolkit
+from turngate.domain.tools import Tool
+from turngate.store import external_calls, runs
+from turngate.store.database import Connection
+from turngate.store.external_calls import ExternalCall
+from turngate.toolkits.json_schema import JsonSchemaParameters
+
+_RESULT: Final[TypeAdapter[dict[str, JsonValue]]] = TypeAdapter(dict[str, JsonValue])
+
+
+def agent_named(name: str) -> Agent:
+    """Return the agent that stands for a source, without the tool that each of its runs has of its own."""
+    return Agent(
+        name=name,
+        instructions="Calls that another program makes and runs itself.",
+        toolkit=Toolkit.of(),
+        model=external.MODEL,
+        description=f"Calls of {external.source_of(name)!r}",
+    )
+
+
+def tool_of(call: ExternalCall) -> Tool:
+    """Return the call's tool as policy, people and the digest see it; nothing here can run it."""
+    said = call.declared
+    return Tool(
+        name=said.name,
+        description=said.description,
+        kind="external",
+        parameters=JsonSchemaParameters(said.parameters),
+        success=_RESULT,
+        effect=said.effect,
+        ask=said.ask,
+        timeout=timedelta(seconds=said.timeout_seconds),
+    )
+
+
+async def agent_of(conn: Connection, run: runs.Run) -> Agent:
+    """Return the agent of a run that stands for a call from outside, with that call's tool."""
+    agent, tool = agent_named(run.agent), tool_of(await _call(conn, run))
+    return Agent(
+        name=agent.name,
+        instructions=agent.instructions,
+        toolkit=Toolkit.of(tool),
+        model=agent.model,
+        description=agent.description,
+    )
+
+
+async def response(conn: Connection, run: runs.Run, step: int) -> ModelResponse:
+    """Return what stands in place of a model's answer: the call as it was sent, and after its result an end."""
+    call = await _call(conn, run)
+    if step > 1:
+        over = TextPart(text=f"The call of {external.source_of(run.agent)!r} has its result.")
+        return ModelResponse(
+            message=Message(role="assistant", parts=(over,)), finish_reason="stop", model=external.MODEL
+        )
+    sent = ToolCallPart(tool_call_id=call.tool_call_id, tool_name=call.declared.name, input=call.input)
+    parts = (TextPart(text=call.context), sent) if call.context else (sent,)
+    return ModelResponse(
+        message=Message(role="assistant", parts=parts), finish_reason="tool_calls", model=external.MODEL
+    )
+
+
+async def _call(conn: Connection, run: runs.Run) -> ExternalCall:
+    call = await external_calls.get(conn, run.id)
+    if call is None:
+        why = f"run {run.id!r} bears the name of a source of calls from outside, and the store has no such call for it"
+        raise ApplicationError(why, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True)
+    return call

@@ -1,0 +1,102 @@
+"""Calls that another program runs: may it, with what, and what came of it."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+
+from approvals_api import external_calling
+from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
+from approvals_api.problems import problems
+from approvals_api.v1.external_bodies import MAX_WAIT_SECONDS, ExternalCallBody, ReportBody, StartBody
+from approvals_api.v1.parameters import STORABLE, Cursor, Limit
+from turngate.domain.external import SOURCE
+from turngate.wire.external_calls import ExternalCallView, ExternalStart
+from turngate.wire.view import Page
+
+router = APIRouter(tags=["external calls"])
+
+CallId = Annotated[str, Path(description="The call's `id`, such as `run_4f1c…`.", max_length=255, pattern=STORABLE)]
+Wait = Annotated[
+    int,
+    Query(
+        ge=0,
+        le=MAX_WAIT_SECONDS,
+        description="Seconds to wait for an answer. The call is returned as it stands when they are over.",
+    ),
+]
+
+
+@router.post(
+    "/external-calls",
+    status_code=HTTPStatus.CREATED,
+    responses=problems({409: "`call_id_reused`: another call was sent under this id"}),
+)
+async def send_external_call(
+    body: ExternalCallBody, services: ServicesDep, principal: StarterDep, response: Response, wait: Wait = 0
+) -> ExternalCallView:
+    """Ask whether a call may run that you would run yourself.
+
+    Policy answers, or a person. The same `source` and `tool_call_id` again is the same call and gets the same answer.
+    """
+    view = await external_calling.send(
+        services,
+        principal,
+        source=body.source,
+        tool_call_id=body.tool_call_id,
+        tool=body.tool,
+        raw_input=body.input,
+        context=body.context,
+        wait_seconds=wait,
+    )
+    response.headers["Location"] = f"/api/v1/external-calls/{view.id}"
+    return view
+
+
+@router.get("/external-calls")
+async def list_external_calls(
+    services: ServicesDep,
+    principal: RunReaderDep,
+    source: Annotated[str, Query(pattern=rf"^{SOURCE.pattern}$", description="As the calls were sent under.")],
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Page[ExternalCallView]:
+    """List the calls that you have open under a source, oldest first: to go on with them after a restart."""
+    return await external_calling.list_open(services, principal, source, limit=limit, cursor=cursor)
+
+
+@router.get("/external-calls/{call_id}", responses=problems({404: "No such call"}))
+async def get_external_call(
+    call_id: CallId, services: ServicesDep, _principal: RunReaderDep, wait: Wait = 0
+) -> ExternalCallView:
+    """Show a call, once it is `ready` or `done` or the time to wait is over."""
+    return await external_calling.look(services, call_id, wait_seconds=wait)
+
+
+@router.post(
+    "/external-calls/{call_id}/start",
+    responses=problems(
+        {404: "No such call", 409: "`not_ready`, or `already_started` by another attempt of a call that runs once"}
+    ),
+)
+async def start_external_call(
+    call_id: CallId, body: StartBody, services: ServicesDep, principal: StarterDep
+) -> ExternalStart:
+    """Redeem the answer, and get exactly what to run. Run nothing unless `run` is there.
+
+    The same `attempt` again gets the same answer, so a lost one can be asked for again.
+    """
+    return await external_calling.start(services, principal, call_id, attempt=body.attempt)
+
+
+@router.post(
+    "/external-calls/{call_id}/result",
+    responses=problems({404: "No such call", 409: "`not_started`, `reported` or `too_late`"}),
+)
+async def report_external_call(
+    call_id: CallId, body: ReportBody, services: ServicesDep, principal: StarterDep
+) -> ExternalCallView:
+    """Report what came of a call that you started. The same report again changes nothing."""
+    return await external_calling.report(services, principal, call_id, attempt=body.attempt, result=body.stored)

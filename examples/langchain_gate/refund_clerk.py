@@ -1,0 +1,86 @@
+"""A LangChain agent whose refunds wait for a person in Turngate's inbox.
+
+Beside it runs any Turngate (``turngate up``). The agent's own loop, model and tools stay as they are: what is added is the
+middleware, in place of LangChain's human-in-the-loop one, and the line that waits. It needs
+``pip install 'turngate[langchain]'``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain.chat_models import init_chat_model
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+
+from turngate.bridges.langchain_adapter import TurngateMiddleware
+from turngate.client import TurngateClient
+
+
+@tool
+async def refund(order: int, cents: int) -> str:
+    """Give the money for an order back to the customer."""
+    return f"{cents} cents for order {order} are on their way."
+
+
+class PracticeModel(BaseChatModel):
+    """Plays a model that calls once and then says what it read, so that a first look needs no account."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "practice"
+
+    def bind_tools(self, tools: Any, **_options: Any) -> PracticeModel:
+        """Take any tools; it knows what it will call."""
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *_args: Any, **_options: Any) -> ChatResult:
+        if isinstance(messages[-1], ToolMessage):
+            said = AIMessage(f"Done: {messages[-1].text}")
+        else:
+            call = {"name": "refund", "args": {"order": 1042, "cents": 4900}, "id": "call_1"}
+            said = AIMessage("The parcel was lost.", tool_calls=[call])
+        return ChatResult(generations=[ChatGeneration(message=said)])
+
+
+async def serve(
+    client: TurngateClient, task: str, thread: str, saver: BaseCheckpointSaver[Any], source: str = "refund-clerk"
+) -> str:
+    """Work on a thread's task, or on what was left of it; returns what the agent says in the end.
+
+    ``saver``: where threads are kept while people think. Another process goes on from the same saver.
+    """
+    gate = TurngateMiddleware(client, source=source, tools=[refund])
+    agent = create_agent(
+        init_chat_model(os.environ["CLERK_MODEL"]) if os.environ.get("CLERK_MODEL") else PracticeModel(),
+        tools=[refund],
+        system_prompt="Settle complaints. Be brief.",
+        middleware=[gate],
+        checkpointer=saver,
+    )
+    config: RunnableConfig = {"configurable": {"thread_id": thread}}
+    if not (await agent.aget_state(config)).next:
+        await agent.ainvoke({"messages": [("user", task)]}, config)
+    while resume := await gate.decided(agent, config):
+        await agent.ainvoke(resume, config)
+    return str((await agent.aget_state(config)).values["messages"][-1].text)
+
+
+async def main() -> None:
+    """Serve the task named on the command line."""
+    async with TurngateClient(os.environ["TURNGATE_URL"], token=os.environ["TURNGATE_TOKEN"]) as client:
+        # One of langgraph's savers on disk keeps threads across a restart; this one forgets them.
+        print(await serve(client, " ".join(sys.argv[1:]) or "Order 1042 never came.", "1042", InMemorySaver()))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

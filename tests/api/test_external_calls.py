@@ -1,0 +1,308 @@
+"""Calls that another program runs: the gate without the handler, from the sender's side, over the real API and engine."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from api_server import TextScript, api_on, pay, token_for
+from harness import stack, until
+from temporalio.client import Client
+
+from approvals_api.gateway import Gateway
+from turngate.client import TurngateClient
+from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
+from turngate.domain.external import ExternalTool
+from turngate.domain.policy import Policy, Rule
+from turngate.domain.results import Failure, Ok
+from turngate.store import events, runs
+from turngate.store.database import Database
+from turngate.wire.external_calls import ExternalCallView, ExternalState
+from turngate.wire.requests import RequestDetail
+
+SCHEMA = {"type": "object", "properties": {"cents": {"type": "integer"}}, "required": ["cents"]}
+POLICY = Policy(
+    rule=[
+        Rule(name="no-drops", verdict="deny", tools=["drop"], reason="Never."),
+        Rule(name="looks", verdict="allow", tools=["look"]),
+        Rule(name="one", verdict="ask", tools=["brief"], expires_after_seconds=1),
+    ]
+)
+
+
+class Outside:
+    """A program that runs tools itself, and the operator it waits for."""
+
+    def __init__(self, sender: TurngateClient, operator: TurngateClient, database: Database) -> None:
+        self.sender = sender
+        self.operator = operator
+        self.database = database
+
+    async def send(
+        self, name: str = "refund", raw_input: str = '{"cents": 5}', *, wait: int = 0, call_id: str = "", **tool: Any
+    ) -> ExternalCallView:
+        return await self.sender.send_external_call(
+            source="shop",
+            tool_call_id=call_id or secrets.token_hex(6),
+            tool=ExternalTool(name=name, parameters=SCHEMA, **tool),
+            raw_input=raw_input,
+            context="The customer asked for it.",
+            wait=wait,
+        )
+
+    async def become(self, call: ExternalCallView, state: ExternalState) -> ExternalCallView:
+        async def look() -> ExternalCallView | None:
+            found = await self.sender.get_external_call(call.id)
+            return found if found.state == state else None
+
+        return await until(look, f"call {state}")
+
+    async def asked(self, call: ExternalCallView, state: ExternalState = "waiting") -> RequestDetail:
+        found = await self.become(call, state)
+        assert found.request is not None
+        return await self.operator.get_request(found.request.id)
+
+    async def decide(self, call: ExternalCallView, verb: Any = "approve", **more: Any) -> None:
+        request = await self.asked(call)
+        await self.operator.decide(request.id, verb=verb, digest=request.digest, **more)
+
+    async def told(self, call: ExternalCallView) -> list[str]:
+        async with self.database.read() as conn:
+            return [event.type for event in await events.after(conn, 0, run_id=call.id)]
+
+
+@pytest.fixture(scope="session")
+async def outside(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Outside]:
+    database = Database(f"sqlite:///{tmp_path_factory.mktemp('outside')}/turngate.db")
+    await database.migrate()
+    async with (
+        stack(client, database, pay, model=TextScript(), policy=POLICY) as engine,
+        api_on(engine, Gateway(client)) as api,
+    ):
+        sending = await token_for(database, "shop-bot", "runs:write", "requests:read")
+        deciding = await token_for(database, "ada", "requests:read", "requests:decide")
+        bearer = [headers["Authorization"].removeprefix("Bearer ") for headers in (sending, deciding)]
+        async with (
+            TurngateClient(api.url, token=bearer[0]) as sender,
+            TurngateClient(api.url, token=bearer[1]) as operator,
+        ):
+            yield Outside(sender, operator, database)
+    await database.close()
+
+
+async def test_an_approved_call_is_handed_out_with_its_very_bytes(outside: Outside) -> None:
+    """It waits in the ordinary inbox under its source's name; after the approval the sender gets its bytes, and reports."""
+    call = await outside.send(raw_input='{"cents":  5}')
+    request = await outside.asked(call)
+    assert (request.agent, request.tool_name, request.input) == ("external-shop", "refund", '{"cents":  5}')
+    assert request.agent_words == "The customer asked for it."
+    waiting = asyncio.create_task(outside.sender.get_external_call(call.id, wait=10))
+    await outside.operator.decide(request.id, verb="approve", digest=request.digest)
+    assert (await waiting).state == "ready"
+    explained = await outside.operator.explain_run(call.id)
+    assert explained.cause == "refund may run, and 'shop', which runs it, has not come to start it."
+    started = await outside.sender.start_external_call(call.id, attempt="attempt-1")
+    assert started.run is not None
+    assert (started.run.input, started.run.edited, started.call.state) == ('{"cents":  5}', False, "running")
+    result = Ok(value={"paid": 5})
+    for _again in range(2):
+        done = await outside.sender.report_external_call(call.id, attempt="attempt-1", result=result)
+        assert (done.state, done.result) == ("done", result)
+    with pytest.raises(ConflictError) as refused:
+        await outside.sender.report_external_call(call.id, attempt="attempt-1", result=Ok(value={"paid": 6}))
+    assert refused.value.error_code == "reported"
+
+    async def ended() -> runs.Run | None:
+        async with outside.database.read() as conn:
+            run = await runs.get(conn, call.id)
+        return run if run is not None and run.status == "completed" else None
+
+    await until(ended, "end of the run")
+    told = await outside.told(call)
+    assert [told.count(each) for each in ("request.opened", "execution.started", "execution.finished")] == [1, 1, 1]
+
+
+async def test_i3_a_once_call_is_handed_out_to_one_attempt(outside: Outside) -> None:
+    """Ten attempts at the same moment: one gets it, nine are told so; the one may ask again, no report of another counts."""
+    call = await outside.send(wait=10, name="look")
+    assert call.state == "ready"
+    tries = [f"attempt-{n}" for n in range(10)]
+
+    async def start(attempt: str) -> str | None:
+        try:
+            started = await outside.sender.start_external_call(call.id, attempt=attempt)
+        except ConflictError as refused:
+            return refused.error_code
+        return attempt if started.run else None
+
+    found = await asyncio.gather(*map(start, tries))
+    assert found.count("already_started") + found.count(None) == len(tries) - 1
+    (winner,) = [each for each in found if each in tries]
+    assert await start(winner) == winner
+    loser = next(each for each in tries if each != winner)
+    with pytest.raises(ConflictError) as refused:
+        await outside.sender.report_external_call(call.id, attempt=loser, result=Ok(value={}))
+    assert refused.value.error_code == "not_started"
+    await outside.sender.report_external_call(call.id, attempt=winner, result=Ok(value={}))
+    assert (await outside.told(call)).count("execution.started") == 1
+
+
+async def test_a_call_that_may_be_repeated_goes_to_whoever_asks_last(outside: Outside) -> None:
+    """After the first attempt was lost another gets an idempotent call at once, under the same key."""
+    call = await outside.send("look", wait=10, effect="idempotent")
+    keys = set()
+    for attempt in ("attempt-1", "attempt-2"):
+        started = await outside.sender.start_external_call(call.id, attempt=attempt)
+        assert started.run is not None
+        keys.add(started.run.idempotency_key)
+    assert len(keys) == 1
+    done = await outside.sender.report_external_call(call.id, attempt="attempt-2", result=Ok(value={}))
+    assert done.state == "done"
+
+
+async def test_the_same_call_again_is_the_same_call(outside: Outside) -> None:
+    """The id again finds the first call and its answer; with other content it is refused."""
+    first = await outside.send(call_id="call_1")
+    assert (await outside.send(call_id="call_1")).id == first.id
+    with pytest.raises(ConflictError) as refused:
+        await outside.send(call_id="call_1", raw_input='{"cents": 6}')
+    assert refused.value.error_code == "call_id_reused"
+    await outside.decide(first, "reject", message="Too much.")
+    again = await outside.send(call_id="call_1", wait=10)
+    assert (again.id, again.state) == (first.id, "done")
+    assert isinstance(again.result, Failure)
+    assert (again.result.kind, again.result.fields["operator_message"]) == ("rejected", "Too much.")
+
+
+async def test_i6_an_edited_call_is_handed_out_as_it_was_edited(outside: Outside) -> None:
+    """What runs is the operator's text; arguments that do not fit the sender's schema are refused."""
+    call = await outside.send()
+    with pytest.raises(InvalidInputError):
+        await outside.decide(call, "edit", args='{"cents": "many"}')
+    await outside.decide(call, "edit", args='{"cents": 3}')
+    started = await outside.sender.start_external_call(call.id, attempt="attempt-1")
+    assert started.run is not None
+    assert (started.run.input, started.run.edited) == ('{"cents": 3}', True)
+    assert (started.call.input, started.call.edited_input) == ('{"cents": 5}', '{"cents": 3}')
+
+
+@pytest.mark.parametrize(
+    ("name", "raw_input", "kind"),
+    [
+        ("drop", '{"cents": 5}', "denied"),
+        ("refund", '{"cents": "x"}', "input_validation_error"),
+        ("brief", '{"cents": 5}', "expired"),
+    ],
+)
+async def test_i2_what_is_refused_is_never_handed_out(outside: Outside, name: str, raw_input: str, kind: str) -> None:
+    """Denied by a rule, not fitting its schema, unanswered in time: the call is done, and starting it gives nothing to run."""
+    call = await outside.send(name, raw_input, wait=10)
+    assert (call.state, getattr(call.result, "kind", None)) == ("done", kind)
+    assert (await outside.sender.start_external_call(call.id, attempt="attempt-1")).run is None
+    assert "execution.started" not in await outside.told(call)
+
+
+async def test_i2_a_call_that_waits_cannot_be_started(outside: Outside) -> None:
+    """Before the answer there is nothing to redeem, for nobody; another program's credential never gets it."""
+    call = await outside.send()
+    await outside.asked(call)
+    with pytest.raises(ConflictError) as refused:
+        await outside.sender.start_external_call(call.id, attempt="attempt-1")
+    assert refused.value.error_code == "not_ready"
+    with pytest.raises(ForbiddenError):
+        await outside.operator.start_external_call(call.id, attempt="attempt-1")
+    with pytest.raises(NotFoundError):
+        await outside.sender.start_external_call("run_nowhere", attempt="attempt-1")
+
+
+async def test_i10_who_sends_calls_cannot_decide_them(outside: Outside) -> None:
+    """The sender's credential is refused at the inbox."""
+    call = await outside.send()
+    request = await outside.asked(call)
+    with pytest.raises(ForbiddenError):
+        await outside.sender.decide(request.id, verb="approve", digest=request.digest)
+
+
+async def test_i3_a_once_call_without_a_report_is_asked_about(outside: Outside) -> None:
+    """Its time over, a person says what happened; until then it starts nowhere. What never happened may be started again."""
+    call = await outside.send("look", wait=10, timeout_seconds=1)
+    assert (await outside.sender.start_external_call(call.id, attempt="attempt-1")).run is not None
+    request = await outside.asked(call, "unknown")
+    assert request.kind == "outcome"
+    with pytest.raises(ConflictError) as late:
+        await outside.sender.report_external_call(call.id, attempt="attempt-1", result=Ok(value={}))
+    assert late.value.error_code == "too_late"
+    with pytest.raises(ConflictError) as refused:
+        await outside.sender.start_external_call(call.id, attempt="attempt-2")
+    assert refused.value.error_code == "not_ready"
+    await outside.operator.decide(request.id, verb="respond", digest=request.digest, outcome="did_not_happen")
+    await outside.become(call, "ready")
+    assert (await outside.sender.start_external_call(call.id, attempt="attempt-2")).run is not None
+    done = await outside.sender.report_external_call(call.id, attempt="attempt-2", result=Ok(value={"n": 1}))
+    assert done.result == Ok(value={"n": 1})
+
+
+async def test_a_sender_that_does_not_know_has_a_person_asked_at_once(outside: Outside) -> None:
+    """No deadline is waited for; open calls are listed for their sender alone, so that it may go on after a restart."""
+    call = await outside.send("look", wait=10)
+    await outside.sender.start_external_call(call.id, attempt="attempt-1")
+    unsure = await outside.sender.report_external_call(call.id, attempt="attempt-1", result=None)
+    assert unsure.state == "unknown"
+    mine = [each async for each in outside.sender.iter_external_calls(source="shop", limit=1)]
+    assert unsure in mine
+    assert (await outside.operator.list_external_calls(source="shop")).items == []
+
+
+async def test_a_read_without_a_report_is_a_time_out(outside: Outside) -> None:
+    """Nobody is asked about a call that changes nothing."""
+    call = await outside.send("look", wait=10, timeout_seconds=1, effect="read")
+    await outside.sender.start_external_call(call.id, attempt="attempt-1")
+    done = await outside.become(call, "done")
+    assert isinstance(done.result, Failure)
+    assert done.result.kind == "timeout"
+
+
+async def test_an_interrupt_ends_a_call_that_waits(outside: Outside) -> None:
+    """Its sender gives it up: the request leaves the inbox, the call is closed."""
+    call = await outside.send()
+    request = await outside.asked(call)
+    await outside.sender.interrupt(call.id, reason="The client gave up.")
+    done = await outside.become(call, "done")
+    assert isinstance(done.result, Failure)
+    assert done.result.kind == "interrupted"
+    assert (await outside.operator.get_request(request.id)).status == "cancelled"
+
+
+async def test_no_report_speaks_in_the_engines_name(outside: Outside) -> None:
+    """A failure of the sender's own is kept as it is; one of a refusal's kind is not taken (I12)."""
+    call = await outside.send("look", wait=10)
+    await outside.sender.start_external_call(call.id, attempt="attempt-1")
+    with pytest.raises(InvalidInputError):
+        await outside.sender.report_external_call(call.id, attempt="attempt-1", result=Failure(kind="rejected"))
+    own = Failure(kind="no_funds", reason="The till is empty.")
+    done = await outside.sender.report_external_call(call.id, attempt="attempt-1", result=own)
+    assert done.result == own
+
+
+async def test_a_source_is_no_agent_to_start_or_talk_to(outside: Outside) -> None:
+    """Only a call that was sent makes such a run."""
+    with pytest.raises(InvalidInputError):
+        await outside.sender.start_run(agent="external-shop", text="go")
+    call = await outside.send("look", wait=10)
+    with pytest.raises(ConflictError):
+        await outside.sender.send_message(call.id, "and then?")
+
+
+async def test_a_schema_that_cannot_be_used_is_refused(outside: Outside) -> None:
+    """It would be no gate: arguments are checked before anybody is asked."""
+    for schema in ({"type": "string"}, {"type": "object", "properties": 5}, {"type": "object", "$ref": "http://x/y"}):
+        with pytest.raises(InvalidInputError):
+            await outside.sender.send_external_call(
+                source="shop",
+                tool_call_id="c",
+                tool=ExternalTool(name="t", parameters=schema),
+                raw_input="{}",
+            )

@@ -1,0 +1,51 @@
+"""One real engine and its API for the programs that bridge to it; each test sends under a source of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from harness import Script, says, stack
+from temporalio.client import Client
+
+from approvals_api.gateway import Gateway
+from turngate.domain.policy import Policy, Rule
+from turngate.store.database import Database
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
+
+from api_server import Api, api_on
+from gate_bench import Sender, sender_on
+
+POLICY = Policy(
+    rule=[
+        Rule(name="looking-is-free", verdict="allow", tools=["look_up", "git_status", "slow"]),
+        Rule(name="never", verdict="deny", tools=["delete_shop", "git_reset"], reason="Shops stay."),
+        Rule(name="soon", verdict="ask", tools=["ship"], expires_after_seconds=1),
+    ]
+)
+
+
+@pytest.fixture(scope="session")
+async def gate_api(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+    """The API with a worker behind it, and rules for tools from outside."""
+    database = Database(f"sqlite:///{tmp_path_factory.mktemp('bridges')}/turngate.db")
+    await database.migrate()
+    async with (
+        stack(client, database, model=Script(says("Done.")), policy=POLICY) as engine,
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as made,
+    ):
+        yield made
+    await database.close()
+
+
+@pytest.fixture
+async def sender(gate_api: Api) -> AsyncIterator[Sender]:
+    """A program outside."""
+    made = await sender_on(gate_api)
+    yield made
+    await made.client.aclose()

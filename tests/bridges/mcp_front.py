@@ -1,0 +1,147 @@
+"""An MCP client at a Turngate gateway: real processes, and a repository in which each branch is one run of a call."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gate_bench import Sender
+from harness import until
+from mcp import Client, StdioServerParameters, stdio_client
+from mcp.types import CallToolResult, RequestParamsMeta
+from mcp_bench import children
+
+TURNGATE = [sys.executable, "-c", "from turngate.cli.main import main; main()"]
+CALL_SECONDS = 60
+"""A call that nobody answers would be waited for without an end."""
+GIT_SERVER = [sys.executable, "-m", "mcp_server_git"]
+
+
+@dataclass
+class Front:
+    """A client, and the way to the people who answer it. ``told``: what its progress said."""
+
+    client: Client
+    sender: Sender
+    repository: Path
+    told: list[str] = field(default_factory=list)
+
+    async def call(self, name: str, *, call_id: str | None = None, **arguments: Any) -> CallToolResult:
+        async def heard(_progress: float, _total: float | None, message: str | None) -> None:
+            self.told.append(message or "")
+
+        meta: RequestParamsMeta | None = None if call_id is None else {"turngate/call-id": call_id}  # type: ignore[typeddict-unknown-key]
+        given = {"repo_path": str(self.repository), **arguments}
+        async with asyncio.timeout(CALL_SECONDS):
+            return await self.client.session.call_tool(name, given, meta=meta, progress_callback=heard)
+
+    def calling(self, name: str, **arguments: Any) -> asyncio.Task[CallToolResult]:
+        return asyncio.create_task(self.call(name, **arguments))
+
+    @property
+    def branches(self) -> set[str]:
+        """The branches that calls have made; one that is made a second time is an error."""
+        return set(git(self.repository, "branch", "--format=%(refname:short)").split()) - {"main"}
+
+
+def text_of(result: CallToolResult) -> str:
+    return "\n".join(getattr(part, "text", "") for part in result.content)
+
+
+def git(repository: Path, *words: str) -> str:
+    named = ["-c", "user.name=Ann", "-c", "user.email=ann@example.com"]
+    done = subprocess.run(["git", "-C", str(repository), *named, *words], check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def repository_in(directory: Path) -> Path:
+    """A repository with one commit."""
+    directory.mkdir()
+    git(directory, "init", "--quiet", "--initial-branch=main")
+    (directory / "notes.txt").write_text("one\n")
+    git(directory, "add", ".")
+    git(directory, "commit", "--quiet", "-m", "First")
+    return directory
+
+
+def environment(sender: Sender) -> dict[str, str]:
+    """A client's environment, with the credential of one that sends calls."""
+    token = sender.client._http.headers["Authorization"].removeprefix("Bearer ")
+    return {**os.environ, "TURNGATE_TOKEN": token, "TURNGATE_API_URL": sender.api.url}
+
+
+def command(sender: Sender, *options: str, server: Sequence[str] = GIT_SERVER) -> list[str]:
+    return [*TURNGATE, "mcp-gateway", "--name", sender.source, *options, "--", *server]
+
+
+def on_stdio(sender: Sender, directory: Path) -> AbstractAsyncContextManager[Client]:
+    started, *words = command(sender)
+    return Client(
+        stdio_client(StdioServerParameters(command=started, args=words, env=environment(sender), cwd=directory)),
+        cache=None,
+    )
+
+
+@asynccontextmanager
+async def on_http(sender: Sender, directory: Path) -> AsyncIterator[Client]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = command(sender, "--http", str(port))
+    process = await asyncio.create_subprocess_exec(*words, env=environment(sender), cwd=directory)
+
+    async def listening() -> bool:
+        with suppress(OSError):
+            _reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return True
+        return False
+
+    try:
+        await until(listening, "gateway over HTTP")
+        async with Client(f"http://127.0.0.1:{port}/mcp", cache=None) as client:
+            yield client
+    finally:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
+def kill(sender: Sender) -> None:
+    """Kill the gateway of this name at once, as a machine that goes down would."""
+    for child in children():
+        if sender.source.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
+            os.kill(child, signal.SIGKILL)
+
+
+class Held:
+    """Something that must be left by the task that entered it, for a fixture whose two halves are different tasks."""
+
+    def __init__(self, inner: AbstractAsyncContextManager[Client]) -> None:
+        self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._over = asyncio.Event()
+        self._task = asyncio.create_task(self._own(inner))
+
+    async def client(self) -> Client:
+        await asyncio.wait({self._task, self._opened}, return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            self._task.result()
+        return self._opened.result()
+
+    async def close(self) -> None:
+        self._over.set()
+        await self._task
+
+    async def _own(self, inner: AbstractAsyncContextManager[Client]) -> None:
+        async with inner as client:
+            self._opened.set_result(client)
+            await self._over.wait()

@@ -1,0 +1,188 @@
+"""What must be true of a gated tool in whatever framework runs it. Each framework's test file brings a shop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+import pytest
+from gate_bench import Sender
+
+from turngate.domain.errors import ConflictError
+from turngate.domain.results import Failure
+
+Call = tuple[str, str, str]
+"""Tool, raw arguments, id."""
+
+
+@dataclass
+class Bank:
+    """What the tools did to the world, whatever process they ran in."""
+
+    paid: list[int] = field(default_factory=list)
+
+    def refund(self, cents: int) -> dict[str, int]:
+        if cents == 13:
+            raise RuntimeError("the bank is closed")
+        self.paid.append(cents)
+        return {"paid": cents}
+
+
+class Shop(Protocol):
+    """One process of an agent with the gated tools ``refund(cents)``, ``look_up(order)`` and ``delete_shop()``.
+
+    Its model makes ``calls`` at once, then says what it read of each, joined by a slash.
+    """
+
+    async def ask(self) -> None:
+        """Run until answers are needed; keep what a program would store."""
+
+    def restarted(self) -> Shop:
+        """Another process: the same agent made anew, with what was stored."""
+
+    async def decided(self, **options: Any) -> None:
+        """Wait for the answers."""
+
+    async def go_on(self) -> str:
+        """Resume with the answers; returns what the model said at the end."""
+
+
+Opening = Callable[..., Shop]
+Scenario = Callable[[Sender, Opening, Bank], Awaitable[None]]
+
+
+def refund(cents: int, call_id: str = "c1") -> Call:
+    return ("refund", f'{{"cents": {cents}}}', call_id)
+
+
+async def decided_by_a_person(sender: Sender, shop: Shop, verb: str = "approve", **body: Any) -> dict[str, Any]:
+    """Answer the one request while the shop waits; returns the request as it was shown."""
+    waiting = asyncio.create_task(shop.decided())
+    request = await sender.decide(verb, **body)
+    await waiting
+    return request
+
+
+async def approved(sender: Sender, shop_for: Opening, bank: Bank) -> None:
+    """People see the tool as its agent declares it and the model's own bytes; approved, it runs, and Turngate has its result."""
+    shop = shop_for(refund(500))
+    await shop.ask()
+    request = await decided_by_a_person(sender, shop)
+    assert (request["tool_name"], request["input"]) == ("refund", '{"cents": 500}')
+    manifest = request["manifest"]
+    assert (manifest["description"], manifest["effect"]) == ("Give money back.", "once")
+    assert manifest["parameters"]["properties"]["cents"]["type"] == "integer"
+    assert bank.paid == []
+    said = await shop.go_on()
+    assert "500" in said
+    assert bank.paid == [500]
+    call = await sender.call(request)
+    assert call.state == "done"
+    assert "500" in str(call.result)
+
+
+async def edited(sender: Sender, shop_for: Opening, bank: Bank) -> None:
+    """Edited arguments run in place of the model's, and the model is told what ran (I6)."""
+    shop = shop_for(refund(500))
+    await shop.ask()
+    request = await decided_by_a_person(sender, shop, "edit", args={"cents": 200})
+    said = await shop.go_on()
+    assert bank.paid == [200]
+    assert "200" in said
+    assert "edited" in said or "replaced" in said
+    assert (await sender.call(request)).edited_input == '{"cents":200}'
+
+
+async def answered(sender: Sender, shop_for: Opening, bank: Bank) -> None:
+    """A person may answer in the tool's place: the model reads their answer as its result, and the tool does not run."""
+    shop = shop_for(refund(500))
+    await shop.ask()
+    await decided_by_a_person(sender, shop, "respond", message="Paid by voucher.")
+    assert "Paid by voucher." in await shop.go_on()
+    assert bank.paid == []
+
+
+async def by_policy_alone(sender: Sender, shop_for: Opening, bank: Bank) -> None:
+    """What policy allows runs, and what it denies does not, and nobody is asked about either."""
+    shop = shop_for(("look_up", '{"order": 7}', "c1"), ("delete_shop", "{}", "c2"))
+    await shop.ask()
+    await shop.decided()
+    said = await shop.go_on()
+    assert "order 7" in said
+    assert "Shops stay." in said
+    assert bank.paid == []
+    assert await sender.none_pending()
+
+
+async def several_at_once(sender: Sender, shop_for: Opening, bank: Bank) -> None:
+    """All calls of a step are asked about before any is answered, and each gets its own answer, in whatever order.
+
+    A rejection reaches the model with the person's reason, and nothing runs.
+    """
+    shop = shop_for(refund(500, "c1"), refund(600, "c2"))
+    await shop.ask()
+    waiting = asyncio.create_task(shop.decided())
+    by_id = {each["tool_call_id"].rpartition(":")[2]: each for each in await sender.pending(2)}
+    assert (await sender.api.decide(by_id["c2"], "reject", message="Too much.")).status_code == 200
+    await sender.decide()
+    await waiting
+    assert "Too much." in await shop.go_on()
+    assert bank.paid == [500]
+
+
+async def restarted_twice(sender: Sender, shop_for: Opening, bank: Bank) -> None:
+    """A process that dies while people think is followed by one that gets the answer, and nobody is asked twice.
+
+    When that one dies before it stored what its tool returned, the third gets the result, and the tool ran once (I3).
+    """
+    shop = shop_for(refund(500))
+    await shop.ask()
+    with pytest.raises(ConflictError, match="not decided yet"):
+        await shop.decided(wait=timedelta(0))
+    second = shop.restarted()
+    await decided_by_a_person(sender, second)
+    third = second.restarted()
+    assert "500" in await second.go_on()
+    await third.decided()
+    assert "500" in await third.go_on()
+    assert bank.paid == [500]
+    assert await sender.none_pending()
+
+
+async def failing(sender: Sender, shop_for: Opening, bank: Bank) -> None:
+    """A tool that fails is reported as failed; a process that comes after reads the failure, and does not run it again."""
+    shop = shop_for(refund(13))
+    await shop.ask()
+    request = await decided_by_a_person(sender, shop)
+    again = shop.restarted()
+    with pytest.raises(RuntimeError, match="the bank is closed"):
+        await shop.go_on()
+    result = (await sender.call(request)).result
+    assert isinstance(result, Failure)
+    assert "the bank is closed" in result.reason
+    await again.decided()
+    said = await again.go_on()
+    assert "the bank is closed" in said
+    assert "rejected" not in said
+
+
+async def approved_past_the_gate(sender: Sender, shop: Shop, bank: Bank) -> None:
+    """A program that approves by itself finds the door closed: its tool waits there for the person (I2)."""
+    waiting = asyncio.create_task(shop.go_on())
+    await sender.decide("reject", message="Not by yourself.")
+    assert "Not by yourself." in await waiting
+    assert bank.paid == []
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    approved,
+    edited,
+    answered,
+    by_policy_alone,
+    several_at_once,
+    restarted_twice,
+    failing,
+)

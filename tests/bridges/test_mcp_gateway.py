@@ -1,0 +1,294 @@
+"""``turngate mcp-gateway``: a real MCP client, a real server behind, and a person in between."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from api_server import Api, api_on
+from gate_bench import Sender, sender_on
+from harness import Stack, until
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.types import Tool, ToolAnnotations
+from mcp_bench import command as under_test
+from mcp_front import GIT_SERVER, Front, Held, environment, kill, on_http, on_stdio, repository_in, text_of
+from temporalio.client import Client as TemporalClient
+
+import worker as composition
+from approvals_api.gateway import Gateway
+from turngate.bridges.mcp_gateway import McpGateway
+from turngate.bridges.mcp_gateway_downstream import Behind
+from turngate.bridges.mcp_gateway_results import acceptable, external_tool
+from turngate.client import Retries, TurngateClient
+from turngate.domain.external import ExternalTool
+from turngate.models.registry import Models, ModelSettings
+from turngate.runtime.app_loader import load_app
+from turngate.store.database import Database
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "mcp_gateway"
+
+
+@pytest.fixture(scope="session")
+async def front(gate_api: Api, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
+    """A client at a gateway on stdio, before the published git server."""
+    directory = tmp_path_factory.mktemp("front")
+    made = await sender_on(gate_api)
+    held = Held(on_stdio(made, directory))
+    yield Front(await held.client(), made, repository_in(directory / "repository"))
+    await held.close()
+    await made.client.aclose()
+
+
+@asynccontextmanager
+async def inside(client: TurngateClient, name: str, server: list[str]) -> AsyncIterator[Client]:
+    """A client at a gateway in this process."""
+    gateway = McpGateway(client, Behind(command=server), name=name)
+    async with gateway.serving(), Client(gateway.server, cache=None) as made:
+        yield made
+
+
+async def test_the_tools_are_listed_as_the_server_lists_them(front: Front) -> None:
+    """Names, descriptions, schemas and annotations are the server's own."""
+    started, *words = GIT_SERVER
+    async with Client(stdio_client(StdioServerParameters(command=started, args=words)), cache=None) as direct:
+        assert (await front.client.session.list_tools()).tools == (await direct.session.list_tools()).tools
+
+
+async def test_i3_a_gated_call_waits_for_a_person_and_runs_once(front: Front) -> None:
+    """The client hears that it is alive; nothing runs before the approval; the server's own answer comes back."""
+    calling = front.calling("git_create_branch", branch_name="approved")
+    (request,) = await front.sender.pending()
+    assert (request["agent"], request["manifest"]["effect"]) == (f"external-{front.sender.source}", "once")
+    await until(lambda: asyncio.sleep(0, bool(front.told)), "progress")
+    assert not calling.done()
+    assert "approved" not in front.branches
+    await front.sender.decide()
+    result = await calling
+    assert not result.is_error, text_of(result)
+    assert "approved" in front.branches
+    assert "Created branch" in text_of(result)
+    assert (await front.sender.call(request)).state == "done"
+
+
+async def test_i6_an_edited_call_runs_as_it_was_edited(front: Front) -> None:
+    """The result says what ran in place of the client's arguments."""
+    calling = front.calling("git_create_branch", branch_name="mine")
+    arguments = {"repo_path": str(front.repository), "branch_name": "theirs"}
+    await front.sender.decide("edit", args=arguments)
+    result = await calling
+    assert front.branches & {"mine", "theirs"} == {"theirs"}
+    assert "An operator edited this call" in text_of(result)
+
+
+async def test_i12_a_rejected_call_says_who_refused_and_is_not_asked_again(front: Front) -> None:
+    """The reason reaches the client's model; the same call again is closed without a second request."""
+    before = front.branches
+    calling = front.calling("git_create_branch", branch_name="rejected")
+    await front.sender.decide("reject", message="Not on a Friday.")
+    result = await calling
+    assert result.is_error
+    assert "An operator rejected this call. They said: Not on a Friday." in text_of(result)
+    again = await front.call("git_create_branch", branch_name="rejected")
+    assert again.is_error
+    assert "nobody was asked again" in text_of(again)
+    assert await front.sender.none_pending()
+    assert front.branches == before
+
+
+async def test_rules_answer_before_any_person(front: Front) -> None:
+    """What a rule allows runs at once, what it denies never does, and neither comes to the inbox."""
+    status = await front.call("git_status")
+    assert not status.is_error
+    assert "On branch" in text_of(status)
+    denied = await front.call("git_reset")
+    assert (denied.is_error, (denied.meta or {})["turngate/error"]) == (True, {"kind": "denied"})
+    assert "Shops stay." in text_of(denied)
+    wrong = await front.call("git_create_branch", branch_name=5)
+    assert (wrong.meta or {})["turngate/error"] == {"kind": "input_validation_error"}
+    unknown = await front.call("git_push")
+    assert (unknown.meta or {})["turngate/error"] == {"kind": "unknown_tool"}
+    assert await front.sender.none_pending()
+
+
+async def test_a_client_that_cancels_takes_its_request_back(front: Front) -> None:
+    """The request leaves the inbox, and nothing runs."""
+    before = front.branches
+    calling = front.calling("git_create_branch", branch_name="never")
+    (request,) = await front.sender.pending()
+    calling.cancel()
+
+    async def cancelled() -> bool:
+        return (await front.sender.call(request)).state == "done"
+
+    await until(cancelled, "end of the call")
+    assert await front.sender.none_pending()
+    assert front.branches == before
+
+
+async def test_i5_a_call_outlives_its_gateway(gate_api: Api, tmp_path: Path) -> None:
+    """After a ``kill -9`` the same calls again, by id or by content, find their requests; each runs once."""
+    sender = await sender_on(gate_api)
+    repository = repository_in(tmp_path / "repository")
+    ids: dict[str, str | None] = {"by-id": "call-1", "by-content": None}
+    held = Held(on_stdio(sender, tmp_path))
+    first = Front(await held.client(), sender, repository)
+    lost = [
+        asyncio.create_task(first.call("git_create_branch", call_id=call_id, branch_name=branch))
+        for branch, call_id in ids.items()
+    ]
+    asked = await sender.pending(2)
+    kill(sender)
+    assert all(isinstance(each, MCPError) for each in await asyncio.gather(*lost, return_exceptions=True))
+    await held.close()
+    assert [each["id"] for each in await sender.pending(2)] == [each["id"] for each in asked]
+    for request in asked:  # while no gateway is there
+        assert (await gate_api.decide(request)).status_code == 200
+    async with on_http(sender, tmp_path) as client:
+        second = Front(client, sender, repository)
+        for branch, call_id in ids.items():
+            result = await second.call("git_create_branch", call_id=call_id, branch_name=branch)
+            assert not result.is_error, text_of(result)
+        again = await second.call("git_create_branch", call_id="call-1", branch_name="by-id")
+        assert "Created branch" in text_of(again)
+    assert second.branches == {"by-content", "by-id"}
+    assert await sender.none_pending()
+
+
+async def test_what_waits_is_left_for_the_next_gateway(gate_api: Api, tmp_path: Path) -> None:
+    """A gateway whose client goes away without cancelling takes nothing back."""
+    sender = await sender_on(gate_api)
+    held = Held(on_stdio(sender, tmp_path))
+    calling = Front(await held.client(), sender, tmp_path).calling("git_create_branch", branch_name="later")
+    asked = await sender.pending()
+    await held.close()
+    await asyncio.gather(calling, return_exceptions=True)
+    assert await sender.pending() == asked
+
+
+async def test_a_server_that_dies_in_a_call_leaves_the_question_to_a_person(gate_api: Api, tmp_path: Path) -> None:
+    """The client reads that it may have happened, a person is asked at once, and the next call gets a new server."""
+    sender = await sender_on(gate_api)
+    async with inside(sender.client, sender.source, under_test(tmp_path)) as client:
+        calling = asyncio.create_task(client.session.call_tool("die", {}))
+        await sender.decide()
+        result = await calling
+        assert (result.meta or {})["turngate/error"] == {"kind": "unknown"}
+        (request,) = await sender.pending()
+        assert request["kind"] == "outcome"
+        calling = asyncio.create_task(client.session.call_tool("note", {"text": "hi"}))
+        (_, note) = await sender.pending(2)
+        assert (await gate_api.decide(note)).status_code == 200
+        assert text_of(await calling) == "noted hi"
+    assert [line.split()[0] for line in (tmp_path / "calls").read_text().splitlines()] == ["die", "note"]
+
+
+async def test_i6_a_tool_that_changed_since_it_was_asked_for_does_not_run(gate_api: Api, tmp_path: Path) -> None:
+    """What was shown is what runs, or nothing is; an open call of the same name and arguments, but another tool, is another."""
+    sender = await sender_on(gate_api)
+    older = ExternalTool(name="note", description="Burn a note.")
+    await sender.client.send_external_call(
+        source=sender.source, tool_call_id="old", tool=older, raw_input='{"text": "hi"}'
+    )
+    async with inside(sender.client, sender.source, under_test(tmp_path)) as client:
+        calling = asyncio.create_task(client.session.call_tool("note", {"text": "hi"}))
+        _old, asked = await sender.pending(2)
+        (tmp_path / "changed").touch()
+        assert (await gate_api.decide(asked)).status_code == 200
+        result = await calling
+    assert (result.meta or {})["turngate/error"] == {"kind": "tool_changed"}
+    assert not (tmp_path / "calls").exists()
+
+
+async def test_i2_nothing_runs_while_turngate_or_the_server_is_away(sender: Sender, tmp_path: Path) -> None:
+    """The client's model reads what is wrong; the list of tools is an error, too, where nobody can give it."""
+    nowhere = TurngateClient("http://127.0.0.1:1", token="none", retries=Retries(attempts=1))
+    async with nowhere, inside(nowhere, "nowhere", under_test(tmp_path)) as client:
+        result = await client.session.call_tool("note", {"text": "hi"})
+        assert (result.is_error, (result.meta or {})["turngate/error"]) == (True, {"kind": "unavailable"})
+        assert not (tmp_path / "calls").exists()
+    async with inside(sender.client, sender.source, [sys.executable, "-c", "raise SystemExit(1)"]) as client:
+        result = await client.session.call_tool("note", {"text": "hi"})
+        assert (result.is_error, (result.meta or {})["turngate/error"]) == (True, {"kind": "unavailable"})
+        with pytest.raises(MCPError, match="not there"):
+            await client.session.list_tools()
+    assert await sender.none_pending()
+
+
+async def test_the_server_behind_never_gets_the_gateways_credential(
+    gate_api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its client's variables, and none of Turngate's (I10)."""
+    monkeypatch.setenv("TURNGATE_TOKEN", secrets.token_hex(8))
+    monkeypatch.setenv("FOR_THE_SERVER", "yes")
+    sender = await sender_on(gate_api)
+    async with inside(sender.client, sender.source, under_test(tmp_path)) as client:
+        calling = asyncio.create_task(client.session.call_tool("environment", {}))
+        await sender.decide()
+        seen = ((await calling).structured_content or {})["names"]
+    assert "FOR_THE_SERVER" in seen
+    assert "TURNGATE_TOKEN" not in seen
+
+
+@pytest.mark.parametrize(
+    ("hints", "trusted", "effect", "ask"),
+    [
+        (None, True, "once", None),
+        (ToolAnnotations(read_only_hint=True), False, "read", None),
+        (ToolAnnotations(read_only_hint=True), True, "read", False),
+        (ToolAnnotations(idempotent_hint=True), True, "idempotent", None),
+        (ToolAnnotations(idempotent_hint=True, destructive_hint=True), True, "once", None),
+        (ToolAnnotations(read_only_hint=False), True, "once", None),
+    ],
+)
+def test_annotations_switch_no_gate_off_by_themselves(
+    hints: ToolAnnotations | None, trusted: bool, effect: str, ask: bool | None
+) -> None:
+    """They say what a repeat means; that a call need not ask, only those of a server that is trusted."""
+    tool = Tool(name="t", input_schema={"type": "object"}, annotations=hints)
+    told = external_tool(tool, trusted=trusted, timeout_seconds=5)
+    assert (told.effect, told.ask) == (effect, ask)
+
+
+def test_no_two_names_become_one() -> None:
+    """A name that no rule could have is changed, and marked by what it was."""
+    names = ["a.b", "a/b", "a_b", "9x", "y" * 80, "y" * 81]
+    shown = [acceptable(name) for name in names]
+    assert len(set(shown)) == len(names)
+    assert max(map(len, shown)) <= 64
+    assert shown[2] == "a_b"
+
+
+async def test_the_example(
+    client: TemporalClient, sqlite: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client looks without asking, and its branch is made when a person approves, by the example's own policy."""
+    monkeypatch.chdir(EXAMPLE)
+    loaded = load_app("gateway_app:app")
+    task_queue = f"test-{secrets.token_hex(4)}"
+    await composition.publish_agents(loaded, sqlite, task_queue=task_queue)
+    engine = Stack(
+        client,
+        sqlite,
+        composition.build_engine(loaded, sqlite, Models(ModelSettings(script_base=loaded.base))),
+        task_queue,
+    )
+    repository = repository_in(tmp_path / "repository")
+    async with engine.worker(), api_on(engine, Gateway(client)) as api:
+        sender = replace(await sender_on(api), source="git")
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        words = [sys.executable, "client.py", str(repository), "made-here"]
+        process = await asyncio.create_subprocess_exec(
+            *words, env={**environment(sender), "PATH": path}, cwd=EXAMPLE, stdout=asyncio.subprocess.PIPE
+        )
+        await sender.decide()
+        said, _ = await process.communicate()
+    assert process.returncode == 0
+    assert "On branch main" in said.decode()
+    assert "Created branch 'made-here'" in said.decode()

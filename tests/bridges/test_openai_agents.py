@@ -1,0 +1,150 @@
+"""The OpenAI Agents SDK's own runner and scripted model, its approvals answered by Turngate."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Agent, FunctionTool, RunConfig, Runner, RunState, function_tool
+from agents.exceptions import UserError
+from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
+from gate_bench import Sender, example, killed_and_started_again
+from shop_scenarios import SCENARIOS, Bank, Call, Scenario, approved_past_the_gate, refund
+
+from turngate.bridges.openai_agents_adapter import TurngateGate
+
+OFFLINE = RunConfig(tracing_disabled=True)
+"""The SDK would send traces to its maker."""
+
+
+@dataclass
+class Shop:
+    """One process. ``stored``: its run state, as JSON."""
+
+    sender: Sender
+    bank: Bank
+    calls: tuple[Call, ...]
+    stored: str = ""
+    state: Any = None
+    said: str = ""
+
+    def __post_init__(self) -> None:
+        self.gate = TurngateGate(self.sender.client, source=self.sender.source)
+        steps = [
+            [
+                assistant_message("It is due."),
+                *(function_call(name, raw, call_id=key) for name, raw, key in self.calls),
+            ],
+            ModelStep.respond(_what_it_read),
+        ]
+        self.agent = Agent(
+            name="Clerk",
+            model=ScriptedModel(steps[1:] if self.stored else steps),
+            tools=[self.gate.tool(tool) for tool in self._tools()],
+        )
+
+    def _tools(self) -> list[FunctionTool]:
+        @function_tool(name_override="refund", failure_error_function=None)
+        async def give(cents: int) -> dict[str, int]:
+            """Give money back."""
+            return self.bank.refund(cents)
+
+        @function_tool
+        async def look_up(order: int) -> str:
+            """Look an order up."""
+            return f"order {order}"
+
+        @function_tool
+        async def delete_shop() -> None:
+            """Delete everything."""
+            self.bank.paid.append(-1)
+
+        return [give, look_up, delete_shop]
+
+    async def ask(self) -> None:
+        result = await Runner.run(self.agent, "Refund me.", run_config=OFFLINE)
+        self.stored = result.to_state().to_string()
+
+    def restarted(self) -> Shop:
+        return replace(self, state=None)
+
+    async def decided(self, **options: Any) -> None:
+        self.state = await self.gate.decided(await RunState.from_string(self.agent, self.stored), **options)
+
+    async def go_on(self) -> str:
+        try:
+            result = await Runner.run(self.agent, self.state, run_config=OFFLINE)
+        except UserError as error:
+            raise error.__cause__ or error from None
+        return str(result.final_output)
+
+
+def _what_it_read(call: ModelCall) -> Any:
+    read = [str(item["output"]) for item in call.input if item.get("type") == "function_call_output"]
+    return [assistant_message(" / ".join(read))]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_gate(scenario: Scenario, sender: Sender) -> None:
+    """Each scenario holds for tools that need approval."""
+    bank = Bank()
+    await scenario(sender, lambda *calls: Shop(sender, bank, calls), bank)
+
+
+async def test_a_call_without_arguments(sender: Sender) -> None:
+    """A model that sends no arguments at all calls with an empty object, when it is asked about and when it starts."""
+
+    @function_tool
+    async def ring() -> str:
+        """Ring the customer."""
+        return "rang"
+
+    gate = TurngateGate(sender.client, source=sender.source)
+    model = ScriptedModel([[function_call("ring", "", call_id="c1")], ModelStep.respond(_what_it_read)])
+    agent = Agent(name="Clerk", model=model, tools=[gate.tool(ring)])
+    waiting = asyncio.create_task(gate.decided((await Runner.run(agent, "Ring.", run_config=OFFLINE)).to_state()))
+    assert (await sender.decide())["input"] == "{}"
+    assert (await Runner.run(agent, await waiting, run_config=OFFLINE)).final_output == "rang"
+
+
+async def test_the_example(sender: Sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example's clerk is killed while it waits, is started again, and pays once its refund is approved."""
+    monkeypatch.delenv("CLERK_MODEL", raising=False)
+    clerk = example("openai_agents_gate")
+    stored = tmp_path / "clerk.json"
+    said = await killed_and_started_again(
+        sender, lambda: clerk.serve(sender.client, "It never came.", stored, sender.source), stored
+    )
+    assert said == "Done: 4900 cents for order 1042 are on their way."
+    assert not stored.exists()
+
+
+async def test_i2_approved_past_the_gate(sender: Sender) -> None:
+    """An approval of the program's own does not run the tool."""
+    bank = Bank()
+    shop = Shop(sender, bank, (refund(500),))
+    await shop.ask()
+    shop.state = await RunState.from_string(shop.agent, shop.stored)
+    shop.state.approve(shop.state.get_interruptions()[0])
+    await approved_past_the_gate(sender, shop, bank)
+
+
+async def test_the_rest_of_the_agent_is_left_alone(sender: Sender) -> None:
+    """A tool that needs approval but is not behind the gate is left to the program's own answer."""
+
+    @function_tool(needs_approval=True)
+    async def ring() -> str:
+        """Ring the customer."""
+        return "rang"
+
+    gate = TurngateGate(sender.client, source=sender.source)
+    model = ScriptedModel([[function_call("ring", "{}", call_id="c1")], ModelStep.respond(_what_it_read)])
+    agent = Agent(name="Clerk", model=model, tools=[ring])
+    state = await gate.decided((await Runner.run(agent, "Ring her.", run_config=OFFLINE)).to_state())
+    assert [item.name for item in (await Runner.run(agent, state, run_config=OFFLINE)).interruptions] == ["ring"]
+    state.approve(state.get_interruptions()[0])
+    assert (await Runner.run(agent, state, run_config=OFFLINE)).final_output == "rang"
+    assert await sender.none_pending()

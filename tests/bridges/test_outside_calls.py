@@ -1,0 +1,183 @@
+"""The part that the frameworks' adapters share, without any framework."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import sys
+from datetime import timedelta
+
+import httpx
+import pytest
+from gate_bench import Sender
+
+from turngate.bridges.outside_calls import MayNotRun, OutsideCalls, Ran, Settled, fits, ok_of
+from turngate.client import Retries, TurngateClient
+from turngate.domain.errors import ConfigurationError, ConflictError, UnavailableError
+from turngate.domain.results import Failure, Ok
+from turngate.wire.external_calls import RunOrder
+
+
+async def asked(sender: Sender, outside: OutsideCalls, name: str = "look_up") -> str:
+    """Ask about a call; returns its record's id."""
+    return await outside.ask("c1", name=name, input="{}", description=None, parameters=None)
+
+
+async def test_i3_a_call_whose_process_died_waits_for_a_persons_word(sender: Sender) -> None:
+    """A once call that a dead process started is not run by the next: a person says what came of it, and that is its result."""
+    outside = OutsideCalls(sender.client, source=sender.source, timeout=timedelta(seconds=1))
+    call = await asked(sender, outside)
+    await outside.all_answers([call], wait=None)
+    started = await sender.client.start_external_call(call, attempt="of-the-dead-process")
+    assert started.run is not None
+    ran: list[str] = []
+
+    async def handler(_order: object) -> str:
+        ran.append("again")
+        return ""
+
+    second = asyncio.create_task(outside.run(call, handler, told=ok_of))
+    (request,) = await sender.pending()
+    assert request["kind"] == "outcome"
+    answer = await sender.api.decide(request, "respond", outcome="happened", args={"order": "seen"})
+    assert answer.status_code == 200, answer.text
+    settled = await second
+    assert isinstance(settled, Settled)
+    assert settled.text == '{"order":"seen"}'
+    assert ran == []
+
+
+async def test_a_call_that_may_be_repeated_goes_to_the_next_process(sender: Sender) -> None:
+    """A read whose process died is run by the next at once; nobody is asked."""
+    outside = OutsideCalls(sender.client, source=sender.source, effects={"look_up": "read"})
+    call = await asked(sender, outside)
+    await outside.all_answers([call], wait=None)
+    await sender.client.start_external_call(call, attempt="of-the-dead-process")
+    outcome = await outside.run(call, lambda order: asyncio.sleep(0, order.input), told=ok_of)
+    assert outcome == Ran(result="{}")
+    assert (await sender.client.get_external_call(call)).result == Ok(value={"value": "{}"})
+
+
+async def test_nobody_answers_in_time(sender: Sender) -> None:
+    """A call whose time ran out does not run, and the model is told that nobody answered."""
+    outside = OutsideCalls(sender.client, source=sender.source)
+    call = await asked(sender, outside, "ship")
+    (answer,) = (await outside.all_answers([call], wait=None)).values()
+    assert isinstance(answer, MayNotRun)
+    assert answer.text.startswith("Nobody answered the approval request in time")
+
+
+async def test_a_call_that_is_stopped(sender: Sender) -> None:
+    """A call whose record is interrupted does not run, and the model is told by whom it was stopped and why."""
+    outside = OutsideCalls(sender.client, source=sender.source)
+    call = await asked(sender, outside, "refund")
+    await sender.pending()
+    await sender.client.interrupt(call, reason="Closing time.")
+    (answer,) = (await outside.all_answers([call], wait=None)).values()
+    assert isinstance(answer, MayNotRun)
+    assert "Closing time." in answer.text
+    assert sender.source in answer.text
+
+
+async def test_another_call_under_the_same_id(sender: Sender) -> None:
+    """An answer belongs to the call and the tool that were shown: another under its id is refused, not answered (I6)."""
+    outside = OutsideCalls(sender.client, source=sender.source)
+    assert await asked(sender, outside) == await asked(sender, outside)
+    with pytest.raises(ConflictError) as refused:
+        await asked(sender, outside, "delete_shop")
+    assert refused.value.error_code == "call_id_reused"
+    another = OutsideCalls(sender.client, source=sender.source, conversation="43")
+    assert await asked(sender, another, "delete_shop")
+
+
+async def test_a_tool_that_cannot_be_told(sender: Sender) -> None:
+    """A tool that Turngate cannot hold under its name stops the program with the reason, before anybody is asked."""
+    with pytest.raises(ConfigurationError, match=r"tool 'shop\.refund' cannot be put behind the gate: name: "):
+        await asked(sender, OutsideCalls(sender.client, source=sender.source), "shop.refund")
+
+
+def test_i6_other_arguments_than_were_approved_do_not_run() -> None:
+    """What a framework would run is compared with what was approved, as JSON and not as text."""
+    order = RunOrder(tool_name="refund", input='{"cents": 1e2}', edited=True, idempotency_key="k", deadline_at="")
+    fits(order, {"cents": 100})
+    with pytest.raises(ConflictError, match="nothing ran"):
+        fits(order, {"cents": 101})
+
+
+async def test_a_report_that_is_not_taken_does_not_lose_the_result(
+    sender: Sender, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A tool that ran keeps its result when the report is refused; the log says so."""
+    outside = OutsideCalls(sender.client, source=sender.source)
+    call = await asked(sender, outside)
+    await outside.all_answers([call], wait=None)
+
+    def untrue(_result: str) -> Failure:
+        return Failure(kind="rejected", reason="No program may say this of a person.")
+
+    with caplog.at_level(logging.WARNING):
+        outcome = await outside.run(call, lambda _order: asyncio.sleep(0, "done"), told=untrue)
+    assert outcome == Ran(result="done")
+    assert "could not be reported" in caplog.text
+
+
+async def test_the_api_may_be_away_while_people_think(sender: Sender) -> None:
+    """An API that is restarted while a call waits does not end the waiting."""
+    away = 2
+
+    async def through(request: httpx.Request) -> httpx.Response:
+        nonlocal away
+        if request.method == "GET" and away:
+            away -= 1
+            raise httpx.ConnectError("nobody there")
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as real:
+            answer = await real.request(request.method, request.url, headers=request.headers, content=request.content)
+            return httpx.Response(
+                answer.status_code, content=answer.content, headers={"content-type": "application/json"}
+            )
+
+    token = sender.client._http.headers["Authorization"].removeprefix("Bearer ")
+    async with TurngateClient(
+        sender.api.url, token=token, retries=Retries(attempts=1), transport=httpx.MockTransport(through)
+    ) as client:
+        outside = OutsideCalls(client, source=sender.source)
+        with pytest.raises(UnavailableError):
+            await client.get_external_call("run_x")
+        call = await asked(sender, outside)
+        assert list(await outside.all_answers([call], wait=timedelta(seconds=10))) == [call]
+    assert away == 0
+
+
+@pytest.mark.parametrize(
+    ("adapter", "package", "extra"),
+    [
+        ("pydantic_ai_adapter", "pydantic_ai.capabilities", "pydantic-ai"),
+        ("langchain_adapter", "langchain.agents.middleware", "langchain"),
+        ("openai_agents_adapter", "agents", "openai-agents"),
+    ],
+)
+def test_a_missing_package_is_named(adapter: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An adapter without its framework says which extra to install."""
+    name = f"turngate.bridges.{adapter}"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigurationError, match=rf"turngate\[{extra}\]"):
+        importlib.import_module(name)
+
+
+@pytest.mark.parametrize(
+    ("returned", "reported"),
+    [
+        ({"a": 1}, {"a": 1}),
+        ("text", {"value": "text"}),
+        (None, {"value": None}),
+        (b"\xff", {"value": "_w=="}),
+        (float("nan"), {"value": "NaN"}),
+        ({1}, {"value": [1]}),
+        (timedelta(days=1), {"value": "P1D"}),
+    ],
+)
+def test_whatever_a_tool_returns_can_be_reported(returned: object, reported: dict[str, object]) -> None:
+    """A report is a JSON object, whatever Python value a tool returned."""
+    assert ok_of(returned).value == reported

@@ -1,0 +1,139 @@
+"""pydantic-ai's own agent and test model, its deferred tools answered by Turngate."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gate_bench import Sender, example, killed_and_started_again
+from pydantic import TypeAdapter
+from pydantic_ai import Agent, Tool
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
+from shop_scenarios import SCENARIOS, Bank, Call, Scenario, approved_past_the_gate, refund
+
+from turngate.bridges.pydantic_ai_adapter import TurngateGate
+from turngate.domain.errors import ConfigurationError
+
+REQUESTS: TypeAdapter[DeferredToolRequests] = TypeAdapter(DeferredToolRequests)
+
+
+@dataclass
+class Shop:
+    """One process. ``messages`` and ``requests``: what it stores."""
+
+    sender: Sender
+    bank: Bank
+    calls: tuple[Call, ...]
+    messages: bytes = b""
+    requests: bytes = b""
+    results: DeferredToolResults | None = None
+    wait: timedelta = timedelta(0)
+
+    def __post_init__(self) -> None:
+        self.gate = TurngateGate(self.sender.client, source=self.sender.source, wait=self.wait)
+        self.agent = Agent(
+            FunctionModel(self._model),
+            tools=[
+                Tool(self.bank.refund, requires_approval=True, description="Give money back."),
+                Tool(self.look_up, requires_approval=True),
+                Tool(self.delete_shop, requires_approval=True),
+            ],
+            capabilities=[self.gate],
+            output_type=[str, DeferredToolRequests],
+        )
+
+    def _model(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        del info
+        read = [str(part.content) for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
+        if read:
+            return ModelResponse(parts=[TextPart(" / ".join(read))])
+        return ModelResponse(parts=[TextPart("It is due."), *(ToolCallPart(*call) for call in self.calls)])
+
+    def look_up(self, order: int) -> str:
+        """Look an order up."""
+        return f"order {order}"
+
+    def delete_shop(self) -> None:
+        """Delete everything."""
+        self.bank.paid.append(-1)
+
+    async def ask(self) -> None:
+        result = await self.agent.run("Refund me.")
+        self.messages, self.said = result.all_messages_json(), result.output
+        if isinstance(result.output, DeferredToolRequests):
+            self.requests = REQUESTS.dump_json(result.output)
+
+    def restarted(self) -> Shop:
+        return replace(self, results=None)
+
+    async def decided(self, **options: Any) -> None:
+        if self.requests:
+            self.results = await self.gate.decided(REQUESTS.validate_json(self.requests), **options)
+
+    async def go_on(self) -> str:
+        if not self.requests:
+            return str(self.said)
+        history = ModelMessagesTypeAdapter.validate_json(self.messages)
+        return str((await self.agent.run(message_history=history, deferred_tool_results=self.results)).output)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_gate(scenario: Scenario, sender: Sender) -> None:
+    """Each scenario holds for deferred tools."""
+    bank = Bank()
+    await scenario(sender, lambda *calls: Shop(sender, bank, calls), bank)
+
+
+async def test_people_read_the_models_own_words(sender: Sender) -> None:
+    """What the model said before it called is there for whoever decides."""
+    await Shop(sender, Bank(), (refund(500),)).ask()
+    (request,) = await sender.pending()
+    assert request["agent_words"] == "It is due."
+
+
+async def test_i2_approved_past_the_gate(sender: Sender) -> None:
+    """An approval of the program's own does not run the tool, with the call's record and without it."""
+    bank = Bank()
+    shop = Shop(sender, bank, (refund(500),))
+    await shop.ask()
+    shop.results = DeferredToolResults(approvals={"c1": True})
+    with pytest.raises(ConfigurationError, match="past the gate"):
+        await shop.go_on()
+    shop.results.metadata = REQUESTS.validate_json(shop.requests).metadata
+    await approved_past_the_gate(sender, shop, bank)
+
+
+async def test_a_run_may_wait_by_itself(sender: Sender) -> None:
+    """With a ``wait`` of its own the run goes on inside, and needs no deferred requests when the answer comes in time."""
+    bank = Bank()
+    shop = Shop(sender, bank, (refund(500),), wait=timedelta(seconds=10))
+    running = asyncio.create_task(shop.ask())
+    await sender.decide("edit", args={"cents": 300})
+    await running
+    assert "ran_with" in str(shop.said)
+    assert bank.paid == [300]
+
+
+async def test_the_example(sender: Sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example's clerk is killed while it waits, is started again, and pays once its refund is approved."""
+    monkeypatch.delenv("CLERK_MODEL", raising=False)
+    clerk = example("pydantic_ai_gate")
+    stored = tmp_path / "clerk.json"
+    said = await killed_and_started_again(
+        sender, lambda: clerk.serve(sender.client, "It never came.", stored, sender.source), stored
+    )
+    assert said == "Done: 4900 cents for order 1042 are on their way."
+    assert not stored.exists()

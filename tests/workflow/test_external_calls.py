@@ -1,0 +1,107 @@
+"""Calls from outside across crashes of ours: what was handed out stays so, what was reported counts (I3, I5)."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from harness import STARTER, Script, Stack, says, stack, until
+from temporalio.client import Client
+
+from approvals_api import external_calling, recovering
+from turngate.domain.external import ExternalTool
+from turngate.domain.policy import Policy, Rule
+from turngate.domain.results import Ok
+from turngate.store import events, runs
+from turngate.store.database import Database
+from turngate.wire.external_calls import ExternalCallView
+
+POLICY = Policy(rule=[Rule(name="looks", verdict="allow", tools=["look"])])
+DONE = Ok(value={"seen": 1})
+
+
+async def sent(engine: Stack) -> ExternalCallView:
+    return await external_calling.send(
+        engine.services,
+        STARTER,
+        source="shop",
+        tool_call_id=secrets.token_hex(4),
+        tool=ExternalTool(name="look"),
+        raw_input="{}",
+        context="",
+        wait_seconds=20,
+    )
+
+
+async def run_of(engine: Stack, call: ExternalCallView) -> runs.Run:
+    async with engine.database.read() as conn:
+        run = await runs.get(conn, call.id)
+    assert run is not None
+    return run
+
+
+async def starts(engine: Stack, call: ExternalCallView) -> int:
+    async with engine.database.read() as conn:
+        assert await events.chain_break(conn, call.id) is None
+        told = await events.after(conn, 0, run_id=call.id)
+    return sum(event.type == "execution.started" for event in told)
+
+
+async def test_i5_a_lost_worker_says_nothing_about_a_call_that_runs_elsewhere(
+    client: Client, database: Database
+) -> None:
+    """Handed out under one worker, reported while there is none, settled by the next: started once, and asked nobody."""
+    async with stack(client, database, model=Script(says("Done.")), policy=POLICY, working=False) as engine:
+        async with engine.worker():
+            call = await sent(engine)
+            started = await external_calling.start(engine.services, STARTER, call.id, attempt="attempt-1")
+            assert started.run is not None
+            await engine.idle(await run_of(engine, call))
+        reporting = asyncio.create_task(
+            external_calling.report(engine.services, STARTER, call.id, attempt="attempt-1", result=DONE)
+        )
+        async with engine.worker():
+            assert (await reporting).result == DONE
+            assert (await engine.ended(await run_of(engine, call))).status == "completed"
+        assert await starts(engine, call) == 1
+
+
+async def test_i5_a_report_survives_the_loss_of_its_workflow(client: Client, sqlite: Database) -> None:
+    """The workflow is terminated while the call runs outside; the run is recovered, and what was reported settles it."""
+    async with stack(client, sqlite, model=Script(says("Done.")), policy=POLICY) as engine:
+        call = await sent(engine)
+        await external_calling.start(engine.services, STARTER, call.id, attempt="attempt-1")
+        run = await run_of(engine, call)
+        await engine.idle(run)
+        await engine.workflow(run).terminate()
+        unheard = await external_calling.report(
+            engine.services, STARTER, call.id, attempt="attempt-1", result=DONE, wait_seconds=0
+        )
+        assert unheard.state == "running"
+        (report,) = await recovering.recover(engine.services, [run.id], by="tests")
+        assert report.outcome == "recovered"
+        assert (await engine.ended(run)).status == "completed"
+        assert (await external_calling.look(engine.services, call.id)).result == DONE
+        assert await starts(engine, call) == 1
+
+
+async def test_i5_an_approved_call_waits_for_its_sender_across_a_recovery(client: Client, sqlite: Database) -> None:
+    """Nothing is redeemed while the sender is away; a new workflow waits for it as the lost one did."""
+    async with stack(client, sqlite, model=Script(says("Done.")), policy=POLICY) as engine:
+        call = await sent(engine)
+        run = await run_of(engine, call)
+        await engine.idle(run)
+        await engine.workflow(run).terminate()
+        (report,) = await recovering.recover(engine.services, [run.id], by="tests")
+        assert report.outcome == "recovered"
+        assert await starts(engine, call) == 0
+
+        async def handed_out() -> bool:
+            return (
+                await external_calling.start(engine.services, STARTER, call.id, attempt="attempt-1")
+            ).run is not None
+
+        await until(handed_out, "the call")
+        done = await external_calling.report(engine.services, STARTER, call.id, attempt="attempt-1", result=DONE)
+        assert done.result == DONE
+        assert await starts(engine, call) == 1

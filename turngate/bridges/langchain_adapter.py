@@ -1,0 +1,177 @@
+"""Turngate's gate for agents of LangChain: its human-in-the-loop middleware, answered by Turngate.
+
+    gate = TurngateMiddleware(client, source="shop", tools=[refund])
+    agent = create_agent(model, tools=[refund, look_up], middleware=[gate], checkpointer=saver)
+    state = await agent.ainvoke({"messages": [("user", "Refund order 1042.")]}, config)
+    while resume := await gate.decided(agent, config):
+        state = await agent.ainvoke(resume, config)
+
+Owns the way from interrupts to calls from outside, and back. Needs ``pip install 'turngate[langchain]'``.
+Source: https://docs.langchain.com/oss/python/langchain/human-in-the-loop.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from turngate.bridges.outside_calls import DEFAULT_TIMEOUT, MayNotRun, MayRun, OutsideCalls, Ran, Settled, fits, ok_of
+from turngate.client import TurngateClient
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.results import Failure, Ok
+from turngate.domain.tools import Effect
+from turngate.wire.external_calls import RunOrder
+
+try:
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+    from langchain.agents.middleware.human_in_the_loop import InterruptMode
+    from langchain.agents.middleware.types import ToolCallRequest
+    from langchain_core.messages import AIMessage, ToolCall, ToolMessage
+    from langchain_core.runnables import RunnableConfig
+    from langchain_core.tools import BaseTool
+    from langchain_core.utils.function_calling import convert_to_openai_tool
+    from langgraph.graph.state import CompiledStateGraph
+    from langgraph.types import Command, Interrupt
+except ImportError as missing:
+    raise ConfigurationError("agents of LangChain need it: pip install 'turngate[langchain]'") from missing
+
+
+class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
+    """LangChain's human-in-the-loop middleware for the tools it is given, with Turngate's gate at their door.
+
+    Use it in place of HumanInTheLoopMiddleware, before middleware that repeats calls or handles their errors. Needs a
+    checkpointer, as that one does, and asynchronous runs (``ainvoke``, ``astream``).
+
+    Args:
+        client: of the API; its token needs the scopes of a program that sends calls, none that decides.
+        source: the name of this program in policy and inbox: lower-case letters, digits, ``_`` and ``-``.
+        tools: the tools whose calls are gated; whether one is asked about is the policy's to say.
+        effects: tool name → what running it twice means; of others it is ``once``.
+        timeout: how long a tool may run before its call counts as lost.
+        interrupt_mode: as of HumanInTheLoopMiddleware.
+    """
+
+    def __init__(
+        self,
+        client: TurngateClient,
+        *,
+        source: str,
+        tools: Sequence[BaseTool],
+        effects: Mapping[str, Effect] | None = None,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        interrupt_mode: InterruptMode = "batched",
+    ) -> None:
+        super().__init__(
+            {tool.name: {"allowed_decisions": ["approve", "edit", "reject"]} for tool in tools},
+            interrupt_mode=interrupt_mode,
+        )
+        self._outside = OutsideCalls(client, source=source, effects=effects, timeout=timeout)
+        self._described = {tool.name: convert_to_openai_tool(tool)["function"] for tool in tools}
+
+    async def decided(
+        self, agent: CompiledStateGraph[Any, Any, Any, Any], config: RunnableConfig, *, wait: timedelta | None = None
+    ) -> Command[Any] | None:
+        """Ask about every call that the agent is interrupted for, wait for the answers, and return how it resumes.
+
+        None: it is not interrupted for a gated call. The same state gets the same answers in every process. Interrupts of
+        other origin are left to the caller.
+
+        ``wait``: None: as long as it takes. Raises ConflictError ``undecided`` when the time is over before each call has its
+        answer: ask again later.
+        """
+        state = await agent.aget_state(config)
+        said = _last_said(state.values)
+        waiting = [(found, self._calls_of(found, said)) for found in state.interrupts]
+        kept = {call["id"]: await self._ask(config, call, said) for _, calls in waiting for call in calls}
+        answers = await self._outside.all_answers(list(kept.values()), wait=wait)
+        resume = {
+            found.id: _resume(found, [_decision(call, answers[kept[call["id"]]]) for call in calls])
+            for found, calls in waiting
+            if calls
+        }
+        return Command(resume=resume) if resume else None
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    ) -> ToolMessage | Command[Any]:
+        """Have an approved call started by Turngate, run it, and report its result."""
+        call = request.tool_call
+        if call["name"] not in self.interrupt_on:
+            return await handler(request)
+
+        async def at_the_door(approved: ToolCallRequest) -> ToolMessage | Command[Any]:
+            async def run(order: RunOrder) -> ToolMessage | Command[Any]:
+                fits(order, approved.tool_call["args"])
+                return await handler(approved)
+
+            kept = await self._ask(request.runtime.config, call, _last_said(request.state))
+            outcome = await self._outside.run(kept, run, told=_told)
+            return outcome.result if isinstance(outcome, Ran) else _settled(call, outcome)
+
+        # The middleware's own part comes first: it interrupts, or puts an edited call in place, and then calls its handler.
+        return await super().awrap_tool_call(request, at_the_door)
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
+    ) -> ToolMessage | Command[Any]:
+        """Refuse to run a gated call of an agent that runs synchronously: it would pass the door unseen (I2)."""
+        if request.tool_call["name"] in self.interrupt_on:
+            raise ConfigurationError(
+                f"{request.tool_call['name']!r} is behind Turngate's gate: run its agent with `ainvoke` or `astream`"
+            )
+        return handler(request)
+
+    async def _ask(self, config: RunnableConfig, call: ToolCall, said: AIMessage | None) -> str:
+        described = self._described[call["name"]]
+        return await self._outside.ask(
+            # Some providers count their calls from one in each conversation.
+            f"{config['configurable']['thread_id']}:{call['id']}",
+            name=call["name"],
+            input=json.dumps(call["args"], ensure_ascii=False),
+            description=described.get("description"),
+            parameters=described.get("parameters"),
+            context=said.text if said else "",
+        )
+
+    def _calls_of(self, found: Interrupt, said: AIMessage | None) -> list[ToolCall]:
+        """The calls one interrupt waits for; a batch names no ids, but holds every gated call in the message's order."""
+        calls = [call for call in said.tool_calls if call["name"] in self.interrupt_on] if said else []
+        value = found.value if isinstance(found.value, dict) else {}
+        if value.get("type") == "tool_approval":
+            return [call for call in calls if call["id"] == value["tool_call_id"]]
+        named = [action["name"] for action in value.get("action_requests", ())]
+        return calls if named == [call["name"] for call in calls] else []
+
+
+def _last_said(state: Any) -> AIMessage | None:
+    return next((said for said in reversed(state.get("messages", [])) if isinstance(said, AIMessage)), None)
+
+
+def _resume(found: Interrupt, decisions: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"decisions": decisions} if "action_requests" in found.value else decisions[0]
+
+
+def _decision(call: ToolCall, answer: MayRun | MayNotRun) -> dict[str, Any]:
+    if isinstance(answer, MayNotRun):
+        return {"type": "reject", "message": answer.text}
+    if answer.edited_input is None:
+        return {"type": "approve"}
+    return {"type": "edit", "edited_action": {"name": call["name"], "args": json.loads(answer.edited_input)}}
+
+
+def _settled(call: ToolCall, found: Settled) -> ToolMessage:
+    failed = isinstance(found.result, Failure)
+    return ToolMessage(
+        content=found.text, name=call["name"], tool_call_id=call["id"], status="error" if failed else "success"
+    )
+
+
+def _told(result: ToolMessage | Command[Any]) -> Ok | Failure:
+    """What a tool came to, as it is reported. A Command changes the agent's state: what it tells the model is not read."""
+    if isinstance(result, Command):
+        return Ok(value={"value": "The tool changed the state of its agent."})
+    if result.status == "error":
+        return Failure(kind="execution_error", reason=str(result.text))
+    return ok_of(result.content)

@@ -1,0 +1,168 @@
+"""``turngate mcp-gateway``: an MCP server that offers another one's tools, each call behind Turngate's gates (ADR 0024).
+
+The tools are listed as the server behind describes them. Stands on the public client and on ``mcp``
+(``pip install 'turngate[mcp]'``), as a program of anybody's could.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from importlib.metadata import version
+from typing import Any, Final
+
+from turngate.domain.errors import ConfigurationError, UnavailableError
+
+try:
+    import anyio
+    import uvicorn
+    from mcp import MCPError
+    from mcp.server.lowlevel import Server
+    from mcp.server.stdio import stdio_server
+    from mcp.types import (
+        INTERNAL_ERROR,
+        CallToolRequestParams,
+        CallToolResult,
+        ListToolsResult,
+        PaginatedRequestParams,
+    )
+except ImportError as missing:
+    raise ConfigurationError("the MCP gateway needs mcp: pip install 'turngate[mcp]'") from missing
+
+from turngate.bridges.mcp_gateway_calls import GatedCalls
+from turngate.bridges.mcp_gateway_downstream import Behind, Downstream
+from turngate.bridges.mcp_gateway_results import refused
+from turngate.client import TurngateClient
+
+CALL_ID: Final = "turngate/call-id"
+"""In a call's ``_meta``: the client's own id for it. The same again, from any process, is the same call."""
+MAX_CALL_ID: Final = 255
+
+
+class McpGateway:
+    """The server in front. One per process; :meth:`serve_stdio` or :meth:`serve_http` runs it to its end.
+
+    Args:
+        client: of Turngate's API, whose token holds ``runs:write`` and ``requests:read`` and nothing that decides.
+        behind: the server whose tools these are.
+        name: the gateway's name in policy (agent ``external-NAME``) and inbox. Gateways of one name share open calls.
+        trust_annotations: whether a tool that says it only reads runs where no rule speaks of it.
+        timeout_seconds: how long one call may run behind.
+    """
+
+    def __init__(
+        self,
+        client: TurngateClient,
+        behind: Behind,
+        *,
+        name: str,
+        trust_annotations: bool = False,
+        timeout_seconds: int = 600,
+    ) -> None:
+        self._downstream = Downstream(behind, answer_seconds=timeout_seconds)
+        self._calls = GatedCalls(
+            client=client,
+            downstream=self._downstream,
+            source=name,
+            trusted=trust_annotations,
+            timeout_seconds=timeout_seconds,
+        )
+        self.server: Server[Any] = Server(
+            f"turngate-{name}",
+            version=version("turngate"),
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+        )
+
+    async def serve_stdio(self) -> None:
+        """Serve the client that started this process, until it closes stdin or a signal ends us."""
+        serving = asyncio.current_task()
+        assert serving is not None  # noqa: S101 - a coroutine that runs is in a task
+        async with self._until_signalled(serving.cancel), stdio_server() as (read, write):
+            sender, receiver = anyio.create_memory_object_stream[Any](0)
+
+            async def pass_on() -> None:
+                """What the client has not cancelled itself must outlive it: say that we close before the end is seen."""
+                async with sender:
+                    async for message in read:
+                        await sender.send(message)
+                    self._calls.closing = True
+
+            passing = asyncio.create_task(pass_on())
+            try:
+                await self.server.run(receiver, write, self.server.create_initialization_options())
+            finally:
+                self._calls.closing = True
+                passing.cancel()
+
+    async def serve_http(self, port: int) -> None:
+        """Serve clients over HTTP at ``http://127.0.0.1:PORT/mcp``, to this machine only, until a signal ends us."""
+        app = self.server.streamable_http_app(host="127.0.0.1")
+        web = _Web(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1))
+        async with self._until_signalled(lambda: setattr(web, "should_exit", True)):
+            await web.serve()
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Hold what :attr:`server` stands on, for whoever runs it themselves."""
+        try:
+            yield
+        finally:
+            self._calls.closing = True
+            await self._downstream.close()
+
+    @asynccontextmanager
+    async def _until_signalled(self, end: Callable[[], object]) -> AsyncIterator[None]:
+        """As :meth:`serving`; a signal ends the block, and leaves open calls for the next gateway."""
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            self._calls.closing = True
+            end()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        try:
+            async with self.serving():
+                yield
+        except asyncio.CancelledError:
+            if not self._calls.closing:
+                raise
+
+    async def _list_tools(self, _ctx: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
+        """List the tools of the server behind, exactly as it does."""
+        try:
+            return await self._downstream.tools(None if params is None else params.cursor)
+        except UnavailableError as away:
+            raise MCPError(INTERNAL_ERROR, away.message) from away
+
+    async def _call_tool(self, ctx: Any, params: CallToolRequestParams) -> CallToolResult:
+        """Bring a call through the gate. Everything that goes wrong is a result that the client's model can read."""
+        meta = dict(ctx.meta or {})
+        call_id = meta.get(CALL_ID)
+        if call_id is not None and not (isinstance(call_id, str) and 0 < len(call_id) <= MAX_CALL_ID):
+            return refused(f"_meta {CALL_ID!r} is a text of 1 to {MAX_CALL_ID} characters", kind="invalid_input")
+        try:
+            tool = await self._downstream.tool(params.name)
+        except UnavailableError as away:
+            return refused(f"The call did not run: {away.message}", kind="unavailable")
+        if tool is None:
+            return refused(f"There is no tool {params.name!r}. List the tools again.", kind="unknown_tool")
+        pulses = 0
+
+        async def tell(what: str) -> None:
+            nonlocal pulses
+            pulses += 1
+            await ctx.session.report_progress(float(pulses), None, what)
+
+        return await self._calls.call(tool, params.arguments or {}, call_id=call_id, tell=tell)
+
+
+class _Web(uvicorn.Server):
+    """uvicorn without signal handlers of its own: ours say first that the gateway closes."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

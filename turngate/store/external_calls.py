@@ -1,0 +1,114 @@
+"""Calls from outside: what was sent, which attempt of its sender was let through, and what that one reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import insert, select, tuple_, update
+
+from turngate.domain.external import ExternalTool
+from turngate.domain.results import TOOL_RESULT, Failure, Ok
+from turngate.store.database import Connection
+from turngate.store.tables import external_calls, runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExternalCall:
+    """One call. ``tool_call_id``: the sender's. ``context``: the words that came with it; "" for none.
+
+    ``wanted_by``: the attempt that asked last to start it. ``running_for``: the attempt that may run it, while one may.
+    ``deadline_at``: until when that one may report. ``report``: JSON of a tool result; None until it came.
+    """
+
+    run_id: str
+    tool_call_id: str
+    tool: str
+    input: str
+    context: str
+    wanted_by: str | None = None
+    running_for: str | None = None
+    deadline_at: str | None = None
+    report: str | None = None
+
+    @property
+    def declared(self) -> ExternalTool:
+        """The tool as its sender described it."""
+        return ExternalTool.model_validate_json(self.tool)
+
+    @property
+    def reported(self) -> Ok | Failure | None:
+        """The reported result, decoded."""
+        return None if self.report is None else TOOL_RESULT.validate_json(self.report)
+
+
+async def add(conn: Connection, call: ExternalCall) -> None:
+    """Keep a call with the run that stands for it."""
+    await conn.execute(insert(external_calls), [vars(call)])
+
+
+async def get(conn: Connection, run_id: str) -> ExternalCall | None:
+    """Return the call that a run stands for; None for any other run."""
+    row = (await conn.execute(select(external_calls).where(external_calls.c.run_id == run_id))).mappings().one_or_none()
+    return ExternalCall(**row) if row else None
+
+
+async def open_of(
+    conn: Connection, agent: str, started_by: str, *, limit: int, after: tuple[str, str] | None = None
+) -> list[tuple[str, str]]:
+    """Return ``(created_at, run_id)`` of the calls that this sender's source has open, oldest first."""
+    query = (
+        select(runs.c.created_at, runs.c.id)
+        .join(external_calls, external_calls.c.run_id == runs.c.id)
+        .where(runs.c.status == "running", runs.c.agent == agent, runs.c.started_by == started_by)
+        .order_by(runs.c.created_at, runs.c.id)
+        .limit(limit)
+    )
+    if after is not None:
+        query = query.where(tuple_(runs.c.created_at, runs.c.id) > after)
+    return [(row.created_at, row.id) for row in await conn.execute(query)]
+
+
+async def give_up(conn: Connection, run_id: str, attempt: str, *, at: str) -> bool:
+    """End the time for a report, because the attempt does not know itself; False as of :func:`report`."""
+    query = update(external_calls).where(
+        external_calls.c.run_id == run_id, external_calls.c.running_for == attempt, external_calls.c.report.is_(None)
+    )
+    return (await conn.execute(query.values(deadline_at=at))).rowcount == 1
+
+
+async def remove(conn: Connection, run_id: str) -> None:
+    """Take back the call of a run that did not start."""
+    await conn.execute(external_calls.delete().where(external_calls.c.run_id == run_id))
+
+
+async def want(conn: Connection, run_id: str, attempt: str) -> None:
+    """Note which attempt of the sender wants to start the call."""
+    await conn.execute(update(external_calls).where(external_calls.c.run_id == run_id).values(wanted_by=attempt))
+
+
+async def hand_out(conn: Connection, run_id: str, *, deadline_at: str) -> None:
+    """Let the attempt that wants the call run it: part of the redemption, so nobody who comes later takes its place."""
+    query = update(external_calls).where(external_calls.c.run_id == run_id)
+    await conn.execute(
+        query.values(running_for=external_calls.c.wanted_by, wanted_by=None, deadline_at=deadline_at, report=None)
+    )
+
+
+async def hand_over(conn: Connection, run_id: str, attempt: str) -> None:
+    """Let another attempt run a call that may be repeated."""
+    query = update(external_calls).where(external_calls.c.run_id == run_id, external_calls.c.running_for.is_not(None))
+    await conn.execute(query.values(running_for=attempt))
+
+
+async def take_back(conn: Connection, run_id: str) -> None:
+    """Let nobody run the call any more: its time for a report is over."""
+    query = update(external_calls).where(external_calls.c.run_id == run_id)
+    await conn.execute(query.values(wanted_by=None, running_for=None))
+
+
+async def report(conn: Connection, run_id: str, attempt: str, result: Ok | Failure) -> bool:
+    """Keep what the attempt reports; False when it is not the one that runs, or there is a report already."""
+    query = update(external_calls).where(
+        external_calls.c.run_id == run_id, external_calls.c.running_for == attempt, external_calls.c.report.is_(None)
+    )
+    return (await conn.execute(query.values(report=result.model_dump_json()))).rowcount == 1

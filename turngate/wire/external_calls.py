@@ -1,0 +1,52 @@
+"""Calls from outside: another program runs them, and is told here whether it may."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from turngate.domain.results import ToolResult
+from turngate.domain.tools import Effect
+from turngate.wire.calls import CallRequest, ResultInPart
+from turngate.wire.view import View
+
+ExternalState = Literal["planning", "waiting", "ready", "running", "unknown", "done"]
+
+
+class ExternalCallView(View):
+    """A call that another program runs. ``id``: of the run that stands for it, with its timeline.
+
+    ``state``: ``planning`` (policy has not answered), ``waiting`` (for a person), ``ready`` (it may be started), ``running``
+    (it was handed out), ``unknown`` (no report came; a person is asked which), ``done`` (``result`` says how).
+    ``edited_input``: what runs in place of ``input``. ``request``: the newest, None when nobody was asked.
+    ``deadline_at``: until when a running call's result may be reported.
+    """
+
+    id: str
+    source: str
+    tool_call_id: str
+    tool_name: str
+    effect: Effect
+    state: ExternalState
+    input: str
+    edited_input: str | None = None
+    request: CallRequest | None = None
+    deadline_at: str | None = None
+    result: ToolResult | None = None
+    in_part: ResultInPart | None = None
+
+
+class RunOrder(View):
+    """What to run now: exactly ``input``, under ``idempotency_key``, with a report before ``deadline_at``."""
+
+    tool_name: str
+    input: str
+    edited: bool
+    idempotency_key: str
+    deadline_at: str
+
+
+class ExternalStart(View):
+    """The answer to whoever would start a call. ``run`` None: do not run it; ``call`` says how it stands."""
+
+    run: RunOrder | None
+    call: ExternalCallView
