@@ -1,0 +1,35 @@
+"""One real engine and its API for the drivers, each of which is a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from harness import stack
+from temporalio.client import Client
+
+from approvals_api.gateway import Gateway
+from turngate.store.database import Database
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
+
+from api_server import Api, api_on
+from driven import POLICY, TOOLS, Talker
+
+
+@pytest.fixture(scope="session")
+async def driven_api(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+    """The API with a worker behind it, and a model that streams."""
+    database = Database(f"sqlite:///{tmp_path_factory.mktemp('drivers')}/turngate.db")
+    await database.migrate()
+    async with (
+        stack(client, database, *TOOLS, model=Talker(), policy=POLICY) as engine,
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as made,
+    ):
+        yield made
+    await database.close()

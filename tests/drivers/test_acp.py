@@ -1,0 +1,344 @@
+"""``turngate acp`` as an editor meets it: the protocol package's own client side, and a process at the other end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acp import PROTOCOL_VERSION, RequestError, connect_to_agent, text_block
+from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
+from api_server import Api
+from driven import DEADLINE_SECONDS, GO, environment, inside, owner_token, secret
+from harness import until
+from terminal_process import TURNGATE
+from typer.testing import CliRunner
+
+from turngate.cli import main
+from turngate.drivers.acp_agent import serve_acp
+
+
+class Editor:
+    """An editor: keeps what it is told, and answers questions with the option ``answer``, once it is no longer held."""
+
+    def __init__(self) -> None:
+        self.updates: list[Any] = []
+        self.asked: list[tuple[Any, dict[str, Any]]] = []
+        self.answer = "allow"
+        self.go = asyncio.Event()
+
+    async def session_update(self, session_id: str, update: Any, **_more: Any) -> None:
+        self.updates.append(update)
+
+    async def request_permission(self, session_id: str, tool_call: Any, options: list[Any], **_more: Any) -> Any:
+        self.asked.append((tool_call, {option.option_id: option for option in options}))
+        await self.go.wait()
+        if self.answer == "dismiss":
+            return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
+        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=self.answer))
+
+    def said(self, kind: str) -> str:
+        return "".join(each.content.text for each in self.updates if each.session_update == kind)
+
+    def calls(self) -> dict[str, list[Any]]:
+        """Tool call → its updates, in order."""
+        found: dict[str, list[Any]] = {}
+        for each in self.updates:
+            if each.session_update in {"tool_call", "tool_call_update"}:
+                found.setdefault(each.tool_call_id, []).append(each)
+        return found
+
+    def shown(self) -> str:
+        """All that tool calls show, as text."""
+        blocks = [block for call in self.calls().values() for each in call for block in each.content or ()]
+        return "\n".join(block.content.text for block in blocks if block.type == "content")
+
+
+class Desk:
+    """An editor with a session at a real ``turngate acp``."""
+
+    def __init__(self, connection: Any, editor: Editor, directory: Path) -> None:
+        self.connection, self.editor, self.directory = connection, editor, directory
+        self.session_id = ""
+        self.heard: list[dict[str, Any]] = []
+
+    async def fresh(self, answer: str = "allow", *, held: bool = False) -> Desk:
+        """Begin a session, and forget what was before. ``held``: questions are answered once ``editor.go`` is set."""
+        self.editor.__init__()
+        self.editor.answer = answer
+        if not held:
+            self.editor.go.set()
+        self.session_id = (await self.connection.new_session(cwd=str(self.directory), mcp_servers=[])).session_id
+        return self
+
+    async def prompt(self, text: str) -> str:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            answer = await self.connection.prompt(session_id=self.session_id, prompt=[text_block(text)])
+        return answer.stop_reason
+
+    async def asked(self) -> tuple[Any, dict[str, Any]]:
+        async def look() -> bool:
+            return bool(self.editor.asked)
+
+        await until(look, "question in the editor")
+        return self.editor.asked[-1]
+
+
+@contextlib.asynccontextmanager
+async def desk_on(reader: Any, writer: Any, directory: Path) -> AsyncIterator[Desk]:
+    editor = Editor()
+    desk = Desk(None, editor, directory)
+    connection = desk.connection = connect_to_agent(
+        editor, writer, reader, observers=[lambda event: desk.heard.append(event.message)]
+    )
+    try:
+        told = await connection.initialize(protocol_version=PROTOCOL_VERSION)
+        assert told.protocol_version == 1
+        assert told.agent_capabilities.load_session
+        yield desk
+    finally:
+        await connection.close()
+
+
+@contextlib.asynccontextmanager
+async def process_at(api: Api, token: str, directory: Path) -> AsyncIterator[Desk]:
+    process = await asyncio.create_subprocess_exec(
+        TURNGATE, "acp", stdin=PIPE, stdout=PIPE, env=environment(api, token, directory), cwd=directory, limit=2**24
+    )
+    async with desk_on(process.stdout, process.stdin, directory) as desk:
+        yield desk
+        process.stdin.close()
+        assert await asyncio.wait_for(process.wait(), DEADLINE_SECONDS) == 0
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("project")
+
+
+@pytest.fixture(scope="module")
+async def token(driven_api: Api) -> str:
+    return await owner_token(driven_api)
+
+
+@pytest.fixture(scope="module")
+async def desk(driven_api: Api, token: str, project: Path) -> AsyncIterator[Desk]:
+    async with process_at(driven_api, token, project) as made:
+        yield made
+
+
+async def the_run(api: Api) -> dict[str, Any]:
+    """The newest run, whole."""
+    newest = (await api.operator.get("/api/v1/runs", params={"limit": 1})).json()["items"][0]
+    return (await api.operator.get(f"/api/v1/runs/{newest['id']}")).json()
+
+
+async def test_a_prompt_is_answered_with_thoughts_and_words_each_once(driven_api: Api, desk: Desk) -> None:
+    """The first word is there before the model says the second, and is not said again; the project is the run's workspace."""
+    await desk.fresh()
+    GO.clear()
+    prompted = asyncio.create_task(desk.prompt("hold on *there*"))
+    await until(lambda: asyncio.sleep(0, desk.editor.said("agent_message_chunk") == "You"), "first word")
+    GO.set()
+    assert await prompted == "end_turn"
+    assert desk.editor.said("agent_thought_chunk") == "Let me see."
+    assert desk.editor.said("agent_message_chunk") == "You said: hold on *there*"
+    assert (await the_run(driven_api))["workspace"] == str(desk.directory)
+
+
+async def test_a_gate_is_a_question_in_the_editor(driven_api: Api, desk: Desk) -> None:
+    """It shows the exact call and its diff, hidden characters marked; the answer runs it, under the person's name."""
+    await desk.fresh()
+    assert await desk.prompt("write *x*") == "end_turn"
+    ((call, options),) = desk.editor.asked
+    assert {option.kind for option in options.values()} == {"allow_once", "allow_always", "reject_once"}
+    assert call.raw_input == {"text": "*x*"}
+    assert call.title == "write"
+    (diff,) = [block for block in call.content if block.type == "diff"]
+    assert (diff.path, diff.old_text) == (f"{desk.directory}/notes.md", "# Notes\nold\n")
+    assert diff.new_text == "# Notes\nnew ⟨U+202E⟩\n"
+    assert '```json\n{\n  "text": "*x*"\n}\n```' in call.content[0].content.text
+    statuses = [each.status for each in desk.editor.calls()[call.tool_call_id] if each.status]
+    assert (statuses[0], statuses[-1]) == ("pending", "completed")
+    run = await the_run(driven_api)
+    assert run["steps"][0]["calls"][0]["requests"][0]["decided_by"] == run["started_by"]
+    assert desk.editor.said("agent_message_chunk").endswith("All done.")
+
+
+async def test_always_is_a_grant_whose_exact_pattern_was_shown(driven_api: Api, desk: Desk) -> None:
+    """Nobody grants more than they read: the option's name is the pattern, and the grant is that."""
+    await desk.fresh("always")
+    assert await desk.prompt("pay 31") == "end_turn"
+    name = desk.editor.asked[0][1]["always"].name
+    granted = (await driven_api.operator.get("/api/v1/grants")).json()["items"][0]
+    assert (granted["pattern"]["fixed"], granted["scope"]) == ({"cents": 31}, "run")
+    assert granted["says"] in name
+    assert "31" in name
+
+
+async def test_a_rejection_reaches_the_agent(driven_api: Api, desk: Desk) -> None:
+    """Reject is a decision like any: the call fails in the editor, and nothing ran."""
+    await desk.fresh("reject")
+    assert await desk.prompt("pay 32") == "end_turn"
+    (updates,) = desk.editor.calls().values()
+    assert updates[-1].status == "failed"
+    assert (await the_run(driven_api))["steps"][0]["calls"][0]["execution"] == "not_started"
+
+
+async def test_what_is_decided_elsewhere_is_not_asked_any_more(driven_api: Api, desk: Desk) -> None:
+    """The page was first: the turn goes on, the editor's question is taken back, and its late answer changes nothing."""
+    await desk.fresh(held=True)
+    prompted = asyncio.create_task(desk.prompt("pay 33"))
+    await desk.asked()
+    request = await driven_api.request(await the_run(driven_api))
+    assert (await driven_api.decide(request, "reject", message="not today")).status_code == 200
+    assert await prompted == "end_turn"
+    assert "rejected by ada-" in desk.editor.shown()
+    assert "not today" in desk.editor.shown()
+    (asked,) = [each["id"] for each in desk.heard if each.get("method") == "session/request_permission"][-1:]
+    (withdrawn,) = [each["params"] for each in desk.heard if each.get("method") == "$/cancel_request"]
+    assert withdrawn == {"requestId": asked}
+    desk.editor.go.set()
+    assert await desk.prompt("still there?") == "end_turn"
+    assert (await driven_api.operator.get(f"/api/v1/requests/{request['id']}")).json()["status"] == "rejected"
+
+
+async def test_an_answer_that_is_refused_is_told_and_ends_nothing(driven_api: Api, desk: Desk) -> None:
+    """Somebody else has claimed the request: the editor's answer gets a 409, which its user reads; theirs counts."""
+    await desk.fresh(held=True)
+    prompted = asyncio.create_task(desk.prompt("pay 34"))
+    await desk.asked()
+    request = await driven_api.request(await the_run(driven_api))
+    claimed = await driven_api.operator.post(f"/api/v1/requests/{request['id']}/claim", json={})
+    assert claimed.status_code == 200
+    desk.editor.go.set()
+    await until(lambda: asyncio.sleep(0, "Your answer does not count" in desk.editor.shown()), "note of the refusal")
+    assert f"ada-{driven_api.name}" in desk.editor.shown()
+    assert (await driven_api.decide(request)).status_code == 200
+    assert await prompted == "end_turn"
+
+
+async def test_a_dismissed_question_leaves_the_gate_open(driven_api: Api, desk: Desk) -> None:
+    """Closing the editor's dialog decides nothing: the turn waits for whoever answers on the page."""
+    await desk.fresh("dismiss")
+    prompted = asyncio.create_task(desk.prompt("pay 37"))
+    await until(lambda: asyncio.sleep(0, "Left open" in desk.editor.shown()), "note that it was left open")
+    request = await driven_api.request(await the_run(driven_api))
+    assert (await driven_api.decide(request)).status_code == 200
+    assert await prompted == "end_turn"
+
+
+async def test_a_sub_agents_gate_is_asked_in_the_same_session(driven_api: Api, desk: Desk) -> None:
+    """Under the names of the agents that lead to it; its words are thoughts, and its call has an id of its own."""
+    await desk.fresh()
+    assert await desk.prompt("helper pay 39") == "end_turn"
+    assert [call.title for call, _options in desk.editor.asked] == ["agent \u203a helper: pay"]
+    assert "agent \u203a helper: I will use pay." in desk.editor.said("agent_thought_chunk")
+    assert [updates[-1].status for updates in desk.editor.calls().values()] == ["completed", "completed"]
+
+
+async def test_cancel_interrupts_the_run(driven_api: Api, desk: Desk) -> None:
+    """The prompt is answered with what the protocol wants, the gate is closed, and the conversation goes on."""
+    await desk.fresh("dismiss", held=True)
+    prompted = asyncio.create_task(desk.prompt("pay 35"))
+    await desk.asked()
+    await desk.connection.cancel(session_id=desk.session_id)
+    desk.editor.go.set()
+    assert await prompted == "cancelled"
+    run = await the_run(driven_api)
+    assert (run["outcome"], run["reason"]) == ("interrupted", "cancelled in the editor")
+    desk.editor.answer = "allow"
+    assert await desk.prompt("hello again") == "end_turn"
+    assert (await the_run(driven_api))["conversation_id"] == run["conversation_id"]
+
+
+@pytest.mark.parametrize(
+    ("text", "where"), [("wire 5", "typed out"), ("ask_person Why?", "give it at")], ids=["high risk", "question"]
+)
+async def test_what_takes_more_than_a_click_can_only_be_rejected_here(desk: Desk, text: str, where: str) -> None:
+    """The editor has no place for a typed confirmation or an answer in words: it says where there is one."""
+    await desk.fresh("reject")
+    assert await desk.prompt(text) == "end_turn"
+    ((call, options),) = desk.editor.asked
+    assert [option.kind for option in options.values()] == ["reject_once"]
+    assert where in call.content[-1].content.text
+    assert "/requests/rq_" in call.content[-1].content.text
+
+
+async def test_a_result_is_shown_as_it_is(desk: Desk) -> None:
+    """A tool's Markdown is text in a fence, and a call that nobody had to decide asks nothing."""
+    await desk.fresh()
+    assert await desk.prompt("look ```here") == "end_turn"
+    assert not desk.editor.asked
+    assert "````json" in desk.editor.shown()
+    assert desk.editor.calls().popitem()[1][0].kind == "read"
+
+
+async def test_a_session_is_loaded_by_another_process(driven_api: Api, desk: Desk, token: str, project: Path) -> None:
+    """After a restart of the editor the conversation is told again, and the next prompt goes on with it."""
+    await desk.fresh()
+    assert await desk.prompt("look here") == "end_turn"
+    before = await the_run(driven_api)
+    async with process_at(driven_api, token, project) as again:
+        again.session_id = desk.session_id
+        await again.connection.load_session(cwd=str(project), session_id=desk.session_id, mcp_servers=[])
+        assert again.editor.said("user_message_chunk") == "look here"
+        assert again.editor.said("agent_message_chunk") == "I will use look.All done."
+        (updates,) = again.editor.calls().values()
+        assert [each.status for each in updates] == ["pending", "completed"]
+        listed = await again.connection.list_sessions(cwd=str(project))
+        assert listed.sessions[0].session_id == before["conversation_id"]
+        assert await again.prompt("more") == "end_turn"
+        assert (await the_run(driven_api))["conversation_id"] == before["conversation_id"]
+        with pytest.raises(RequestError, match="no session"):
+            await again.connection.load_session(cwd=str(project), session_id="session_" + "0" * 24, mcp_servers=[])
+
+
+async def test_a_prompt_joins_the_live_run_of_a_loaded_conversation(driven_api: Api, desk: Desk) -> None:
+    """A run that began elsewhere waits at its gate: the editor that loads its conversation is asked, and says more."""
+    run = await driven_api.start("pay 38")
+    request = await driven_api.request(run)
+    await desk.fresh(held=True)
+    desk.session_id = run["conversation_id"]
+    await desk.connection.load_session(cwd=str(desk.directory), session_id=desk.session_id, mcp_servers=[])
+    prompted = asyncio.create_task(desk.prompt("and say hello"))
+    await desk.asked()
+    desk.editor.go.set()
+    assert await prompted == "end_turn"
+    whole = (await driven_api.operator.get(f"/api/v1/runs/{run['id']}")).json()
+    assert whole["steps"][0]["calls"][0]["requests"][0]["id"] == request["id"]
+    assert [told["text"] for step in whole["steps"] for told in step["told"]] == ["and say hello"]
+
+
+async def test_i10_an_editor_with_an_agents_token_is_asked_nothing(driven_api: Api, tmp_path: Path) -> None:
+    """Without the scope to decide there is no question to answer; the gate waits for somebody who may."""
+    bot = await secret(driven_api, "acp-bot", "runs:write", "requests:read")
+    serve = partial(serve_acp, agent="agent", model=None, sessions=tmp_path)
+    async with (
+        inside(driven_api, bot, serve) as (reader, writer, _served),
+        desk_on(reader, writer, tmp_path) as poor,
+    ):
+        await poor.fresh()
+        prompted = asyncio.create_task(poor.prompt("pay 36"))
+        await until(lambda: asyncio.sleep(0, "You may not decide" in poor.editor.shown()), "note")
+        request = await driven_api.request(await the_run(driven_api))
+        assert request["status"] == "pending"
+        assert not poor.editor.asked
+        assert (await driven_api.decide(request)).status_code == 200
+        assert await prompted == "end_turn"
+
+
+def test_without_its_package_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra is named, and the exit code is that of a wrong configuration."""
+    for name in [name for name in sys.modules if name.startswith("turngate.drivers.acp")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "acp", None)
+    done = CliRunner().invoke(main.app, ["acp"])
+    assert done.exit_code == 2
+    assert "pip install 'turngate[acp]'" in done.stderr

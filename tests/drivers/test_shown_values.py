@@ -1,0 +1,134 @@
+"""What an editor is shown, as values: exact arguments, fences, diffs, and why a turn stopped."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from acp import RequestError, image_block, resource_link_block, text_block
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turngate.domain.errors import ModelError
+from turngate.domain.outcomes import outcome_of
+from turngate.drivers import acp_showing as show
+from turngate.drivers.acp_diffs import Hunk, hunks
+from turngate.drivers.acp_prompts import prompt_text
+from turngate.drivers.acp_turn import stop_reason
+from turngate.toolkits.diffs import unified_diff
+from turngate.wire.runs import RunDetail
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def text_of(content: show.Content) -> str:
+    assert content.type == "content"
+    return content.content.text
+
+
+@given(st.dictionaries(st.text(max_size=3), JSON, max_size=3))
+def test_indented_arguments_are_the_same_arguments(value: dict[str, Any]) -> None:
+    """Reading is made easier, nothing else."""
+    assert json.loads(show._indented(json.dumps(value))) == value
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown", "decoded"),
+    [
+        ('{"a": 1.10}', '{\n  "a": 1.10\n}', '{"a": 1.10}'),
+        ('{"a": 1, "a": 2}', '{\n  "a": 1,\n  "a": 2\n}', '{"a": 1, "a": 2}'),
+        ('{"a": [], "b": "}, {"}', '{\n  "a": [],\n  "b": "}, {"\n}', {"a": [], "b": "}, {"}),
+        ("{}", "{}", {}),
+        ("{not json", "{not json", "{not json"),
+    ],
+)
+def test_arguments_are_shown_token_by_token(raw: str, shown: str, decoded: Any) -> None:
+    """Digits, doubled members and nonsense stay as they were written; what cannot be decoded without loss is text."""
+    assert shown in text_of(show.arguments(raw))
+    assert show.as_json(raw) == decoded
+
+
+@given(st.text(alphabet="`~a\n\u202e\x1b", max_size=30))
+def test_no_value_closes_its_fence(text: str) -> None:
+    """However many back quotes it has; and nothing hidden is in it."""
+    fence, *inside, end = show.fenced(text).split("\n")
+    assert end == fence.removesuffix("text")
+    assert not any(line.startswith(end) for line in inside)
+    assert "\x1b" not in "".join(inside)
+
+
+LINES = st.lists(st.sampled_from(["a\n", "--- x\n", "+++ x\n", "@@ -1 +1 @@\n", "\\ b\n"]), max_size=6)
+
+
+@given(LINES, LINES, st.booleans())
+def test_a_diffs_hunks_are_what_stood_there_and_what_will(old: list[str], new: list[str], ends: bool) -> None:
+    """Of any two texts with up to some lines: lines that look like headers, and a last line without its end, included."""
+    before, after = "".join(old) + ("" if ends else "z"), "".join(new) + ("" if ends else "z")
+    found = hunks(unified_diff("d/f.txt", before, after, max_chars=10_000))
+    if before == after:
+        assert found is None
+    else:
+        assert {hunk.path for hunk in found} == {"d/f.txt"}
+        assert all(hunk.before in before for hunk in found)
+        assert all(hunk.after in after for hunk in found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no diff",
+        "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n-a\n",
+        "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n\\ … 3 more lines\n",
+    ],
+    ids=["empty", "text", "cut", "clipped"],
+)
+def test_what_is_no_whole_diff_is_shown_as_its_text(text: str) -> None:
+    """An editor that drew half a diff would show a change that nobody makes."""
+    assert hunks(text) is None
+    assert all(each.type == "content" for each in show.preview("diff", text, directory="/p"))
+
+
+def test_a_new_file_has_no_text_before() -> None:
+    """The editor draws it as new."""
+    assert hunks(unified_diff("f", None, "x\n", max_chars=100)) == [Hunk(path="f", before=None, after="x\n")]
+
+
+@pytest.mark.parametrize(
+    ("status", "error_class", "reason"),
+    [
+        ("completed", "", "end_turn"),
+        ("interrupted", "", "cancelled"),
+        ("failed", "token_cap", "max_tokens"),
+        ("failed", "cost_cap", "max_turn_requests"),
+        ("failed", "step_cap", "max_turn_requests"),
+        ("failed", "no_progress", "max_turn_requests"),
+        ("failed", "authentication", None),
+        ("failed", "malformed", None),
+        ("failed", ModelError.__name__, None),
+    ],
+)
+def test_a_turn_stops_for_the_reason_that_its_run_had(status: Any, error_class: str, reason: str | None) -> None:
+    """Each outcome has one word in the protocol, or is an error that says it."""
+    run = RunDetail.model_construct(
+        id="run_1", status=status, outcome=outcome_of(status, error_class), error_class=error_class, reason="why",
+        ended_by=None,
+    )  # fmt: skip
+    if reason is not None:
+        assert stop_reason(run) == reason
+        return
+    with pytest.raises(RequestError, match="the run failed") as failed:
+        stop_reason(run)
+    assert failed.value.data["outcome"] == run.outcome
+
+
+def test_a_prompt_is_text_and_what_is_none_is_refused() -> None:
+    """Links go by their address; a picture is not dropped in silence."""
+    assert prompt_text([text_block("see"), resource_link_block("a.py", "file:///a.py")]) == "see\na.py (file:///a.py)"
+    with pytest.raises(RequestError, match="Invalid params"):
+        prompt_text([image_block("AA==", "image/png")])

@@ -1,0 +1,58 @@
+"""A conversation's past, told to an editor that loads it: messages, calls and their results, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from acp import (
+    start_tool_call,
+    update_agent_message_text,
+    update_agent_thought_text,
+    update_tool_call,
+    update_user_message_text,
+)
+from acp.schema import ToolCallStatus
+
+from turngate.domain.messages import Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from turngate.domain.results import Failure, wire_text
+from turngate.drivers import acp_showing as show
+from turngate.drivers.acp_calls import Calls
+from turngate.wire.conversations import MessageView
+
+
+def retold(messages: Iterable[MessageView]) -> Iterator[Any]:
+    """Yield the session updates that tell these messages."""
+    for message in messages:
+        for part in message.parts:
+            update = _told(message, part)
+            if update is not None:
+                yield update
+
+
+def _told(message: MessageView, part: Part) -> Any:
+    run_id = message.run_id or ""
+    match part:
+        case TextPart() if message.role == "user":
+            return update_user_message_text(part.text)
+        case TextPart() if message.role == "assistant":
+            return update_agent_message_text(part.text)
+        case ReasoningPart() if part.text:
+            return update_agent_thought_text(part.text)
+        case ToolCallPart():
+            return start_tool_call(
+                Calls.id_of(run_id, part.tool_call_id),
+                show.title(part.tool_name),
+                kind="other",
+                status="pending",
+                content=[show.arguments(part.input)],
+                raw_input=show.as_json(part.input),
+            )
+        case ToolResultPart():
+            status: ToolCallStatus = "failed" if isinstance(part.result, Failure) else "completed"
+            text = wire_text(part.result, edited_input=part.edited_input)
+            return update_tool_call(
+                Calls.id_of(run_id, part.tool_call_id), status=status, content=[show.arguments(text)]
+            )
+        case _:
+            return None

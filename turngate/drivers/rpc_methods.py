@@ -1,0 +1,137 @@
+"""The JSON-RPC methods: one row each, with its parameters, its answer and what it calls of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from turngate.client import TurngateClient
+from turngate.client.requests import Where
+from turngate.drivers import rpc_params as take
+from turngate.wire.agents import AgentView
+from turngate.wire.decisions import DecisionResult
+from turngate.wire.requests import RequestDetail, RequestItem
+from turngate.wire.runs import RunDetail, RunSummary
+from turngate.wire.view import Page
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A method. ``call``: from the API's client and the checked parameters to an answer of ``result``."""
+
+    summary: str
+    params: type[take.Params]
+    result: TypeAdapter[Any]
+    call: Callable[[TurngateClient, Any], Awaitable[Any]]
+
+
+async def _start(client: TurngateClient, params: take.StartRun) -> RunSummary:
+    return await client.start_run(
+        agent=params.agent,
+        text=params.input,
+        conversation_id=params.conversation_id,
+        workspace=params.workspace,
+        model=params.model,
+        unattended=params.unattended,
+        idempotency_key=params.idempotency_key,
+    )
+
+
+async def _send(client: TurngateClient, params: take.SendMessage) -> RunSummary:
+    return await client.send_message(
+        params.run_id, params.input, while_running=params.while_running, idempotency_key=params.idempotency_key
+    )
+
+
+async def _interrupt(client: TurngateClient, params: take.StopRun) -> RunSummary:
+    return await client.interrupt(params.run_id, reason=params.reason)
+
+
+async def _pause(client: TurngateClient, params: take.StopRun) -> RunSummary:
+    return await client.pause(params.run_id, reason=params.reason)
+
+
+async def _resume(client: TurngateClient, params: take.OneRun) -> RunSummary:
+    return await client.resume(params.run_id)
+
+
+async def _get_run(client: TurngateClient, params: take.OneRun) -> RunDetail:
+    return await client.get_run(params.run_id)
+
+
+async def _list_requests(client: TurngateClient, params: take.ListRequests) -> Page[RequestItem]:
+    given: Any = params.model_dump(exclude_none=True, exclude={"limit", "cursor"})
+    where: Where = given
+    return await client.list_requests(limit=params.limit, cursor=params.cursor, **where)
+
+
+async def _get_request(client: TurngateClient, params: take.OneRequest) -> RequestDetail:
+    return await client.get_request(params.request_id)
+
+
+async def _decide(client: TurngateClient, params: take.Decide) -> DecisionResult:
+    return await client.decide(
+        params.request_id,
+        verb=params.decision,
+        digest=params.digest,
+        args=params.args,
+        message=params.message,
+        outcome=params.outcome,
+        grant=params.grant,
+        decision_id=params.decision_id,
+    )
+
+
+async def _list_agents(client: TurngateClient, _params: take.Nothing) -> list[AgentView]:
+    return await client.list_agents()
+
+
+_RUN: Final = TypeAdapter(RunSummary)
+
+METHODS: Final[Mapping[str, Method]] = {
+    "run.start": Method(summary="Start a run.", params=take.StartRun, result=_RUN, call=_start),
+    "run.send": Method(
+        summary="Say something more in a run's conversation; answers with the run that takes it.",
+        params=take.SendMessage,
+        result=_RUN,
+        call=_send,
+    ),
+    "run.interrupt": Method(summary="Stop a run.", params=take.StopRun, result=_RUN, call=_interrupt),
+    "run.pause": Method(
+        summary="Hold a run: nothing new starts until it is resumed.", params=take.StopRun, result=_RUN, call=_pause
+    ),
+    "run.resume": Method(summary="Let a held run go on.", params=take.OneRun, result=_RUN, call=_resume),
+    "run.get": Method(
+        summary="Show a run with its steps, its calls and its answer.",
+        params=take.OneRun,
+        result=TypeAdapter(RunDetail),
+        call=_get_run,
+    ),
+    "requests.list": Method(
+        summary="One page of requests: those that wait for a decision, or others.",
+        params=take.ListRequests,
+        result=TypeAdapter(Page[RequestItem]),
+        call=_list_requests,
+    ),
+    "requests.get": Method(
+        summary="Show a request with everything needed to decide it.",
+        params=take.OneRequest,
+        result=TypeAdapter(RequestDetail),
+        call=_get_request,
+    ),
+    "requests.decide": Method(
+        summary="Decide a request. Needs a token that may decide; the API says no to any other.",
+        params=take.Decide,
+        result=TypeAdapter(DecisionResult),
+        call=_decide,
+    ),
+    "agents.list": Method(
+        summary="The agents that workers have published.",
+        params=take.Nothing,
+        result=TypeAdapter(list[AgentView]),
+        call=_list_agents,
+    ),
+}
