@@ -20,6 +20,7 @@ from activities.run_tool import RunTool
 from activities.settle_call import SettleCall
 from activities.steering import SteerRun
 from turngate.domain.known_tools import known_tools
+from turngate.domain.model_choice import Profiles
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.worker_group import WorkerGroup
 from turngate.runtime.workflow_code import SANDBOX
@@ -33,17 +34,28 @@ RECORD_SLOTS: Final = 20
 """Short transactions at once: more would only wait for each other's locks."""
 
 
-def build_engine(app: LoadedApp, database: Database, models: ModelResolver) -> Engine:
+def build_engine(
+    app: LoadedApp,
+    database: Database,
+    models: ModelResolver,
+    profiles: Profiles | None = None,
+    *,
+    streaming: bool = True,
+) -> Engine:
     """Return what the activities of this app stand on."""
+    profiles = profiles or Profiles()
     return Engine(
         database=database,
         agents=app.agents,
         policy=app.policy,
         policy_file=app.policy_file,
+        judge=app.app.judge,
         services=app.services,
         models=models,
-        prices=app.app.prices,
+        prices=profiles.prices(app.app.prices),
+        profiles=profiles,
         built_in=built_in_toolkit(database),
+        streaming=streaming,
     )
 
 

@@ -14,21 +14,28 @@ from sqlalchemy.exc import IntegrityError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities import no_progress
 from activities.after_steps import after_step
 from activities.asking_model import ModelAsker
 from activities.budgets import extension
+from activities.carrying_over import CarryingOver
 from activities.dry_planning import DryPlanner
 from activities.engine import Engine
+from activities.external_agents import response
 from activities.heartbeats import heartbeating
+from activities.judging import Judging
 from activities.next_messages import open_next, take_messages
 from activities.planning import Planner
 from activities.signals import carry_out
 from turngate.domain import contract
 from turngate.domain.agents import Agent
 from turngate.domain.contract import CallModelInput, StepPlan
+from turngate.domain.external import is_external
 from turngate.domain.history import CLOSED_BY_REPAIR
 from turngate.domain.messages import Message, ModelResponse
-from turngate.store import calls, events, messages, queued_messages, requests, runs, steps
+from turngate.domain.no_progress import Trail
+from turngate.domain.outcomes import end_told
+from turngate.store import calls, events, messages, queued_messages, requests, runs, steps, used_below
 
 
 class CallModel:
@@ -37,8 +44,10 @@ class CallModel:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._planner = Planner(engine)
+        self._judging = Judging(engine, self._planner)
         self._dry_planner = DryPlanner(engine)
         self._asker = ModelAsker(engine)
+        self._carrying_over = CarryingOver(engine)
 
     @activity.defn(name=contract.CALL_MODEL)
     async def call_model(self, start: CallModelInput) -> StepPlan:
@@ -58,7 +67,8 @@ class CallModel:
             asks_for_more = await extension(self._engine, run, agent, start.step)
             if asks_for_more is not None:
                 return StepPlan(final=False, budget=asks_for_more)
-            answer, told = await self._asker.ask(run, agent, start.step)
+            run = await self._carrying_over.begun(run, agent, start.step)
+            answer, told = await self._answer(run, agent, start.step)
             if answer.is_final:
                 plan = await self._finish(run, start.step, answer)
                 await after_step(self._engine, run, start.step)
@@ -66,9 +76,16 @@ class CallModel:
             await self._store(run, start.step, answer, told)
             return await self._plan(run, agent, start.step, answer.message, answer.finish_reason, told)
 
+    async def _answer(self, run: runs.Run, agent: Agent, step: int) -> tuple[ModelResponse, str | None]:
+        """Return the model's answer; of a call from outside the call itself, which no model made."""
+        if not is_external(run.agent):
+            return await self._asker.ask(run, agent, step)
+        async with self._engine.database.read() as conn:
+            return await response(conn, run, step), None
+
     async def _agent(self, run: runs.Run) -> Agent:
         """Return the agent as the run has it."""
-        if run.world is None:  # no transaction for what hardly any run has
+        if run.world is None and not is_external(run.agent):  # no transaction for what hardly any run has
             return self._engine.agent(run.agent)
         async with self._engine.database.read() as conn:
             return await self._engine.agent_of(conn, run)
@@ -87,16 +104,24 @@ class CallModel:
                 type=contract.ERROR_CONFIGURATION,
                 non_retryable=True,
             )
+        trail = Trail() if previous is None else previous.kept_trail
         if previous is not None and previous.closed_at is None:
-            run = await self._close(run, previous)
+            run, trail = await self._close(run, previous)
         if told:
+            trail = Trail()
             async with self._engine.database.write() as conn:
                 run = await take_messages(conn, run)
+                await no_progress.forget(conn, run.id, start.step - 1)
+        if stored is None:
+            no_progress.require_progress(self._engine.agents.get(run.agent), trail)
         return run, stored, response
 
-    async def _close(self, run: runs.Run, step: steps.Step) -> runs.Run:
-        """Close a step whose calls are settled, carry out its signals, and return the run as it goes on."""
-        closed_by = run
+    async def _close(self, run: runs.Run, step: steps.Step) -> tuple[runs.Run, Trail]:
+        """Close a step whose calls are settled, and carry out its signals.
+
+        Returns the run as it goes on, and whether the step repeats others.
+        """
+        closed_by, trail = run, step.kept_trail
         async with self._engine.database.write() as conn:
             head = await steps.close(conn, run, step.step, CLOSED_BY_REPAIR)
             if head is not None:
@@ -104,8 +129,12 @@ class CallModel:
             signals = head is not None and step.stored_plan is not None and step.stored_plan.signals
             if head is None or (signals and await carry_out(self._engine, conn, run, step.step)):
                 run = await runs.get(conn, run.id) or run
+            if head is None:  # another attempt did
+                trail = await steps.trail(conn, run.id, step.step)
+            else:
+                run, trail = await no_progress.note(self._engine, conn, run, step.step, agent_name=closed_by.agent)
         await after_step(self._engine, closed_by, step.step)
-        return run
+        return run, trail
 
     async def _store(self, run: runs.Run, step: int, answer: ModelResponse, corrective: str | None) -> None:
         async with _first_attempt_counts(), self._engine.database.write() as conn:
@@ -115,7 +144,7 @@ class CallModel:
 
     def _cost(self, run: runs.Run, answer: ModelResponse) -> int:
         """Return what the response cost, in millionths; 0 for a model whose price nobody gave."""
-        price, usage = self._engine.prices.get(run.model), answer.usage
+        price, usage = self._engine.prices.get(answer.spec or run.model), answer.usage
         if price is None:
             return 0
         return price.micros(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
@@ -123,9 +152,10 @@ class CallModel:
     async def _finish(self, run: runs.Run, step: int, answer: ModelResponse) -> StepPlan:
         """Store the final answer and end the run, in one transaction."""
         plan = StepPlan(final=True)
-        ended = {"status": "completed", "reason": "", "error_class": ""}
+        ended = end_told(status="completed")
         async with _first_attempt_counts(), self._engine.database.write() as conn:
             await steps.record_response(conn, run, step, answer, final=plan, cost_micros=self._cost(run, answer))
+            await self._asker.live.forget(conn, run.id, step)
             responded = _responded(step, answer.message, answer.finish_reason)
             await events.append(conn, run.id, [responded, ("run.ended", ended)])
             follows = await open_next(self._engine, conn, run)
@@ -137,6 +167,7 @@ class CallModel:
     async def _plan(
         self, run: runs.Run, agent: Agent, step: int, message: Message, finish_reason: str, told: str | None
     ) -> StepPlan:
+        await self._judging.judge_step(run, agent, step, message, finish_reason)
         async with self._engine.database.read() as conn:
             planner = self._dry_planner if run.is_dry else self._planner
             planned = await planner.plan(conn, run, agent, step, message, finish_reason, told)
@@ -145,6 +176,8 @@ class CallModel:
                 # An attempt that was thought lost: its requests would wait in the inbox for ever.
                 raise ApplicationError(f"run {run.id} has ended; step {step} is not planned any more", "conflict")
             if await steps.record_plan(conn, run.id, step, planned.plan):
+                await used_below.add(conn, run, used_below.UsedBelow(tool_calls=len(planned.calls)))
+                await self._asker.live.forget(conn, run.id, step)
                 await calls.insert_planned(conn, planned.calls)
                 await requests.insert_all(conn, planned.requests)
                 await events.append(conn, run.id, [_responded(step, message, finish_reason), *planned.events])

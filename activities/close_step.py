@@ -12,6 +12,7 @@ from turngate.domain import contract, results
 from turngate.domain.contract import CloseStepInput, CloseStepResult
 from turngate.domain.digest import derived_id
 from turngate.domain.messages import Message, TextPart
+from turngate.domain.outcomes import end_told
 from turngate.domain.results import Failure
 from turngate.domain.signals import Finish
 from turngate.store import calls, events, executions, messages, requests, runs, steps
@@ -56,10 +57,12 @@ async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
     await _close_calls(conn, run, order)
     head = await steps.close(conn, run, run.step, _closure(order, started=False))
     if answer is None:
-        await runs.end(conn, run.id, status=order.status, reason=order.reason, error_class=order.error_class)
+        by = (order.by or None) if order.status == "interrupted" else None
+        told = {"reason": order.reason, "error_class": order.error_class}
+        await runs.end(conn, run.id, status=order.status, by=by, **told)
     else:
         await _complete(conn, run, head or run.head_message_id, answer)
-    ended = {"status": order.status, "reason": order.reason, "error_class": order.error_class, "by": order.by}
+    ended = end_told(status=order.status, reason=order.reason, error_class=order.error_class, by=order.by)
     await events.append(conn, run.id, [*new, ("run.ended", ended)])
     return run
 

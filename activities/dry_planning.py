@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from activities.asking import planned_call
 from activities.planning import MALFORMED_KINDS, Closed, PlannedStep, Planner, planned_row, problem_of
+from activities.rules import RulesInForce
 from activities.signals import read_signal
 from activities.without_handlers import is_finish
 from turngate.domain import results
@@ -19,6 +20,7 @@ from turngate.domain.agents import Agent
 from turngate.domain.comparing import json_meaning
 from turngate.domain.contract import PlannedCall, StepPlan
 from turngate.domain.digest import repeat_key
+from turngate.domain.judged_verdicts import with_judgement
 from turngate.domain.messages import Message, ToolCallPart
 from turngate.domain.policy import Verdict
 from turngate.domain.results import Failure, Ok
@@ -58,7 +60,7 @@ class DryPlanner(Planner):
                 result, recorded = found, recorded if _is_same_kind(recorded, found) else None  # noqa: PLW2901
             else:
                 tool, params = found
-                verdict = rules.verdict(tool, params, run, call.input, agent=agent.name)
+                verdict = _judged_then(rules, rules.verdict(tool, params, run, call.input, agent=agent.name), recorded)
                 result = results.diverged(call.tool_name)
             row = planned_row(run, step, position, call, key, Closed(result, verdict), rules.policy.version)
             row = _answered(replace(row, effect="" if tool is None else tool.effect), recorded)
@@ -103,6 +105,14 @@ async def _record(
     for before in await calls.with_repeat_keys(conn, run.id, keys):
         _take(left[before.tool_name, json_meaning(before.input)])
     return [_take(left[call.tool_name, json_meaning(call.input)]) for call in made]
+
+
+def _judged_then(rules: RulesInForce, verdict: Verdict, recorded: calls.Call | None) -> Verdict:
+    """Return the verdict with what the judge said of the recorded call: in a dry replay it is not asked anew."""
+    if rules.judge is None or recorded is None or not recorded.verdict:
+        return verdict
+    judgement = Verdict.model_validate_json(recorded.verdict).judged
+    return with_judgement(verdict, judgement, rules.judge, digest=recorded.digest)
 
 
 def _take(left: deque[calls.Call]) -> calls.Call | None:

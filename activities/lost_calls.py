@@ -22,6 +22,8 @@ from turngate.store.database import Connection
 MAX_STARTS = 5
 """How often a handler is started when its workers keep dying under it; a ``once`` one only where its probe allows it."""
 
+LOST = "The worker was lost while this call ran. It may or may not have taken effect: which?"
+
 
 async def again(
     engine: Engine,
@@ -37,8 +39,7 @@ async def again(
     # One request per lost start: a call that a person sends again may be lost again, and is asked about again.
     outcome_id = _outcome_id(execution)
     if execution.state == "unknown":
-        outcome = await requests.get(conn, outcome_id)
-        if outcome is None or outcome.decision_id is None or outcome.decision_id != order.decision_id:
+        if not await is_answer(conn, execution, order):
             return OutcomeUnknown(outcome_id, call.digest)
     elif call.effect == "once" and seen is not None and isinstance(seen.probed, Happened) and tool is not None:
         return await _it_happened(engine, conn, run, call, tool, seen.probed)
@@ -46,7 +47,7 @@ async def again(
         pass  # it starts again, on the tool's own word that the first start will never take effect
     elif call.effect == "once":
         # Before anything else is looked at: even when the call could not run again, nobody knows whether it has run.
-        return await _ask_outcome(conn, run, call, tool, outcome_id, partial=execution.partial_output)
+        return await ask_outcome(conn, run, call, tool, execution)
     elif execution.attempts >= MAX_STARTS:
         lost = f"its worker was lost {execution.attempts} times while it ran"
         await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
@@ -70,6 +71,12 @@ async def again(
     await tell_started(conn, run, call, start)
     raw_input = call.running_input
     return Redeemed(tool, run, call, raw_input, execution.idempotency_key, attempt=start.attempt)
+
+
+async def is_answer(conn: Connection, execution: executions.Execution, order: RunToolInput) -> bool:
+    """Tell whether the order comes with the answer to what became of this execution."""
+    outcome = await requests.get(conn, _outcome_id(execution))
+    return outcome is not None and outcome.decision_id is not None and outcome.decision_id == order.decision_id
 
 
 async def asked_outcome(conn: Connection, order: RunToolInput) -> OutcomeUnknown | None:
@@ -117,15 +124,22 @@ async def _not_again(
     return await refuse(conn, run, call, Failure(kind="unknown", reason=why))
 
 
-async def _ask_outcome(
-    conn: Connection, run: runs.Run, call: calls.Call, tool: Tool | None, outcome_id: str, *, partial: str
+async def ask_outcome(
+    conn: Connection,
+    run: runs.Run,
+    call: calls.Call,
+    tool: Tool | None,
+    execution: executions.Execution,
+    *,
+    why: str = LOST,
+    rule: str = "engine:lost-worker",
 ) -> OutcomeUnknown:
     """Mark the execution unknown and open an ``outcome`` request for it, in the caller's transaction.
 
-    ``partial``: what its handler had said before it was stopped; it stays with the execution.
+    What its handler had said before it was stopped stays with the execution. ``why``, ``rule``: what the person reads.
     """
-    named = {"run_id": run.id, "tool_call_id": call.tool_call_id}
-    await executions.finish(conn, **named, state="unknown", partial_output=partial)
+    named, outcome_id = {"run_id": run.id, "tool_call_id": call.tool_call_id}, _outcome_id(execution)
+    await executions.finish(conn, **named, state="unknown", partial_output=execution.partial_output)
     approval = await requests.get(conn, request_id_of(run.id, call.tool_call_id, "approval"))
     opened_at = as_text(now())
     raw_input = call.running_input
@@ -141,8 +155,8 @@ async def _ask_outcome(
         manifest=manifest,
         input=raw_input,
         digest=call.digest,
-        rule="engine:lost-worker",
-        reason="The worker was lost while this call ran. It may or may not have taken effect: which?",
+        rule=rule,
+        reason=why,
         risk="high",
         agent_words=approval.agent_words if approval else "",
         preview_kind=approval.preview_kind if approval else None,

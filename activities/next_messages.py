@@ -61,7 +61,7 @@ async def open_next(engine: Engine, conn: Connection, run: runs.Run) -> ChildRun
         conversation_id=run.conversation_id,
         agent=run.agent,
         agent_version=run.agent_version if agent is None else agent.version,
-        model=run.model,
+        model=run.chosen_model,
         workspace=run.workspace,
         task=message.text,
         input_message_id=message.id,
@@ -75,7 +75,7 @@ async def open_next(engine: Engine, conn: Connection, run: runs.Run) -> ChildRun
     await messages.set_head(conn, run.conversation_id, message.id)
     await queued_messages.take(conn, message.id, run_id=next_id)
     await queued_messages.hand_on(conn, run.id, to=next_id)
-    named = {"agent": run.agent, "model": run.model, "follows": run.id}
+    named = {"agent": run.agent, "model": run.chosen_model, "follows": run.id}
     started = {**named, "started_by": message.sent_by, "by": message.sent_by}
     await events.append(conn, next_id, [("run.started", started)])
     return _to_start(engine, next_id, run.agent)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from activities.asking import new_request, opened, planned_call, previewed, request_id_of
@@ -16,6 +17,7 @@ from turngate.domain.agents import Agent
 from turngate.domain.budgets import EXTEND_BUDGET
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.digest import call_digest, repeat_key
+from turngate.domain.judged_verdicts import with_judgement
 from turngate.domain.malformed import problem_in
 from turngate.domain.messages import Message, ToolCallPart
 from turngate.domain.policy import Verdict
@@ -23,7 +25,7 @@ from turngate.domain.requests import RequestKind
 from turngate.domain.results import Failure
 from turngate.domain.tool_failures import InvalidToolInput
 from turngate.domain.tools import Tool
-from turngate.store import calls, runs
+from turngate.store import calls, judgements, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import NewEvent
@@ -82,15 +84,12 @@ class Planner:
         ``corrective``: what the model is told of a response that nothing can be made of.
         """
         keys = [repeat_key(call.tool_name, call.input) for call in message.calls]
-        refused = await calls.refusals_by_key(conn, run.id, keys) if step > 1 else {}
         planned = PlannedStep(plan=StepPlan(final=False))
         to_settle: list[PlannedCall] = []
         kinds: list[str | None] = []
-        rules = await self.engine.rules(conn, run)
-        admissions: list[Admitted | Closed] = []
-        for position, (call, key) in enumerate(zip(message.calls, keys, strict=True)):
-            admitted = self._admit(run, agent, rules, call, position, finish_reason, refused.get(key))
-            admissions.append(admitted)
+        rules, admissions = await self.admissions(conn, run, agent, step, message, finish_reason)
+        admissions = await judged_admissions(conn, rules, run, message, admissions)
+        for position, (call, key, admitted) in enumerate(zip(message.calls, keys, admissions, strict=True)):
             row = planned_row(run, step, position, call, key, admitted, rules.policy.version)
             planned.calls.append(row)
             if isinstance(admitted, Closed):
@@ -117,6 +116,18 @@ class Planner:
             signals=any(isinstance(each, Admitted) and each.tool.kind == "signal" for each in admissions),
         )
         return planned
+
+    async def admissions(
+        self, conn: Connection, run: runs.Run, agent: Agent, step: int, message: Message, finish_reason: str
+    ) -> tuple[RulesInForce, list[Admitted | Closed]]:
+        """Return the rules in force, and what they say of each call, in the model's order; without the judge."""
+        keys = [repeat_key(call.tool_name, call.input) for call in message.calls]
+        refused = await calls.refusals_by_key(conn, run.id, keys) if step > 1 else {}
+        rules = await self.engine.rules(conn, run)
+        return rules, [
+            self._admit(run, agent, rules, call, position, finish_reason, refused.get(key))
+            for position, (call, key) in enumerate(zip(message.calls, keys, strict=True))
+        ]
 
     def _admit(
         self,
@@ -188,6 +199,36 @@ class Planner:
         )
 
 
+async def judged_admissions(
+    conn: Connection, rules: RulesInForce, run: runs.Run, message: Message, admissions: Sequence[Admitted | Closed]
+) -> list[Admitted | Closed]:
+    """Return the same with what the judge said of them before this transaction; it is not asked here."""
+    if rules.judge is None:
+        return list(admissions)
+    said = await judgements.of_calls(conn, run.id, [call.tool_call_id for call in message.calls])
+    found: list[Admitted | Closed] = []
+    for call, admitted in zip(message.calls, admissions, strict=True):
+        if isinstance(admitted, Admitted):
+            digest = planned_digest(run, call, admitted, rules.policy.version)
+            verdict = with_judgement(admitted.verdict, said.get(call.tool_call_id), rules.judge, digest=digest)
+            found.append(replace(admitted, verdict=verdict))
+        else:
+            found.append(admitted)
+    return found
+
+
+def planned_digest(run: runs.Run, call: ToolCallPart, admitted: Admitted | Closed, policy_version: str) -> str:
+    """Return the digest of a call as it is planned; of a closed one without its tool."""
+    return call_digest(
+        tool_name=call.tool_name,
+        manifest_digest="" if isinstance(admitted, Closed) else admitted.tool.manifest.digest,
+        raw_input=call.input,
+        run_id=run.id,
+        tool_call_id=call.tool_call_id,
+        policy_version=policy_version,
+    )
+
+
 def planned_row(
     run: runs.Run,
     step: int,
@@ -199,7 +240,6 @@ def planned_row(
 ) -> calls.Call:
     """Return a call as it is stored when it is planned. ``key``: its repeat key."""
     closed = isinstance(admitted, Closed)
-    manifest_digest = "" if isinstance(admitted, Closed) else admitted.tool.manifest.digest
     disposition: calls.Disposition = "closed"
     if not isinstance(admitted, Closed):
         disposition = "run" if admitted.verdict.answer == "allow" else "ask"
@@ -213,14 +253,7 @@ def planned_row(
         repeat_key=key,
         disposition=disposition,
         verdict="" if admitted.verdict is None else admitted.verdict.model_dump_json(exclude_defaults=True),
-        digest=call_digest(
-            tool_name=call.tool_name,
-            manifest_digest=manifest_digest,
-            raw_input=call.input,
-            run_id=run.id,
-            tool_call_id=call.tool_call_id,
-            policy_version=policy_version,
-        ),
+        digest=planned_digest(run, call, admitted, policy_version),
         policy_version=policy_version,
         effect="" if isinstance(admitted, Closed) else admitted.tool.effect,
         result=admitted.failure.model_dump_json() if isinstance(admitted, Closed) else None,

@@ -112,9 +112,9 @@ class RecordDecision:
             request = await requests.get(conn, decision.request_id)
             content = await requests.decision(conn, decision.decision_id)
             run = None if request is None else await runs.get(conn, request.run_id)
+            tool = None if request is None else await self._engine.asked_tool(conn, request)
         if request is None or run is None or request.precondition is None:
             return None
-        tool = self._engine.tool(self._engine.agent(request.agent), request.tool_name)
         if tool is None:
             return None
         try:
@@ -130,7 +130,7 @@ class RecordDecision:
     ) -> None:
         """Check the edited call as if the model had sent it, and store what will run (I6)."""
         call = await calls.get(conn, request.run_id, request.tool_call_id)
-        tool = self._engine.tool(self._engine.agent(request.agent), request.tool_name)
+        tool = await self._engine.asked_tool(conn, request)
         if call is None or tool is None:
             raise _invalid_edit(f"the tool {request.tool_name!r} is no longer there")
         try:

@@ -14,13 +14,15 @@ from activities.asking import ask_after_all, ask_again, asked_after_all, asked_a
 from activities.call_checks import authority, judged, raises
 from activities.call_marks import Start, refuse, tell_started
 from activities.engine import Engine
+from activities.external_calls import UNWANTED, came_back, hand_out, is_wanted
 from activities.lost_calls import again
 from activities.preflight import Seen, idempotency_key, looks_first
-from activities.redeemed import AlreadySettled, AskAgain, LookFirst, Redeemed, Redemption
+from activities.redeemed import AlreadySettled, AskAgain, LookFirst, Redeemed, Redemption, Waits
 from activities.rules import RulesInForce
 from activities.without_handlers import delegate, is_finish, take_signal, underway
 from turngate.domain import results
 from turngate.domain.contract import RunToolInput
+from turngate.domain.judged_verdicts import with_judgement
 from turngate.domain.policy import Verdict
 from turngate.domain.results import Failure
 from turngate.domain.tools import Tool
@@ -44,10 +46,9 @@ async def redeem(engine: Engine, conn: Connection, order: RunToolInput, seen: Se
         return closed
     if execution is not None:
         return await _started_before(engine, conn, run, call, tool, execution, order, seen)
-    if order.decision_id is None and call.disposition == "ask" and tool is not None:
-        asked = await asked_after_all(engine, conn, run, call, tool)
-        if asked is not None:
-            return AskAgain(asked)
+    not_yet = None if tool is None else await _not_yet(engine, conn, run, call, tool, order)
+    if not_yet is not None:
+        return not_yet
     expected, request, problem = await authority(conn, call, order)
     rules = await engine.rules(conn, run)
     verdict = problem or judged(rules, run, call, tool, expected, decided=request is not None)
@@ -69,12 +70,27 @@ async def redeem(engine: Engine, conn: Connection, order: RunToolInput, seen: Se
     )
     by = None if request is None else request.decided_by
     start = Start(attempt=1, decision_id=order.decision_id, by=by, digest=expected)
-    if tool.kind == "signal":
-        return await take_signal(engine, conn, run, call, tool, start)
-    if tool.kind == "agent":
-        return await delegate(engine, conn, run, call, tool, start)
+    match tool.kind:
+        case "signal":
+            return await take_signal(engine, conn, run, call, tool, start)
+        case "agent":
+            return await delegate(engine, conn, run, call, tool, start)
+        case "external":
+            return await hand_out(conn, run, call, tool, start)
     await tell_started(conn, run, call, start)
     return Redeemed(tool, run, call, call.running_input, key)
+
+
+async def _not_yet(
+    engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, order: RunToolInput
+) -> Waits | AskAgain | None:
+    """Return what comes before the door is asked at all: whoever is to run the call, or the answer to a later question."""
+    if tool.kind == "external" and not await is_wanted(conn, run):
+        return UNWANTED
+    if order.decision_id is None and call.disposition == "ask":
+        asked = await asked_after_all(engine, conn, run, call, tool)
+        return None if asked is None else AskAgain(asked)
+    return None
 
 
 async def _closed_already(
@@ -150,6 +166,11 @@ async def _no_longer_allowed(
         verdict = again
     if verdict.answer == "allow":
         return None
+    # What the judge said when the call was planned, of these very bytes; it is not asked again.
+    said = Verdict.model_validate_json(call.verdict).judged if call.verdict else None
+    verdict = with_judgement(verdict, said, rules.judge, digest=call.digest)
+    if verdict.answer == "allow":
+        return None
     if (seen is None or not seen.for_asking) and (tool.preview is not None or tool.precondition is not None):
         return LookFirst(engine.agent(run.agent), run, call, tool, asked_with=None, lost=False, for_asking=True)
     return AskAgain(
@@ -179,6 +200,8 @@ async def _started_before(
     """The door was open once, and no result came of it."""
     if tool is not None and tool.kind in {"signal", "agent"}:
         return await underway(engine, conn, call, tool)
+    if tool is not None and tool.kind == "external":
+        return await came_back(engine, conn, run, call, tool, execution, order)
     if execution.state == "failed":
         # Its handler was stopped, and the run was not closed after it: its workflow was terminated (Temporal cancels the
         # activities of such a one, as for an interrupt) or lost. The run was recovered, so nobody knows how far it came.

@@ -16,6 +16,7 @@ import structlog
 
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.grants import Grant
+from turngate.domain.judging import Judge
 from turngate.domain.policy import NOBODYS_RULES, Policy, Verdict, evaluate, parse_policy, unattended
 from turngate.domain.tools import Tool
 from turngate.policies.facts import DISTRUSTED, UNREADABLE, call_facts, lies_in, without_permissions
@@ -29,12 +30,14 @@ log = structlog.get_logger(__name__)
 class RulesInForce:
     """Policy and standing grants, as they are in this transaction.
 
-    ``distrusted``: the rules with those that do not count for this run, because their file lies in its workspace.
+    ``distrusted``: the rules with those that do not count for this run, because their file lies in its workspace. ``judge``:
+    who may answer in place of a person; its own answers are not part of :meth:`verdict`.
     """
 
     policy: Policy
     grants: Sequence[Grant] = ()
     distrusted: Policy | None = None
+    judge: Judge | None = None
 
     def without(self, grant_id: str) -> RulesInForce:
         """Return the same without one grant."""

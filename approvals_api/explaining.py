@@ -13,6 +13,7 @@ from approvals_api import run_views
 from approvals_api.next_actions import Remedies, for_standstill
 from approvals_api.services import Services
 from approvals_api.standing_still import standing_still
+from approvals_api.switching import fallbacks_of
 from turngate.domain.failures import FailureClass, Meaning, broke_off_at, meaning_of
 from turngate.domain.inbox import InboxFilter
 from turngate.domain.results import Failure
@@ -36,6 +37,7 @@ async def explain(services: Services, run_id: str) -> Explanation:
         if run.ended_at is not None:
             return await explained_end(conn, run, services.settings.temporal_pages)
         attempts = await _attempts(conn, run)
+        fallbacks = await fallbacks_of(conn, run_id)
         pending = await requests.page(conn, InboxFilter(run_id=run_id), limit=PENDING_SHOWN)
     # Not within the transaction: a server that is away is waited for.
     look = await services.gateway.look(run_id)
@@ -46,7 +48,8 @@ async def explain(services: Services, run_id: str) -> Explanation:
                 return await explained_end(conn, run, services.settings.temporal_pages)
     newest = run.steps[-1].calls if run.steps else []
     waits_for = standing_still(run, newest, {each.tool_call_id: each for each in pending}, look, now=now())
-    return _live(run, waits_for, attempts, services.settings.temporal_pages)
+    explained = _live(run, waits_for, attempts, services.settings.temporal_pages)
+    return explained.model_copy(update={"model_fallbacks": fallbacks})
 
 
 async def explained_end(conn: Connection, run: RunDetail, temporal_pages: str | None) -> Explanation:
@@ -75,6 +78,7 @@ async def explained_end(conn: Connection, run: RunDetail, temporal_pages: str | 
         waits_for=[],
         temporal_url=page,
         actions=actions,
+        model_fallbacks=await fallbacks_of(conn, run.id),
     )
 
 

@@ -15,6 +15,7 @@ from approvals_api.run_leads import lead_after
 from approvals_api.run_order import ForkPoint, checked_order
 from approvals_api.run_views import existing_run
 from approvals_api.services import Services
+from approvals_api.switching import require_known_model
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
 from turngate.store import steps, worlds
@@ -33,6 +34,7 @@ async def fork(
     model: str | None = None,
     workspace: str | None = None,
     changes: Changes = UNCHANGED,
+    summarise: bool = False,
     idempotency_key: str | None = None,
 ) -> Run:
     """Start a run after a closed step of another one, and return it.
@@ -49,6 +51,7 @@ async def fork(
         model: in place of that one's; another agent brings its own model.
         workspace: in place of the run's own.
         changes: what the fork has of its own, beside or in place of what the run has.
+        summarise: begin a fresh conversation with a summary of that past, which the fork's model writes, in place of it.
         idempotency_key: 1 to 255 characters.
 
     Raises:
@@ -66,6 +69,8 @@ async def fork(
         lead = await lead_after(conn, run, point.step)
         published = await starting.published_agent(conn, agent or lead.agent)
         world = changed_world(await worlds.get(conn, run.world), published, changes)
+        if model is not None:
+            await require_known_model(conn, model)
     require_policy_right(principal, world)
     own_model = lead.model if published.name == lead.agent else None
     order = await checked_order(
@@ -82,7 +87,9 @@ async def fork(
     # Over what was asked for, not what it meant at the time: the newest step of a run that goes on is soon another one.
     asked = ["fork", run_id, "" if step is None else str(step), text, agent or "", model or "", workspace or ""]
     asked += [changes.fingerprint] if changes.fingerprint else []
+    asked += ["summarise"] if summarise else []
     order = replace(order, forked_from=point, fingerprint=framed_sha256(principal.name, *asked), world=world)
+    order = replace(order, summarise=summarise)
     return await starting.start_ordered(services, principal, published.name, order)
 
 

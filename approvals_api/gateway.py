@@ -21,6 +21,7 @@ from turngate.domain.contract import (
     AgentTurnInput,
     DecideInput,
     DecideResult,
+    ExternalCallInput,
     InterruptInput,
     PauseInput,
     ResumeInput,
@@ -192,8 +193,15 @@ class Gateway:
         """Tell the run that a newer message ends what waits in it. Raises as :meth:`interrupt`."""
         await self._tell(run_id, contract.SUPERSEDE, supersede)
 
+    async def tell_external(self, run_id: str, told: ExternalCallInput) -> None:
+        """Tell the run news of the call from outside that it stands for. Raises as :meth:`interrupt`."""
+        await self._tell(run_id, contract.EXTERNAL_CALL, told)
+
     async def _tell(
-        self, run_id: str, signal: str, told: InterruptInput | PauseInput | ResumeInput | SupersedeInput
+        self,
+        run_id: str,
+        signal: str,
+        told: InterruptInput | PauseInput | ResumeInput | SupersedeInput | ExternalCallInput,
     ) -> None:
         try:
             with _reported():

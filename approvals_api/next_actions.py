@@ -12,6 +12,7 @@ from turngate.wire.runs import RunDetail
 _LIMITS: Final = {
     "step_cap": "steps",
     "malformed": "malformed_in_a_row",
+    "no_progress": "no_progress",
     "tool_call_cap": "tool_calls",
     "token_cap": "tokens",
     "cost_cap": "cost",
@@ -163,7 +164,11 @@ def for_standstill(run: RunDetail, waits_for: Standstill) -> NextAction | None:
                 command=f"turngate recover {run.id}",
             )
         case "model_retrying":
-            return NextAction(text="See whether the model answers.", command="turngate doctor --probe")
+            return NextAction(
+                text="See whether the model answers (`turngate models --probe`), or let another one go on.",
+                command=f"turngate model {run.id} MODEL",
+                href=f"/runs/{run.id}#act-title",
+            )
         case "tool" | "model" | "timer":
             return NextAction(
                 text="Wait, or interrupt the run: what runs is stopped, and the conversation stays usable.",

@@ -23,7 +23,7 @@ from approvals_api.dependencies import SCOPES_OF
 from approvals_api.principals import SESSION_COOKIE
 from approvals_api.problems import InvalidInputProblem, Problem, problem_described
 from turngate.store.access import Scope
-from turngate.wire.events import EventView, ProgressView
+from turngate.wire.events import DeltaView, EventView, ProgressView
 
 OPENAPI_PATH: Final = "/api/v1/openapi.json"
 PREFIX: Final = "/api/v1/"
@@ -40,6 +40,7 @@ TAGS: Final = (
     ("runs", "Runs, and what tool calls returned."),
     ("schedules", "Runs that the clock starts."),
     ("conversations", "What was said."),
+    ("external calls", "Calls that another program runs itself, once they may: ask, start, report."),
     ("events", "What happens, as it happens: server-sent events, resumed by `Last-Event-ID`."),
     ("requests", "The operators' inbox, and decisions."),
     ("agents", "The agents there are."),
@@ -199,7 +200,7 @@ def _scopes(dependant: Dependant) -> tuple[Scope, ...]:
 def _with_unnamed(schemas: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schemas with those that no endpoint names as its body: problems, and what streams carry."""
     named = {name: schema for name, schema in schemas.items() if name not in {"HTTPValidationError", "ValidationError"}}
-    unnamed: tuple[type[BaseModel], ...] = (Problem, InvalidInputProblem, EventView, ProgressView)
+    unnamed: tuple[type[BaseModel], ...] = (Problem, InvalidInputProblem, EventView, ProgressView, DeltaView)
     for model in unnamed:
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
         named |= schema.pop("$defs", {})

@@ -17,6 +17,7 @@ from approvals_api.run_leads import lead_after
 from approvals_api.run_order import checked_order
 from approvals_api.run_views import existing_run
 from approvals_api.services import Services
+from approvals_api.switching import require_known_model
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError
 from turngate.store import worlds
@@ -63,6 +64,8 @@ async def replay(
         lead = await lead_after(conn, run, 0 if point is None else point.step)
         published = await starting.published_agent(conn, agent or lead.agent)
         world = changed_world(await worlds.get(conn, run.world), published, changes)
+        if model is not None:
+            await require_known_model(conn, model)
     order = await checked_order(
         by=principal.name,
         agent=published.name,
@@ -80,6 +83,7 @@ async def replay(
         forked_from=point,
         begins_at=run.input_message_id if point is None else point.message_id,
         replay_of=run.id,
+        model_is_fixed=model is not None or published.name != lead.agent,
         fingerprint=framed_sha256(principal.name, *asked),
         world=world,
     )

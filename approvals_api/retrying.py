@@ -15,6 +15,7 @@ from approvals_api.replaying import refuse_dry
 from approvals_api.run_order import ForkPoint, checked_order
 from approvals_api.run_views import existing_run
 from approvals_api.services import Services
+from approvals_api.switching import require_known_model
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError
 from turngate.store import worlds
@@ -52,6 +53,8 @@ async def retry(
     async with services.database.read() as conn:
         run = await existing_run(conn, run_id)
         world = await worlds.get(conn, run.world)
+        if model is not None:
+            await require_known_model(conn, model)
     if run.status not in RETRIED:
         raise ConflictError(
             f"only a run that failed or was interrupted can be retried; this one is {run.status}",
@@ -69,7 +72,7 @@ async def retry(
         text=run.task,
         conversation_id=run.conversation_id,
         workspace=run.workspace,
-        model=model or run.model or None,
+        model=model or run.chosen_model or None,
         idempotency_key=idempotency_key,
         unattended=None if run.attended else run.unattended_asks,
     )

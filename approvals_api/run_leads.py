@@ -1,12 +1,17 @@
-"""Who goes on with a run behind one of its steps: a signal may have handed it over, or changed its model, since."""
+"""Who goes on with a run behind one of its steps: a signal may have handed it over since, or that or a person changed its model.
+
+A model that only stood in for one that could not be used leads nothing: what begins anew begins with the one that was chosen.
+"""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from typing import Final
 
 from turngate.store import calls, events
 from turngate.store.database import Connection
+from turngate.store.events import Event
 from turngate.store.runs import Run
 
 LED_BY: Final = ("run.started", "run.handed_off", "run.model_switched")
@@ -25,14 +30,21 @@ class Lead:
 async def lead_after(conn: Connection, run: Run, step: int) -> Lead:
     """Return who went on behind a step of the run, 0 being its beginning: a signal of its own may have changed that since."""
     told = [each for kind in LED_BY for each in await events.newest(conn, run.id, kind, limit=MAX_CHANGES)]
-    lead = Lead(agent=run.agent, model=run.model)
+    lead = Lead(agent=run.agent, model=run.chosen_model)
     for event in sorted(told, key=lambda each: each.run_seq):
         if event.type == "run.started":
             lead = Lead(agent=str(event.payload["agent"]), model=str(event.payload["model"]))
             continue
-        call = await calls.get(conn, run.id, str(event.payload["tool_call_id"]))
-        if call is None or call.step > step:
+        if await _after(conn, run, event) > step:
             break
         to = str(event.payload["to"])
         lead = Lead(agent=to, model=None) if event.type == "run.handed_off" else replace(lead, model=to)
     return lead
+
+
+async def _after(conn: Connection, run: Run, event: Event) -> int:
+    """Return the step behind which a change counts: that of the call which made it, or the one a person saw as the newest."""
+    if "tool_call_id" not in event.payload:
+        return int(event.payload["step"])
+    call = await calls.get(conn, run.id, str(event.payload["tool_call_id"]))
+    return sys.maxsize if call is None else call.step

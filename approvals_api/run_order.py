@@ -9,8 +9,10 @@ from pathlib import Path
 from approvals_api.answer_check import require_storable
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
+from turngate.domain.model_choice import PROFILE_NAME
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.worlds import World
+from turngate.store.external_calls import ExternalCall
 
 MAX_TEXT_CHARS = 100_000
 MAX_MODEL_CHARS = 200
@@ -34,7 +36,7 @@ class Order:
     conversation where that run ended, and nothing new is said. ``unattended``: what becomes of its
     questions, because nobody attends the run; None: somebody does. ``world``: what it has of its own.
     ``begins_at``: the message that a new conversation begins with, and nothing new is said. ``replay_of``: the run of which it
-    is a dry replay.
+    is a dry replay. ``model_is_fixed``: somebody chose ``model`` for every step.
     """
 
     text: str
@@ -49,6 +51,10 @@ class Order:
     world: World | None = None
     begins_at: str | None = None
     replay_of: str | None = None
+    summarise: bool = False
+    model_is_fixed: bool = False
+    external: ExternalCall | None = None
+    """The call from outside that the run stands for, without the run's id."""
 
 
 async def checked_order(
@@ -68,7 +74,7 @@ async def checked_order(
         text=_checked_text(text, text_at),
         conversation_id=conversation_id,
         workspace=await _checked_workspace(workspace),
-        model=_checked_model(model),
+        model=None if model is None else checked_model(model),
         key=_checked_key(idempotency_key),
         fingerprint=framed_sha256(
             by, agent, text, conversation_id or "", workspace or "", model or "", *([unattended] if unattended else [])
@@ -96,12 +102,15 @@ async def _checked_workspace(workspace: str | None) -> str | None:
     return workspace
 
 
-def _checked_model(model: str | None) -> str | None:
-    if model is None:
-        return None
-    provider, colon, name = model.partition(":")
-    if not (provider and colon and name) or len(model) > MAX_MODEL_CHARS or not model.isprintable():
-        raise _invalid("/model", "a model is written provider:name, such as openai:gpt-5; at most 200 characters")
+def checked_model(model: str) -> str:
+    """Return the spec; raises InvalidInputError for what is neither ``provider:name`` nor could be a profile's name."""
+    provider, _colon, name = model.partition(":")
+    formed = bool(PROFILE_NAME.fullmatch(model)) or bool(provider and name)
+    if not formed or len(model) > MAX_MODEL_CHARS or not model.isprintable():
+        raise _invalid(
+            "/model",
+            "a model is written provider:name, such as openai:gpt-5, or a profile's name; at most 200 characters",
+        )
     return model
 
 

@@ -8,10 +8,13 @@ from typing import Literal
 
 from approvals_api.call_views import call_view, in_part, presentation_of
 from approvals_api.cursors import encode_cursor
+from approvals_api.cut_views import with_cuts
 from approvals_api.own_worlds import world_view
 from turngate.domain.errors import NotFoundError
 from turngate.domain.inbox import InboxFilter
 from turngate.domain.messages import ReasoningPart
+from turngate.domain.no_progress import is_nudge
+from turngate.domain.policy import Verdict
 from turngate.domain.requests import RunStatus
 from turngate.store import (
     agents,
@@ -28,6 +31,7 @@ from turngate.store import (
     worlds,
 )
 from turngate.store.database import Connection
+from turngate.store.deltas import Deltas
 from turngate.store.events import Event
 from turngate.store.messages import StoredMessage
 from turngate.store.progress import Progress
@@ -38,7 +42,7 @@ from turngate.wire.agents import AgentView, agents_path
 from turngate.wire.calls import CallView
 from turngate.wire.conversations import MessageView
 from turngate.wire.decisions import DecisionView
-from turngate.wire.events import EventView, ProgressView
+from turngate.wire.events import DeltaView, EventView, ProgressView
 from turngate.wire.requests import ApprovalView, EarlierApproval, RequestDetail, RequestItem
 from turngate.wire.runs import ParentCall, RunDetail, RunSummary, StepView, ToldMessage, WaitingMessage
 from turngate.wire.view import Page
@@ -111,14 +115,21 @@ async def run_detail(conn: Connection, run_id: str) -> RunDetail:
     for call in await calls.of_run(conn, run_id):
         made[call.step].append(call_view(call, asked[call.tool_call_id], executed.get(call.tool_call_id)))
     made[1] = made.pop(0, []) + made[1]  # what the engine asked for before there was a first step
+    nudges = {each.step: each.message.text for each in path if each.run_id == run_id and is_nudge(each.message)}
     told = _told(path, run, {each.id: each.sent_by for each in await queued_messages.taken_by(conn, run_id)})
     views = [
-        _step_view(step, by_id[step.assistant_message_id], made[step.step], told[step.assistant_message_id])
+        _step_view(
+            step,
+            by_id[step.assistant_message_id],
+            made[step.step],
+            told[step.assistant_message_id],
+            nudges.get(step.step),
+        )
         for step in taken
     ]
     return RunDetail(
         **run_summary(run).model_dump(),
-        steps=views,
+        steps=await with_cuts(conn, run_id, views),
         final_text=await _final_text(conn, run, by_id),
         parent=await _parent_call(conn, run),
         waiting_messages=[
@@ -168,6 +179,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         instead_of=_neighbour(request, asked, -1),
         replaced_by=_neighbour(request, asked, 1),
         earlier=await _earlier(conn, _neighbour(request, asked, -1)),
+        judged=Verdict.model_validate_json(call.verdict).judged if call and call.verdict else None,
         run=run_summary(run),
         messages=message_views(await messages.path_to(conn, head)),
     )
@@ -216,6 +228,11 @@ def progress_view(said: Progress) -> ProgressView:
     return ProgressView.model_validate(said)
 
 
+def delta_view(said: Deltas) -> DeltaView:
+    """Return what a model says as streams send it."""
+    return DeltaView.model_validate(said)
+
+
 def _told(path: Sequence[StoredMessage], run: Run, senders: Mapping[str, str]) -> dict[str, list[ToldMessage]]:
     """Return what was said to a live run by the response before which the model read it."""
     found: dict[str, list[ToldMessage]] = defaultdict(list)
@@ -228,11 +245,14 @@ def _told(path: Sequence[StoredMessage], run: Run, senders: Mapping[str, str]) -
     return found
 
 
-def _step_view(step: Step, stored: StoredMessage, made: list[CallView], told: list[ToldMessage]) -> StepView:
+def _step_view(
+    step: Step, stored: StoredMessage, made: list[CallView], told: list[ToldMessage], nudge: str | None
+) -> StepView:
     thoughts = [part.text for part in stored.message.parts if isinstance(part, ReasoningPart)]
     return StepView(
         step=step.step,
         model=step.model,
+        model_spec=step.model_spec,
         finish_reason=step.finish_reason,
         input_tokens=step.input_tokens,
         output_tokens=step.output_tokens,
@@ -242,6 +262,7 @@ def _step_view(step: Step, stored: StoredMessage, made: list[CallView], told: li
         created_at=step.created_at,
         closed_at=step.closed_at,
         corrective=step.corrective,
+        nudge=nudge,
         told=told,
     )
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from approvals_api.workflow_look import PendingActivity, WorkflowLook
 from turngate.domain import contract
+from turngate.domain.external import is_external, source_of
 from turngate.domain.signals import WaitUntil
 from turngate.store.clock import as_text, from_text
 from turngate.store.requests import ListedRequest
@@ -44,12 +45,12 @@ def standing_still(
         now: the present instant.
     """
     if run.paused_at is not None and look.state in {"running", "away"}:
-        return [_paused(run), *_open_calls(calls, pending), *_model(look)]
+        return [_paused(run), *_open_calls(run, calls, pending), *_model(look)]
     if look.state == "away":
-        return [*_open_calls(calls, pending), _away()]
+        return [*_open_calls(run, calls, pending), _away()]
     if look.state != "running":
         return [] if now - from_text(run.created_at) < ON_ITS_WAY else [_gone(look)]
-    return [*_untaken(look, now), *_open_calls(calls, pending), *_model(look)]
+    return [*_untaken(look, now), *_open_calls(run, calls, pending), *_model(look)]
 
 
 def _paused(run: RunSummary) -> Standstill:
@@ -88,7 +89,9 @@ def _in_queue(activity: PendingActivity) -> bool:
     return not activity.taken and activity.attempt <= 1
 
 
-def _open_calls(calls: Sequence[CallView], pending: Mapping[str, ListedRequest]) -> Iterator[Standstill]:
+def _open_calls(
+    run: RunSummary, calls: Sequence[CallView], pending: Mapping[str, ListedRequest]
+) -> Iterator[Standstill]:
     for call in calls:
         if call.result is not None:
             continue
@@ -97,6 +100,10 @@ def _open_calls(calls: Sequence[CallView], pending: Mapping[str, ListedRequest])
             yield _person(call, asked)
         elif call.execution == "executing":
             yield _executing(call)
+        elif is_external(run.agent) and (call.disposition == "run" or call.request is not None):
+            says = f"{call.tool_name} may run, and {source_of(run.agent)!r}, which runs it, has not come to start it."
+            since = None if call.request is None else call.request.decided_at
+            yield Standstill(kind="tool", says=says, since=since, tool_call_id=call.tool_call_id)
 
 
 def _person(call: CallView, asked: ListedRequest) -> Standstill:

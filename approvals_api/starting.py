@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from dataclasses import replace
 
 from sqlalchemy.exc import IntegrityError
 
@@ -12,12 +13,15 @@ from approvals_api.own_worlds import own_facts
 from approvals_api.principals import Principal
 from approvals_api.run_order import Order, checked_order
 from approvals_api.services import Services
+from approvals_api.switching import require_known_model
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from turngate.domain.external import is_external
 from turngate.domain.messages import user_message
+from turngate.domain.outcomes import end_told
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.turn_state import TurnState
-from turngate.store import agents, events, messages, runs, worlds
+from turngate.store import agents, events, external_calls, messages, runs, summaries, worlds
 from turngate.store.agents import PublishedAgent
 from turngate.store.database import Connection
 from turngate.store.runs import Run
@@ -26,6 +30,8 @@ from turngate.store.tables import conversations
 logger = logging.getLogger(__name__)
 
 SWEEP_PAGE = 200
+SUMMARISED = {"summarise": True}
+"""Of a fork's beginning: a summary stands in place of the past it shares."""
 
 
 async def start(
@@ -49,12 +55,13 @@ async def start(
         text: the input message, 1 to 100,000 characters.
         conversation_id: go on with this conversation; None begins one.
         workspace: absolute path of an existing directory on this machine, or None.
-        model: in place of the agent's own (``provider:name``).
+        model: in place of the agent's own (``provider:name`` or a profile's name).
         idempotency_key: 1 to 255 characters.
         unattended: nobody attends the run, and this becomes of what would be asked; None: somebody does.
 
     Raises:
-        InvalidInputError: unknown agent (the message lists those there are), workspace or text that does not fit.
+        InvalidInputError: unknown agent (the message lists those there are), ``unknown_model``, workspace or text that does
+            not fit.
         NotFoundError: no such conversation.
         ConflictError: ``run_live`` (details name the live run) or ``idempotency_key_reused``.
         ForbiddenError: the principal may not start runs.
@@ -71,6 +78,9 @@ async def start(
         idempotency_key=idempotency_key,
         unattended=unattended,
     )
+    if model is not None:
+        async with services.database.read() as conn:
+            await require_known_model(conn, model)
     return await start_ordered(services, principal, agent, order)
 
 
@@ -78,7 +88,7 @@ async def start_ordered(services: Services, principal: Principal, agent: str, or
     """Start the run that a checked order asks for: record it, then start its workflow. Raises as :func:`start` does."""
     principal.require("runs:write")
     async with services.database.read() as conn:
-        published = await published_agent(conn, agent)
+        published = await (published_agent(conn, agent) if order.external is None else _stands_for(conn, agent))
         first = await _first_under_key(conn, order)
     if first is not None:
         return await _again(services, first, published)
@@ -109,6 +119,8 @@ async def start_recorded(services: Services) -> int:
         async with services.database.read() as conn:
             page = await runs.page(conn, limit=SWEEP_PAGE, before=before, status="running")
             published = {agent.name: agent for agent in await agents.every(conn)}
+            sources = {run.agent for run in page if is_external(run.agent)}
+            published |= {name: await _stands_for(conn, name) for name in sources if published}
         for run in page:
             agent = published.get(run.agent)
             if agent is not None and run.step == 0 and run.parent_run_id is None:
@@ -151,7 +163,10 @@ async def _record(conn: Connection, principal: Principal, agent: PublishedAgent,
         unattended_asks=order.unattended or "park",
         world=await worlds.keep(conn, order.world),
         replay_of_run_id=order.replay_of,
+        model_chosen_by=principal.name if order.model_is_fixed else None,
     )
+    if order.external is not None:
+        await external_calls.add(conn, replace(order.external, run_id=run_id))
     # The input is part of the conversation from now on, whatever becomes of the run that answers it.
     await messages.set_head(conn, conversation_id, message_id)
     named = {"agent": agent.name, "model": model}
@@ -161,7 +176,7 @@ async def _record(conn: Connection, principal: Principal, agent: PublishedAgent,
     if order.world is not None and not order.world.is_plain:
         started["own"] = own_facts(order.world)
     if fork is not None:
-        started["forked_from"] = {"run_id": fork.run_id, "step": fork.step}
+        started["forked_from"] = {"run_id": fork.run_id, "step": fork.step} | (SUMMARISED if order.summarise else {})
     if order.replay_of is not None:
         started["replay_of"] = {"run_id": order.replay_of, "step": 0 if fork is None else fork.step}
     await events.append(conn, run_id, [("run.started", started)])
@@ -184,6 +199,8 @@ async def _input_message(conn: Connection, order: Order, conversation_id: str, r
                 code="conversation_moved_on",
             )
         return fork.message_id
+    if order.summarise:
+        await summaries.want(conn, run_id)
     message_id = f"msg_{secrets.token_hex(12)}"
     await messages.append(
         conn,
@@ -217,9 +234,11 @@ async def _take_back(services: Services, run: Run, order: Order) -> None:
         if now is None or now.step > 0:
             return
         parent_id = (await messages.path_to(conn, run.input_message_id))[-1].parent_id
-        ended = {"status": "failed", "reason": "Temporal was away; the run did not start", "error_class": "not_started"}
+        why = "Temporal was away; the run did not start"
+        ended = end_told(status="failed", reason=why, error_class="not_started")
         await events.append(conn, run.id, [("run.ended", ended)])
         await events.keep_head(conn, run.id)
+        await external_calls.remove(conn, run.id)
         await runs.remove_unstarted(conn, run.id)
         if order.continues:
             return
@@ -254,12 +273,20 @@ async def _first_or_conflict(services: Services, order: Order) -> Run:
 
 async def published_agent(conn: Connection, name: str) -> PublishedAgent:
     """Return an agent; raises InvalidInputError ``unknown_agent``, which lists those there are."""
-    found = await agents.get(conn, name)
+    found = None if is_external(name) else await agents.get(conn, name)
     if found is None:
         names = ", ".join(agent.name for agent in await agents.every(conn))
         known = f"the agents are: {names}" if names else "no worker has published any: start one (`turngate up APP`)"
         message = f"there is no agent {name!r}; {known}"
         raise InvalidInputError(message, code="unknown_agent", errors=[{"pointer": "/agent", "message": message}])
+    return found
+
+
+async def _stands_for(conn: Connection, name: str) -> PublishedAgent:
+    """Return the agent that stands for a source of calls from outside."""
+    found = await agents.get(conn, name)
+    if found is None:
+        raise UnavailableError("no worker has run yet that could judge this call: start one (`turngate up APP`)")
     return found
 
 

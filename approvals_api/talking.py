@@ -19,6 +19,7 @@ from approvals_api.services import Services
 from turngate.domain.contract import SupersedeInput
 from turngate.domain.digest import derived_id, framed_sha256
 from turngate.domain.errors import ConflictError, NotFoundError
+from turngate.domain.external import is_external
 from turngate.domain.steering import WhileRunning
 from turngate.store import agents, events, queued_messages, runs, worlds
 from turngate.store.database import Connection
@@ -67,13 +68,15 @@ async def send(
         before = await existing_run(conn, run_id)
         world = await worlds.get(conn, before.world)
     refuse_dry(before, "fork it from a step of it to go on from there")
+    if is_external(before.agent):
+        raise ConflictError("this run stands for a call from outside, which hears no messages", code="external_call")
     order = await checked_order(
         by=principal.name,
         agent=before.agent,
         text=text,
         conversation_id=before.conversation_id,
         workspace=before.workspace,
-        model=before.model or None,
+        model=before.chosen_model or None,
         idempotency_key=idempotency_key,
         unattended=None if before.attended else before.unattended_asks,
     )

@@ -35,7 +35,9 @@ from turngate.domain.digest import derived_id, framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.hooks import Hooks
 from turngate.domain.identity import ROLE_SCOPES
+from turngate.domain.judging import Judge
 from turngate.domain.messages import Message, ModelResponse, TextPart, ToolCallPart
+from turngate.domain.model_choice import Profiles
 from turngate.domain.policy import Policy
 from turngate.domain.toolkit import Toolkit
 from turngate.domain.tools import Tool
@@ -44,7 +46,7 @@ from turngate.runtime.app_loader import check_app
 from turngate.runtime.embedded_temporal import TUNING, temporal_binary
 from turngate.runtime.temporal_client import data_converter
 from turngate.runtime.worker_group import WorkerGroup
-from turngate.store import calls, events, executions, messages, policies, requests, runs
+from turngate.store import calls, events, executions, messages, model_names, policies, requests, runs
 from turngate.store.database import Database
 
 Found = TypeVar("Found")
@@ -346,6 +348,9 @@ async def stack(
     hooks: Sequence[Hooks] = (),
     agents: Sequence[Agent] = (),
     prices: Mapping[str, Price] | None = None,
+    fallback: Sequence[str] = (),
+    profiles: Profiles | None = None,
+    judge: Judge | None = None,
 ) -> AsyncIterator[Stack]:
     """An engine with one agent named ``agent``, and more ``agents``; ``working``: a worker runs inside the block.
 
@@ -358,14 +363,19 @@ async def stack(
         model="scripted:test",
         limits=limits or Limits(),
         hooks=hooks,
+        fallback=fallback,
     )
     app = check_app(
-        App(agents=[agent, *agents], policy=policy, services=services, prices=prices or {}), base=Path.cwd()
+        App(agents=[agent, *agents], policy=policy, services=services, prices=prices or {}, judge=judge),
+        base=Path.cwd(),
     )
     task_queue = f"test-{secrets.token_hex(4)}"
     await composition.publish_agents(app, database, task_queue=task_queue)
+    if profiles is not None:
+        async with database.write() as conn:
+            await model_names.publish(conn, profiles, ())
     models = model if isinstance(model, Cast) else OneModel(model)
-    engine = composition.build_engine(app, database, models)
+    engine = composition.build_engine(app, database, models, profiles)
     made = Stack(client, database, engine, task_queue)
     if not working:
         yield made

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Boolean, Column, Integer, Table
 
 from turngate.domain.ask_terms import AskTerms, Rung
+from turngate.domain.judging import Judgement
 from turngate.domain.policy import Verdict
 from turngate.domain.presentation import PRESENTATION, CommandBlock, DiffBlock, JsonBlock, TableBlock, TextBlock
 from turngate.domain.worlds import World
@@ -50,6 +51,11 @@ class Filling:
     def value(self) -> dict[str, Any]:
         return {"text": self.in_json, self.in_json: [self.in_json, {"key": self.in_json}], "n": 1.5, "none": None}
 
+    @cached_property
+    def judged(self) -> Judgement:
+        said = {"verdict": "allow", "mode": "shadow", "ms": 5, "digest": "0", "judge": "0"}
+        return Judgement.model_validate({**said, "reason": self.text, "model": self.text, "asked_by": self.text})
+
     def row(self, table: Table, **given: Any) -> dict[str, Any]:
         return {
             column.name: given[column.name] if column.name in given else self._cell(table, column)
@@ -82,7 +88,9 @@ class Filling:
             "provider_options": "{}", "limits": "{}", "scope": "everyone", "outcome": None,
             "role": "operator", "created_by_role": "operator",
             "input": self.arguments, "edited_input": self.arguments, "args": self.arguments, "manifest": self.manifest,
-            "verdict": Verdict(answer="ask", rule=self.text, reason=self.text, risk="high").model_dump_json(),
+            "verdict": Verdict(
+                answer="ask", rule=self.text, reason=self.text, risk="high", judged=self.judged
+            ).model_dump_json(),
             "terms": self.terms(), "precondition": json.dumps(self.value),
             "result": json.dumps({"tag": "ok", "value": self.value}),
             "presentation": None, "progress.payload": json.dumps(self.value), "agents.sub_agent_of": self.name,

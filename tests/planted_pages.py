@@ -86,6 +86,7 @@ STATES: dict[str, PageState] = {
     "replay": PageState("/runs/run_completed/replay", "replay", changes={"look": "yes", "agent": "second"}),
     "run replayed": PageState("/runs/run_replay"),
     "replay compared": PageState("/runs/run_completed/compare/run_replay"),
+    "run given no model": PageState("/runs/run_running", "model", changes={"model": "no such"}),
     "run told wrongly": PageState("/runs/run_failed", "message", changes={"input": ""}),
     "result": PageState("/runs/run_completed/result?call=call_ok"),
     "result of a failure": PageState("/runs/run_completed/result?call=call_failed"),

@@ -90,11 +90,17 @@ async def plant(conn: Connection, filling: Filling) -> None:
         by = filling.text if outcome == "opened" else None
         at = as_text(NOW - timedelta(minutes=n))
         await put(tables.schedule_fires, fire_at=at, outcome=outcome, run_id=run_id, fired_by=by)
+    for run_id, kind in (("run_completed", "summary"), ("run_failed", "trim")):
+        await put(tables.summaries, head_message_id=f"cut_{run_id}", run_id=run_id, step=1, kind=kind)
     await put(tables.policy_versions, version=1, source=filling.rules)
     await put(tables.deliveries, id="dl_1", status="failed", payload=json.dumps(filling.value))
     await put(tables.delivery_attempts, delivery_id="dl_1")
     attempt = {"step": 1, "attempt": 1, "error_class": filling.in_json, "message": filling.in_json}
     await events.append(conn, "run_failed", [("model.retrying", {**attempt, "retry_in_seconds": None})])
+    instead = {"step": 1, "from": filling.in_json, "to": filling.in_json}
+    fell_back = {**instead, "error_class": filling.in_json, "message": filling.in_json}
+    await events.append(conn, "run_failed", [("run.model_fell_back", fell_back)])
+    await put(tables.model_names, name=filling.text[:200], kind="profile")
     for run_id in ("run_completed", events.SYSTEM):
         payload = {"by": filling.in_json, "request_id": "rq_approved", **filling.value}
         await events.append(conn, run_id, [("request.opened", payload)])

@@ -5,6 +5,7 @@ Everything here is free of I/O, because importing ``turngate.domain`` (as workfl
 
 from turngate.domain.agents import Agent, App, Limits
 from turngate.domain.budgets import Price
+from turngate.domain.context import Context
 from turngate.domain.declaring import (
     declare_tool,
     interaction_tool,
@@ -15,7 +16,9 @@ from turngate.domain.declaring import (
 )
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.hooks import Deny, HookedCall, Hooks, RunScope
+from turngate.domain.judging import Judge
 from turngate.domain.middleware import Invocation, Proceed
+from turngate.domain.no_progress import NoProgress
 from turngate.domain.parameters import Parameters
 from turngate.domain.policy import Policy, Rule
 from turngate.domain.presentation import CommandBlock, DiffBlock, JsonBlock, Presentation, TableBlock, TextBlock
@@ -33,6 +36,7 @@ __all__ = [
     "App",
     "CommandBlock",
     "ConfigurationError",
+    "Context",
     "Deny",
     "DidNotHappen",
     "DiffBlock",
@@ -45,7 +49,9 @@ __all__ = [
     "InvalidToolInput",
     "Invocation",
     "JsonBlock",
+    "Judge",
     "Limits",
+    "NoProgress",
     "Ok",
     "Parameters",
     "Policy",

@@ -23,6 +23,7 @@ from turngate.domain.fixtures import (
 )
 from turngate.domain.malformed import UNREADABLE, is_corrective, problem_in
 from turngate.domain.messages import Message, ToolResultPart, user_message
+from turngate.domain.no_progress import is_nudge
 from turngate.domain.results import Failure, Ok
 from turngate.domain.signals import HandOff, WaitUntil
 from turngate.wire.calls import CallView
@@ -137,7 +138,7 @@ def _unplayable(call: CallView) -> str | None:
 def _input(run: RunDetail, messages: Sequence[MessageView]) -> tuple[tuple[Message, ...], str]:
     """Return the messages before the run, and the text it was started with."""
     own = [place for place, message in enumerate(messages) if message.run_id == run.id]
-    said = [place for place in own if messages[place].role == "user" and not is_corrective(_message(messages[place]))]
+    said = [place for place in own if messages[place].role == "user" and not _is_by_engine(_message(messages[place]))]
     if not said or said[0] != own[0]:
         raise NotExportableError(
             f"run {run.id} has no message of its own to start with (it retries another one): export that one, or fork it"
@@ -151,6 +152,10 @@ def _input(run: RunDetail, messages: Sequence[MessageView]) -> tuple[tuple[Messa
     if _message(first) != user_message(_message(first).text):
         raise NotExportableError(f"run {run.id} was started with more than a text, and a fixture holds a text")
     return tuple(_message(message) for message in messages[: own[0]]), _message(first).text
+
+
+def _is_by_engine(message: Message) -> bool:
+    return is_corrective(message) or is_nudge(message)
 
 
 def _message(view: MessageView) -> Message:

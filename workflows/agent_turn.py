@@ -29,6 +29,7 @@ with workflow.unsafe.imports_passed_through():
         CloseStepResult,
         DecideInput,
         DecideResult,
+        ExternalCallInput,
         InterruptInput,
         PauseInput,
         RecordedDecision,
@@ -238,6 +239,11 @@ class AgentTurn:
     async def supersede(self, supersede: SupersedeInput) -> None:
         """End what waits for a person, because a newer message came."""
         await self._steering.supersede(supersede)
+
+    @workflow.signal(name=contract.EXTERNAL_CALL)
+    def external_call(self, told: ExternalCallInput) -> None:
+        """Hear of the program that runs a call from outside: it is there to start it, or has reported."""
+        self._under_way.hear(told)
 
     @workflow.query(name=contract.GATES)
     def gates(self) -> dict[str, Gate]:

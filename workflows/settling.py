@@ -195,7 +195,8 @@ class Settling:
             case "asked_again":
                 return await self._asked(result.again or call)
             case "waits":
-                return await self._wait(call, result.wait or Wait())
+                wait = result.wait or Wait()
+                return await (self._wait(call, wait) if wait.news is None else self._outside(call, decision_id, wait))
             case "child":
                 return await self._child(call, result.child)
             case _:
@@ -230,6 +231,12 @@ class Settling:
                 lambda: self._state.interrupted, timeout=max(timeout, timedelta(0)), timeout_summary="wait_until"
             )
         return await self._settled_elsewhere(call)
+
+    async def _outside(self, call: PlannedCall, decision_id: str | None, wait: Wait) -> Ending | None:
+        """Wait for news of the program that runs the call, or until its time is over; the door knows what that means."""
+        within = None if wait.until is None else max(wait.until - workflow.now(), timedelta(0))
+        await self._under_way.heard(call.call, wait.news, within)
+        return await self._run_tool(call, decision_id)
 
     async def _child(self, call: PlannedCall, child: ChildRun | None) -> Ending | None:
         """Let a sub-agent's run answer the call. It closes by itself, also when its parent is gone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
@@ -11,7 +12,7 @@ from temporalio.exceptions import ActivityError, RetryState, TemporalError, is_c
 
 with workflow.unsafe.imports_passed_through():
     from turngate.domain import contract
-    from turngate.domain.contract import InterruptInput, PauseInput, ResumeInput
+    from turngate.domain.contract import ExternalCallInput, InterruptInput, PauseInput, ResumeInput
     from turngate.domain.turn_state import TurnState
 
 Result = TypeVar("Result")
@@ -27,6 +28,7 @@ class UnderWay:
         self._state = state
         self.activities: set[workflow.ActivityHandle[Any]] = set()
         self.planning = False
+        self._news: set[tuple[str, str | None]] = set()
         self._children: set[workflow.ChildWorkflowHandle[Any, Any]] = set()
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -66,6 +68,20 @@ class UnderWay:
             await child
         finally:
             self._children.discard(child)
+
+    def hear(self, told: ExternalCallInput) -> None:
+        """Note news of a call that another program runs; whoever waits for it goes on."""
+        self._news.add((told.call, told.news))
+
+    async def heard(self, call: str, news: str | None, within: timedelta | None) -> None:
+        """Wait for such news, for an interrupt, or for so long. They are forgotten then: the next wait is for newer ones."""
+        with suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: (call, news) in self._news or self._state.interrupted,
+                timeout=within,
+                timeout_summary="external call",
+            )
+        self._news.discard((call, news))
 
     def stop(self, interrupt: InterruptInput) -> None:
         """Interrupt the run: cancel what runs, end what waits, tell its sub-agents. A repeat changes nothing."""

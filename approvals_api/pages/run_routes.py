@@ -21,8 +21,10 @@ from approvals_api.pages.templating import render
 from approvals_api.principals import Principal, check_form_token
 from approvals_api.problems import status_of
 from approvals_api.services import Services
+from approvals_api.switching import fallbacks_of, offered_models, switch_model
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
+from turngate.domain.external import is_external
 from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.domain.steering import WhileRunning
 from turngate.store import progress
@@ -95,7 +97,7 @@ async def run_page(request: Request, services: ServicesDep, principal: RunReader
 
 @router.post("/runs/{run_id}")
 async def act_on_run(request: Request, services: ServicesDep, principal: StarterDep, run_id: str) -> Response:
-    """Interrupt a run, hold it, let it go on, retry it, or say something more in its conversation."""
+    """Interrupt a run, hold it, let it go on, switch its model, retry it, or say something more in its conversation."""
     typed = await typed_of(request)
     try:
         check_form_token(request, typed.get("csrf_token"))
@@ -108,6 +110,9 @@ async def act_on_run(request: Request, services: ServicesDep, principal: Starter
                 target = (await retrying.retry(services, principal, run_id, idempotency_key=key)).id
             case "pause":
                 await pause(services, principal, run_id, reason=typed.get("reason", "").strip())
+                target = run_id
+            case "model":
+                await switch_model(services, principal, run_id, model=typed.get("model", "").strip())
                 target = run_id
             case "resume":
                 await resume(services, principal, run_id)
@@ -169,6 +174,8 @@ async def _show_run(
             await explained_end(conn, run, services.settings.temporal_pages) if run.status == "failed" else None
         )
         said = await progress.newest_of_executing(conn, run_id, limit=PROGRESS_LINES)
+        fallbacks = await fallbacks_of(conn, run_id)
+        models = await offered_models(conn) if run.status == "running" else []
     # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
     return await asyncio.to_thread(
         render,
@@ -178,6 +185,9 @@ async def _show_run(
         run=run,
         explanation=explanation,
         progress=said,
+        models=models,
+        fallbacks=fallbacks,
+        has_model=not is_external(run.agent),
         typed=typed,
         error=error,
         errors=by_control(error),
@@ -194,7 +204,7 @@ def _run_state(run: RunDetail) -> str:
         for call in step.calls
     ]
     waiting = [message.id for message in run.waiting_messages]
-    told = run.status, run.paused_at or "", run.agent, run.model
+    told = run.status, run.paused_at or "", run.agent, run.model, run.model_chosen_by or "", run.fell_back_from or ""
     return framed_sha256(*told, str(len(run.steps)), *calls, *waiting)[:16]
 
 

@@ -13,6 +13,7 @@ from approvals_api.v1 import (
     comparisons,
     events,
     explanations,
+    external_calls,
     grants,
     me,
     notifications,
@@ -31,6 +32,7 @@ from approvals_api.v1 import (
 router = APIRouter(prefix="/api/v1")
 router.include_router(runs.router)
 router.include_router(runs.conversations)
+router.include_router(external_calls.router)
 router.include_router(schedules.router)
 router.include_router(results.router)
 router.include_router(explanations.router)

@@ -26,7 +26,11 @@ Text = Annotated[
 ]
 ModelName = Annotated[
     str,
-    Field(max_length=MAX_MODEL_CHARS, pattern=r"^[!-9;-~]+:[!-~]+$", description="`provider:name`."),
+    Field(
+        max_length=MAX_MODEL_CHARS,
+        pattern=r"^([!-9;-~]+:[!-~]+|[a-z0-9][a-z0-9_.\-]{0,63})$",
+        description="`provider:name`, or the name of a profile.",
+    ),
 ]
 Workspace = Annotated[
     str,
@@ -93,7 +97,8 @@ class ForkBody(_Body):
     """Go on from a closed step of a run, elsewhere. ``step``: None is its newest; what is left out is as in that run.
 
     ``policy`` takes the scope `admin`. ``plain``: of what that run has of its own (instructions, tools, policy) nothing is
-    taken over.
+    taken over. ``summarise``: a fresh conversation that begins with a summary, written by the fork's model, of the past that
+    it would share.
     """
 
     text: Text
@@ -105,6 +110,7 @@ class ForkBody(_Body):
     tools: Tools | None = None
     policy: PolicySource | None = None
     plain: bool = False
+    summarise: bool = False
 
 
 class ReplayBody(_Body):
@@ -127,6 +133,12 @@ class InterruptBody(_Body):
     """Stop a run."""
 
     reason: Annotated[str, Field(max_length=MAX_REASON_CHARS)] = ""
+
+
+class ModelBody(_Body):
+    """Let another model go on with a live run."""
+
+    model: ModelName
 
 
 class DecisionBody(_Body):

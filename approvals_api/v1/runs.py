@@ -13,7 +13,8 @@ from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.interrupting import interrupt, pause, resume
 from approvals_api.own_worlds import Changes
 from approvals_api.problems import problems
-from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, RetryBody, StartRunBody
+from approvals_api.switching import switch_model
+from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, ModelBody, RetryBody, StartRunBody
 from approvals_api.v1.parameters import ConversationId, Cursor, IdempotencyKey, Limit, RunId
 from turngate.domain.requests import RunStatus
 from turngate.wire.conversations import MessageView
@@ -137,6 +138,7 @@ async def fork_run(
         model=body.model,
         workspace=body.workspace,
         changes=Changes(instructions=body.instructions, tools=body.tools, policy=body.policy, plain=body.plain),
+        summarise=body.summarise,
         idempotency_key=idempotency_key,
     )
     response.headers["Location"] = f"/api/v1/runs/{run.id}"
@@ -202,6 +204,21 @@ async def pause_run(
 async def resume_run(run_id: RunId, services: ServicesDep, principal: StarterDep) -> RunSummary:
     """Let a held run go on. Of one that is not held nothing changes."""
     return run_views.run_summary(await resume(services, principal, run_id))
+
+
+@router.post(
+    "/runs/{run_id}/model",
+    responses=problems({409: "`run_ended`: no request follows. `no_model`: its calls come from outside"}),
+)
+async def switch_model_of_run(
+    run_id: RunId, body: ModelBody, services: ServicesDep, principal: StarterDep
+) -> RunSummary:
+    """Switch a live run's model.
+
+    The next request goes to it, and so does one that waits to be tried again. It answers to the run's end, or until the next
+    switch. A repeat changes nothing more. A model that no worker knows is 422 `unknown_model`.
+    """
+    return run_views.run_summary(await switch_model(services, principal, run_id, model=body.model))
 
 
 @conversations.get("/conversations/{conversation_id}/messages")

@@ -126,6 +126,31 @@ async def test_a_fork_shares_its_past_and_touches_nothing(office: Api) -> None:
     assert (fork["forked_from_step"], told[len(past)]["parent_id"]) == (3, past[-1]["id"])
 
 
+async def test_a_fork_may_begin_afresh_over_http_and_in_the_terminal(
+    office: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its beginning says that a summary is asked for. The world's model writes none, which is told, and the past is shared."""
+    run = await paid_twice(office)
+    token = await token_for(office.stack.database, "cli", "admin")
+    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
+    over_http = (await forked(office, run["id"], text="And now?", summarise=True)).json()["id"]
+    command = ["fork", run["id"], "And now?", "--summarise", "--url", office.url]
+    answer = await asyncio.to_thread(CliRunner().invoke, app, command)
+    assert answer.exit_code == 0, answer.output
+    assert "after step 3, to begin afresh with a summary of it" in answer.stdout
+    assert "⇒ the conversation is not summarised: the model failed (JSONDecodeError)" in answer.stdout
+    await finished(office, over_http)
+    async with office.stack.database.read() as conn:
+        stored = await runs.get(conn, over_http)
+    assert stored is not None
+    told = await office.stack.events(stored)
+    assert told[0].payload["forked_from"] == {"run_id": run["id"], "step": 3, "summarise": True}
+    assert told[1].type == "context.compaction_skipped"
+    past = await conversation(office, run)
+    shared = await conversation(office, await shown(office, f"/runs/{over_http}"))
+    assert [each["id"] for each in shared[: len(past)]] == [each["id"] for each in past]
+
+
 async def test_a_running_run_is_forked_at_a_closed_step(office: Api, world: World) -> None:
     """While step 2 waits for a person, the fork leaves after step 1, the newest closed one; both go their own way."""
     run = await office.start(task(step(("pay", {"cents": 1})), step(("pay", {"cents": 2}))))

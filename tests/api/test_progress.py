@@ -23,6 +23,7 @@ from approvals_api.gateway import Gateway
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
 from turngate.cli.api_link import ApiLink
+from turngate.cli.json_output import RunAsJson
 from turngate.cli.watching import Watch
 from turngate.client import SyncTurngateClient
 from turngate.domain.messages import ModelResponse
@@ -269,7 +270,7 @@ async def test_the_command_line_shows_it_under_the_call(
 
     def watch() -> None:
         with link.client() as api_client:
-            Watch(link, api_client, parent, as_json=as_json).to_the_end()
+            Watch(link, api_client, parent, on_told=RunAsJson().show if as_json else None).to_the_end()
 
     watcher = asyncio.create_task(asyncio.to_thread(watch))
     talk.say["child"].put_nowait(HOSTILE)

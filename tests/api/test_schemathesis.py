@@ -59,11 +59,11 @@ expected-statuses = ["2xx", "401", "403", "404", "409", "410"]
 expected-statuses = ["400", "401", "403", "404", "405", "409", "413", "422", "429"]
 
 # What no schema says: an edit fits the tool's schema; which steps of a run are closed is its state; a scope goes with a run
-# or an agent; no request stands twice among many; TOML, filters, names and timetables have rules of their own.
+# or an agent; no request stands twice among many; TOML, filters, names, timetables and tools' schemas have rules of their own.
 [[operations]]
 include-operation-id = [
     "decide_request", "decide_requests", "fork_run", "create_grant", "put_policy", "explain_policy", "save_view",
-    "issue_token", "create_schedule", "change_schedule", "preview_fork"
+    "issue_token", "create_schedule", "change_schedule", "preview_fork", "send_external_call"
 ]
 [operations.checks.positive_data_acceptance]
 expected-statuses = ["2xx", "401", "403", "404", "409", "410", "422"]

@@ -76,6 +76,7 @@ async def test_a_run_is_held_spoken_to_and_let_go_on(office: Api, printed: Print
         "send", run.id, json.dumps(task(step(words="Never mind."))), "--while-running", "supersede"
     )
     await office.stack.event(run, "request.superseded")
+    assert f"{run.id} goes on with scripted:other" in await printed("model", run.id, "scripted:other")
     assert f"{run.id} is told to go on" in await printed("resume", run.id)
     await office.stack.interrupt(run)
     await office.stack.ended(run)
@@ -85,6 +86,7 @@ async def test_a_run_is_held_spoken_to_and_let_go_on(office: Api, printed: Print
         "⇒ cli sent a message, to be read before the next step",
         "the request superseded",
         "⇒ cli lets the run go on",
+        "⇒ the model scripted:other goes on, in place of scripted:test, as cli says",
     ):
         assert line in told
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy
 from alembic.autogenerate import compare_metadata
+from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 
-from turngate.store import events
+from turngate.store import events, runs
 from turngate.store.database import Database
 from turngate.store.tables import event_counter, metadata
+
+MODELS = importlib.import_module("turngate.store.migrations.versions.0006_models")
 
 
 def differences(connection: sqlalchemy.Connection) -> list[Any]:
@@ -65,3 +70,26 @@ async def test_two_processes_may_migrate_at_once(request: pytest.FixtureRequest,
     finally:
         for each in databases:
             await each.close()
+
+
+async def test_runs_that_were_interrupted_before_are_told_with_who_did_it(
+    database: Database, new_run: Callable[..., Awaitable[runs.Run]]
+) -> None:
+    """The events of a run that ended under an earlier release say who interrupted it; its row does after the migration."""
+
+    def again(connection: sqlalchemy.Connection) -> None:
+        with Operations.context(MigrationContext.configure(connection)):
+            MODELS._drop_outcomes()
+            MODELS._add_outcomes()
+
+    made = [("interrupted", "ada"), ("interrupted", ""), ("failed", "engine")]
+    ended = [await new_run() for _ in made]
+    async with database.write() as conn:
+        for run, (status, by) in zip(ended, made, strict=True):
+            await runs.end(conn, run.id, status=status)
+            await events.append(conn, run.id, [("run.ended", {"status": status, "by": by})])
+    async with database.write() as conn:
+        await conn.run_sync(again)
+        assert await conn.run_sync(differences) == []
+        found = [await runs.get(conn, run.id) for run in ended]
+    assert [each and each.ended_by for each in found] == ["ada", None, None]

@@ -141,7 +141,8 @@ async def test_events_and_progress_come_in_the_order_they_happened(database: Dat
     assert story(seen) == expected
     await finish(database, run, "c2")
     at_once = Follower(0)
-    at_once._began_at = 0  # as if it had looked before anything was said
+    assert at_once._progress is not None
+    at_once._progress._began_at = 0  # as if it had looked before anything was said
     assert story(await read_all(database, at_once)) == [*expected, "execution.finished"]
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import pytest
 from harness import ListModel, call, says, stack
 from temporalio.client import Client
 
-from turngate import Hooks, RunScope, tool
+from turngate import Hooks, Limits, RunScope, tool
 from turngate.domain.history import is_reconciled
 from turngate.domain.hooks import Generate
 from turngate.domain.messages import Message
 from turngate.domain.tools import Tool
-from turngate.store import messages
+from turngate.store import messages, summaries
 from turngate.store.database import Database
 from turngate.toolkits.context import KeepRecent
 
@@ -55,13 +56,14 @@ def look() -> Tool:
     return look
 
 
+SAME_CALLS = Limits(no_progress=None)
 SCRIPT = [says(call("look", "{}", "same")) for _ in range(9)]
 
 
 async def sent(client: Client, database: Database, *hooks: Hooks) -> list[list[Message]]:
     """What the model is sent, request by request, in the second run of a conversation. Every call has the same id."""
     model = ListModel(*SCRIPT[:4], says("First."), *SCRIPT[4:], says("Done."))
-    async with stack(client, database, look(), model=model, hooks=hooks) as engine:
+    async with stack(client, database, look(), model=model, hooks=hooks, limits=SAME_CALLS) as engine:
         first = await engine.start("the task")
         await engine.ended(first)
         run = await engine.start("and then?", conversation_id=first.conversation_id)
@@ -76,22 +78,22 @@ async def test_i8_a_step_loads_what_its_agent_sends(
     """I8: the same messages are sent whether the whole is loaded or only the newest, and then no path is walked whole."""
     walks: Counter[str] = Counter()
 
-    def count(name: str) -> None:
-        walk = getattr(messages, name)
+    def count(module: ModuleType, name: str) -> None:
+        walk = getattr(module, name)
 
-        async def counted(*args: Any) -> Any:
-            walks[name] += 1
-            return await walk(*args)
+        async def counted(*args: Any, newest: int | None = None) -> Any:
+            walks[name if newest is None else f"{name} {newest}"] += 1
+            return await walk(*args, **({} if newest is None else {"newest": newest}))
 
-        monkeypatch.setattr(messages, name, counted)
+        monkeypatch.setattr(module, name, counted)
 
-    for name in ("path_to", "root_of", "newest_to"):
-        count(name)
+    for module, name in ((messages, "path_to"), (messages, "root_of"), (summaries, "path_behind")):
+        count(module, name)
     whole = await sent(client, sqlite, LooksAtAll(3))
-    assert walks == {"path_to": 11}
+    assert walks == {"path_behind": 11}
     walks.clear()
     bounded = await sent(client, sqlite, Watches(), KeepRecent(3))
-    assert walks == {"newest_to": 11, "root_of": 2}, "the first message is looked for once in a run"
+    assert walks == {"path_behind 3": 11, "root_of": 2}, "the first message is looked for once in a run"
     assert [_shape(request) for request in bounded] == [_shape(request) for request in whole]
     assert all(is_reconciled(request) for request in bounded)
 
@@ -112,7 +114,7 @@ async def test_an_id_is_minted_past_those_that_were_not_loaded(client: Client, s
     """A model that made up the ids that the engine would mint later gets others then, though their messages are far back."""
     ids = ["call_6_0", "call_6_0_2", "a", "b", "c", ""]
     model = ListModel(*(says(call("look", "{}", each)) for each in ids), says("Done."))
-    async with stack(client, sqlite, look(), model=model, hooks=[KeepRecent(2)]) as engine:
+    async with stack(client, sqlite, look(), model=model, hooks=[KeepRecent(2)], limits=SAME_CALLS) as engine:
         run = await engine.start()
         assert (await engine.ended(run)).status == "completed"
         assert list(await engine.results(run)) == [*ids[:-1], "call_6_0_3"]

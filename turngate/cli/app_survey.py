@@ -16,6 +16,7 @@ KIND_SAID: Final[dict[ToolKind, str]] = {
     "signal": "signals",
     "interaction": "asks people by",
     "agent": "sub-agents",
+    "external": "run by other programs",
 }
 
 

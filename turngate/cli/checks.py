@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from turngate.cli import app_survey, stores
 from turngate.cli.app_loading import load_builders_app
-from turngate.cli.model_wiring import build_models
+from turngate.cli.model_wiring import build_models, require_model_names
 from turngate.cli.notify_wiring import configured_channels, link_warning
 from turngate.cli.serving import listen
 from turngate.domain.errors import ConfigurationError, TurngateError
@@ -167,9 +167,15 @@ def _notifications(settings: Settings) -> Finding:
 
 
 async def _models(settings: Settings, app: LoadedApp, *, probe: bool) -> AsyncIterator[Finding]:
-    models = build_models(settings, script_base=app.base)
     try:
-        for spec in dict.fromkeys(agent.model for agent in app.agents.values()):
+        require_model_names(settings, app)
+        models = build_models(settings, script_base=app.base)
+    except ConfigurationError as error:
+        yield Finding("models", error.message, good=False)
+        return
+    try:
+        judges = [] if app.app.judge is None else [app.app.judge.model]
+        for spec in dict.fromkeys([*(agent.model for agent in app.agents.values()), *judges]):
             try:
                 model = models.resolve(spec)
                 if probe and not spec.startswith("scripted:"):

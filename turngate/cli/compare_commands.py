@@ -53,7 +53,7 @@ def compare(
 
 def _show_runs(found: Comparison) -> None:
     for letter, run in (("A", found.run), ("B", found.other)):
-        status = (run.status, f"bold {STATUS_STYLE.get(run.status, '')}")
+        status = (plain_line(run.how_it_ended or run.status, 100), f"bold {STATUS_STYLE.get(run.status, '')}")
         terminal.line((f"{letter} ", "bold"), f"{run.id}  ", status, f"  agent {plain_line(run.agents, 100)}")
     for aspect in found.differs:
         _show_row(aspect.replace("_", " "), *(_of_run(run, aspect) for run in (found.run, found.other)))

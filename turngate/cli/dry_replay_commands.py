@@ -31,7 +31,10 @@ def replay(
     ] = None,
     agent: Annotated[str | None, typer.Option(help="Another agent.", show_default="the run's")] = None,
     model: Annotated[
-        str | None, typer.Option(help="Another model, as PROVIDER:NAME.", show_default="the run's, or that agent's")
+        str | None,
+        typer.Option(
+            help="Another model: PROVIDER:NAME, or a profile's name.", show_default="the run's, or that agent's"
+        ),
     ] = None,
     tools: ToolNames = None,
     instructions: InstructionsFile = None,

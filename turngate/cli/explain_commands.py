@@ -49,6 +49,9 @@ def _show(found: Explanation, link: ApiLink) -> None:
         terminal.line(
             ("  model ", "dim"), f"attempt {attempt.attempt} at {_at(attempt.at)} {attempt.error_class}: {message}"
         )
+    for fallback in found.model_fallbacks:
+        text = f"{fallback.model} in place of {fallback.instead_of} since {_at(fallback.at)}, {fallback.error_class}: "
+        terminal.line(("  model ", "dim"), plain_line(f"{text}{fallback.message}", 500))
     for step in found.steps:
         _show_step(step)
     _show_links(found, link)
@@ -71,6 +74,7 @@ def _timings(run: RunSummary, waits_for: list[Standstill]) -> Iterator[tuple[str
     if run.ended_at is None:
         yield "started", _at(run.created_at)
     else:
+        yield "outcome", plain_line(run.how_it_ended or run.status, 200)
         yield "ran", f"{_at(run.created_at)} to {_at(run.ended_at)} ({_took(run.created_at, run.ended_at)})"
     for each in waits_for[:1]:
         if each.since is not None:

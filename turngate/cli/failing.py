@@ -1,7 +1,7 @@
 """From an error to what the person sees: one message and an exit code, never a traceback.
 
 Exit codes: 0 done · 1 it went wrong · 2 the command or the configuration is wrong · 3 the run was interrupted ·
-4 a dry replay diverged from its record · 130 stopped by Ctrl-C.
+4 a dry replay diverged from its record · 130 stopped by Ctrl-C · 141 nobody reads the output any more.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED_RUN: Final = 3
 EXIT_DIVERGED: Final = 4
 EXIT_CTRL_C: Final = 130
+EXIT_UNREAD: Final = 141
+"""As the shell says it of a program that SIGPIPE ended."""
 
 
 class Commands(TyperGroup):
@@ -50,6 +52,8 @@ def reported() -> Iterator[None]:
     except (typer.Exit, typer.Abort):
         raise
     except Exception as error:
+        if _is_unread(error):
+            raise typer.Exit(EXIT_UNREAD) from None
         if _is_typers(error):
             raise
         terminal.error(
@@ -61,9 +65,13 @@ def reported() -> Iterator[None]:
 
 
 def _is_typers(error: Exception) -> bool:
-    """Wrong usage, which typer itself prints, and a reader that went away (``turngate runs | head``)."""
-    wrong_usage = hasattr(error, "exit_code")  # its class has no public name that all versions of typer share
-    return wrong_usage or (isinstance(error, OSError) and error.errno == errno.EPIPE)
+    """Wrong usage, which typer itself prints."""
+    return hasattr(error, "exit_code")  # its class has no public name that all versions of typer share
+
+
+def _is_unread(error: Exception) -> bool:
+    """A reader that went away (``turngate runs | head``)."""
+    return isinstance(error, OSError) and error.errno == errno.EPIPE
 
 
 def _show_trace() -> None:

@@ -47,7 +47,7 @@ def tool_names(given: list[str] | None) -> list[str] | None:
 def retry(
     run_id: RunId,
     model: Annotated[
-        str | None, typer.Option(help="Another model, as PROVIDER:NAME.", show_default="the run's")
+        str | None, typer.Option(help="Another model: PROVIDER:NAME, or a profile's name.", show_default="the run's")
     ] = None,
     watch: Annotated[bool, typer.Option(help="Follow the new run to its end, or return at once.")] = True,
     as_json: AsJson = False,
@@ -78,7 +78,10 @@ def fork(
     ] = None,
     agent: Annotated[str | None, typer.Option(help="Another agent.", show_default="the run's")] = None,
     model: Annotated[
-        str | None, typer.Option(help="Another model, as PROVIDER:NAME.", show_default="the run's, or that agent's")
+        str | None,
+        typer.Option(
+            help="Another model: PROVIDER:NAME, or a profile's name.", show_default="the run's, or that agent's"
+        ),
     ] = None,
     workspace: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Another directory to work in.", show_default="the run's")
@@ -94,6 +97,12 @@ def fork(
         ),
     ] = None,
     plain: Plain = False,
+    summarise: Annotated[
+        bool,
+        typer.Option(
+            "--summarise", help="Begin afresh with a summary of that past, which the fork's model writes first."
+        ),
+    ] = False,
     preview: Annotated[
         bool,
         typer.Option("--preview", help="Start nothing: say what is used again, what is not undone, what runs anew."),
@@ -135,6 +144,7 @@ def fork(
             instructions=None if instructions is None else read_text(instructions, what="the instructions"),
             policy=None if policy is None else checked_source(policy),
             plain=plain,
+            summarise=summarise,
         )
         tell_started(link, client, started, watch=watch, as_json=as_json)
 

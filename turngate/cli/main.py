@@ -19,12 +19,16 @@ from turngate.cli import (
     compare_commands,
     demo_command,
     doctor_command,
+    driver_commands,
     dry_replay_commands,
+    eval_command,
     explain_commands,
     export_commands,
     fork_commands,
     grant_commands,
     init_command,
+    mcp_gateway_command,
+    model_commands,
     notify_commands,
     policy_commands,
     recovery_commands,
@@ -35,6 +39,7 @@ from turngate.cli import (
     schedule_commands,
     serve_commands,
     terminal,
+    tui_command,
     user_commands,
 )
 from turngate.cli.failing import EXIT_CTRL_C, Commands
@@ -55,6 +60,7 @@ app = typer.Typer(
 app.command("init", rich_help_panel=SET_UP)(init_command.init)
 app.command("demo", rich_help_panel=SET_UP)(demo_command.demo)
 app.command("doctor", rich_help_panel=SET_UP)(doctor_command.doctor)
+app.command("models", rich_help_panel=SET_UP)(model_commands.models)
 app.command("login-link", rich_help_panel=SET_UP)(access_commands.login_link)
 app.add_typer(access_commands.token_app, name="token", rich_help_panel=SET_UP)
 app.add_typer(access_commands.session_app, name="session", rich_help_panel=SET_UP)
@@ -67,6 +73,7 @@ app.command("up", rich_help_panel=SERVE)(serve_commands.up)
 app.command("worker", rich_help_panel=SERVE)(serve_commands.worker)
 app.command("api", rich_help_panel=SERVE)(serve_commands.api)
 app.command("temporal", rich_help_panel=SERVE)(serve_commands.temporal)
+app.command("mcp-gateway", rich_help_panel=SERVE)(mcp_gateway_command.mcp_gateway)
 app.command("migrate", rich_help_panel=SERVE)(serve_commands.migrate)
 app.command("recover", rich_help_panel=SERVE)(recovery_commands.recover)
 app.command("reconcile", rich_help_panel=SERVE)(recovery_commands.reconcile)
@@ -81,14 +88,19 @@ app.command("export", rich_help_panel=WORK)(export_commands.export)
 app.command("compare", rich_help_panel=WORK)(compare_commands.compare)
 app.command("fork", rich_help_panel=WORK)(fork_commands.fork)
 app.command("replay", rich_help_panel=WORK)(dry_replay_commands.replay)
+app.command("eval", rich_help_panel=WORK)(eval_command.evaluate)
 app.command("retry", rich_help_panel=WORK)(fork_commands.retry)
 app.command("send", rich_help_panel=WORK)(run_commands.send)
 app.command("pause", rich_help_panel=WORK)(run_commands.pause)
+app.command("model", rich_help_panel=WORK)(model_commands.model)
 app.command("resume", rich_help_panel=WORK)(run_commands.resume)
 app.command("interrupt", rich_help_panel=WORK)(run_commands.interrupt)
 app.command("result", rich_help_panel=WORK)(result_commands.result)
 app.command("requests", rich_help_panel=WORK)(request_commands.requests)
 app.command("decide", rich_help_panel=WORK)(request_commands.decide)
+app.command("tui", rich_help_panel=WORK)(tui_command.tui)
+app.command("rpc", rich_help_panel=WORK)(driver_commands.rpc)
+app.command("acp", rich_help_panel=WORK)(driver_commands.acp)
 app.add_typer(schedule_commands.app, name="schedule", rich_help_panel=WORK)
 app.add_typer(grant_commands.app, name="grants", rich_help_panel=WORK)
 app.add_typer(policy_commands.app, name="policy", rich_help_panel=WORK)

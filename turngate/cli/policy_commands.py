@@ -91,31 +91,55 @@ def explain(
 
 @app.command()
 def backtest(
-    file: RulesFile,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="A policy file (TOML); without one, the judge alone.")
+    ] = None,
     since: Since = None,
     limit: Annotated[int, typer.Option(min=1, help="Look at so many calls at most, the newest.")] = 100_000,
     examples: Annotated[int, typer.Option(min=0, max=1_000, help="List so many calls of each change.")] = 20,
     app_name: AppOption = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL", help="Ask this model now, as a judge; each call is paid for.", show_default=False
+        ),
+    ] = None,
+    criteria: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What it may allow.", show_default="those of --app's judge")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask it about more than 50 calls.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Try a file's rules on the calls of the store: what would have been asked, denied, allowed, and what changes.
+    """Try a file's rules, or the judge, on the calls of the store: what would have been otherwise.
 
-    The rules stand alone, in the place of all that were in force. Reads the store itself, and runs no tool; with --app the
-    tools' own `ask` is asked.
+    The rules stand alone, in the place of all that were in force; with --app the tools' own `ask` is asked. The judge is
+    held against what people decided: by what it said when the calls were made, or with --judge by what it says now, of the
+    newest 1,000 at most. Reads the store itself, runs no tool and stores nothing.
     """
-    from turngate.cli.policy_output import backtest_json, show_backtest  # noqa: PLC0415 - slow to import
+    from turngate.cli.judge_trials import Trial, asked_now, recorded  # noqa: PLC0415 - slow to import
+    from turngate.cli.policy_output import backtest_json, show_backtest, show_judge  # noqa: PLC0415
     from turngate.cli.policy_trials import backtested  # noqa: PLC0415
 
-    policy = read_policy(file)
+    policy = None if file is None else read_policy(file)
     begun = None if since is None else instant_of(since, "--since")
-    report = asyncio.run(
-        backtested(policy, data_dir=data_dir, since=begun, limit=limit, examples=examples, app_name=app_name)
+    report = None
+    if policy is not None:
+        report = asyncio.run(
+            backtested(policy, data_dir=data_dir, since=begun, limit=limit, examples=examples, app_name=app_name)
+        )
+    trial = Trial(
+        data_dir=data_dir, since=begun, limit=limit, examples=examples, app_name=app_name, criteria=criteria, yes=yes
     )
+    judged = asyncio.run(recorded(trial) if judge is None else asked_now(judge, trial))
     if as_json:
-        terminal.raw(json.dumps(backtest_json(report)))
-    else:
+        rules = {} if report is None else backtest_json(report)
+        terminal.raw(json.dumps({**rules, "judge": judged.as_json()}))
+        return
+    if report is not None:
         show_backtest(report)
+    if report is None or judged.judged:
+        show_judge(judged)
 
 
 @app.command()

@@ -10,6 +10,7 @@ from turngate.cli import terminal
 from turngate.cli.plain_text import plain_line
 from turngate.domain.policy import Answer
 from turngate.policies.backtesting import Report
+from turngate.policies.judge_reports import DIFFERENCES, JudgeReport
 from turngate.wire.policy import PRECEDENCE, Explanation, PolicyView, RuleView, ShadowReport
 
 STYLE: Final = {"allow": "green", "ask": "yellow", "deny": "bold red", "depends": "yellow"}
@@ -114,6 +115,26 @@ def backtest_json(report: Report) -> dict[str, Any]:
         ],
         "unjudged": dict(report.unjudged),
     }
+
+
+def show_judge(report: JudgeReport) -> None:
+    """Print how the judge's answers differ from what people decided; the calls it would have let run against them first."""
+    who = "the judge" if report.model is None else f"the judge {_line(report.model)}"
+    terminal.line(
+        (f"{report.judged:,} calls", "bold"),
+        f": {who} said allow of {report.said('allow'):,}, ask of {report.said('ask'):,}",
+    )
+    for pair in DIFFERENCES:
+        said, by_people = pair
+        number, rate = report.pairs[pair], report.rate(pair)
+        share = "" if rate is None else f" ({rate:.1%} of {report.said(said, decided_only=True):,} that people decided)"
+        dangerous = number > 0 and pair == DIFFERENCES[0]
+        told = f"judge {said}, person {by_people}: {number:,}{share}"
+        terminal.line("  ", (told, "bold red" if dangerous else "bold" if number else "dim"))
+        if number:
+            _show_calls(report.examples.get(pair, []), number)
+    for problem, number in report.problems.most_common():
+        terminal.line((f"  {number:,} without an answer: {problem}", "yellow"))
 
 
 def show_shadow(report: ShadowReport) -> None:

@@ -12,7 +12,7 @@ from turngate.cli import terminal
 from turngate.cli.plain_text import plain, plain_line
 from turngate.cli.presenting import diff_lines, presentation_lines
 from turngate.cli.run_lines import AGENT_MARGIN
-from turngate.cli.run_words import in_part_said
+from turngate.cli.run_words import in_part_said, judged_said
 from turngate.cli.terminal import Piece
 from turngate.domain.previews import command_words
 from turngate.domain.results import Failure
@@ -67,6 +67,8 @@ def _more_facts(request: RequestDetail) -> Iterator[tuple[str, str]]:
     if request.manifest.origin:
         told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in request.manifest.origin.items())
         yield "comes from", plain_line(told, 300)
+    if request.judged is not None:
+        yield "the judge", judged_said(request.judged)
     yield from _deciding(request)
     if request.precondition is not None:
         yield "depends on", plain_line(depends_on(request.precondition, indented=False), 300)

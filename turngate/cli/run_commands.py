@@ -14,6 +14,7 @@ from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink, find_api
 from turngate.cli.failing import EXIT_CTRL_C, EXIT_INTERRUPTED_RUN, EXIT_WENT_WRONG
 from turngate.cli.gate_prompt import GatePrompt
+from turngate.cli.json_output import RunAsJson
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.plain_text import plain_line
 from turngate.cli.run_lines import STATUS_STYLE
@@ -33,6 +34,12 @@ EXIT_OF: Final[dict[RunStatus, int]] = {
 }
 RUNS_SHOWN: Final = 50
 
+Stream = Annotated[
+    bool,
+    typer.Option(
+        help="On a terminal, and with --json, show what the model says as it comes; else complete messages only.",
+    ),
+]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `turngate runs` shows it.")]
 
 
@@ -61,7 +68,8 @@ def run(
         typer.Option(metavar="DIR", help="The directory the agent works in.", show_default=False),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="In place of the agent's own, as PROVIDER:NAME.", show_default=False)
+        str | None,
+        typer.Option(help="In place of the agent's own: PROVIDER:NAME, or a profile's name.", show_default=False),
     ] = None,
     conversation: Annotated[
         str | None, typer.Option(metavar="ID", help="Go on with this conversation.", show_default=False)
@@ -75,13 +83,18 @@ def run(
         ),
     ] = None,
     watch: Annotated[bool, typer.Option(help="Follow the run to its end, or return at once.")] = True,
+    stream: Stream = True,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
     """Start a run and follow it. In a terminal you can answer its gates right here; the page works as well.
 
-    Ctrl-C leaves the run running. Exit code: 0 completed, 1 failed, 3 interrupted.
+    With --json each line on stdout is one JSON object with `type` and `seq`, the last one `run.outcome`; notes and errors
+    go to stderr. Ctrl-C leaves the run running.
+
+    Exit code: 0 completed (with --no-watch: started) · 1 it failed, for whatever reason · 2 the command or its configuration
+    is wrong · 3 interrupted · 130 left by Ctrl-C.
     """
     link = find_api(data_dir, url)
     directory = None if workspace is None else Path(workspace).expanduser().resolve()
@@ -96,17 +109,23 @@ def run(
             conversation_id=conversation,
             unattended=None if unattended is None else unattended.value,
         )
-        tell_started(link, client, started, watch=watch, as_json=as_json)
+        tell_started(link, client, started, watch=watch, as_json=as_json, stream=stream)
 
 
-def watch(run_id: RunId, as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -> None:
+def watch(
+    run_id: RunId, stream: Stream = True, as_json: AsJson = False, data_dir: DataDir = None, url: Url = None
+) -> None:
     """Follow a run from its beginning to its end, and answer its gates in a terminal.
 
-    Ctrl-C leaves the run running. Exit code: 0 completed, 1 failed, 3 interrupted.
+    With --json each line on stdout is one JSON object with `type` and `seq`, the last one `run.outcome`. Ctrl-C leaves the
+    run running.
+
+    Exit code: 0 completed · 1 it failed, for whatever reason · 2 the command or its configuration is wrong ·
+    3 interrupted · 130 left by Ctrl-C.
     """
     link = find_api(data_dir, url)
     with link.client() as client:
-        follow(link, client, run_id, as_json=as_json)
+        follow(link, client, run_id, as_json=as_json, stream=stream)
 
 
 def runs(
@@ -197,10 +216,18 @@ def send(
     terminal.note(f"follow it:  turngate watch{link.options} {run.id}")
 
 
-def tell_started(link: ApiLink, client: SyncTurngateClient, started: RunSummary, *, watch: bool, as_json: bool) -> None:
+def tell_started(
+    link: ApiLink,
+    client: SyncTurngateClient,
+    started: RunSummary,
+    *,
+    watch: bool,
+    as_json: bool,
+    stream: bool = True,
+) -> None:
     """Say which run was started, or follow it to its end, as :func:`follow` does."""
     if watch:
-        follow(link, client, started.id, as_json=as_json)
+        follow(link, client, started.id, as_json=as_json, stream=stream)
     if as_json:
         terminal.raw(json.dumps(started.model_dump(mode="json")))
     else:
@@ -208,12 +235,21 @@ def tell_started(link: ApiLink, client: SyncTurngateClient, started: RunSummary,
         terminal.note(f"follow it: turngate watch{link.options} {started.id}, or {link.url}/runs/{started.id}")
 
 
-def follow(link: ApiLink, client: SyncTurngateClient, run_id: str, *, as_json: bool) -> None:
-    """Follow the run and exit as it ended; Ctrl-C detaches. Raises typer.Exit always."""
+def follow(link: ApiLink, client: SyncTurngateClient, run_id: str, *, as_json: bool, stream: bool = True) -> None:
+    """Follow the run and exit as it ended; Ctrl-C detaches. Raises typer.Exit always.
+
+    ``stream``: on a terminal, and in JSON, tell what the model says as it comes.
+    """
     asks = not as_json and terminal.is_interactive()
+    lines = RunAsJson() if as_json else None
     try:
         ended: RunDetail = Watch(
-            link, client, run_id, as_json=as_json, on_gate=GatePrompt(client) if asks else None
+            link,
+            client,
+            run_id,
+            on_told=None if lines is None else lines.show,
+            on_gate=GatePrompt(client) if asks else None,
+            live=stream and (as_json or terminal.out().is_terminal),
         ).to_the_end()
     except KeyboardInterrupt:
         terminal.note("")
@@ -221,7 +257,9 @@ def follow(link: ApiLink, client: SyncTurngateClient, run_id: str, *, as_json: b
         terminal.note(f"  follow it again:  turngate watch{link.options} {run_id}")
         terminal.note(f"  stop it:          turngate interrupt{link.options} {run_id}")
         raise typer.Exit(EXIT_CTRL_C) from None
-    if not as_json and ended.status == "completed":
+    if lines is not None:
+        lines.end(ended, exit_code=EXIT_OF[ended.status])
+    elif ended.status == "completed":
         more = f'turngate run{link.options} --agent {ended.agent} --conversation {ended.conversation_id} "…"'
         terminal.note((f"go on with it:  {more}", "dim"))
     raise typer.Exit(EXIT_OF[ended.status])
@@ -251,7 +289,7 @@ def warn_of_shared_directory(link: ApiLink, workspace: Path) -> None:
 def _row(found: RunSummary) -> tuple[terminal.Piece, ...]:
     return (
         found.id,
-        (found.status, STATUS_STYLE.get(found.status, "")),
+        (plain_line(found.how_it_ended or found.status, 60), STATUS_STYLE.get(found.status, "")),
         found.agents,
         str(found.step),
         found.created_at[:19].replace("T", " "),

@@ -7,13 +7,18 @@ from typing import Any, Final
 
 from approvals_api.pages import json_text
 from turngate.cli import terminal
+from turngate.cli.context_words import context_said
+from turngate.cli.live_text import LiveText
 from turngate.cli.plain_text import clipped, indented, plain_line
 from turngate.cli.presenting import first_lines, on_one_line
 from turngate.cli.run_words import (
     forked_from,
     handed_off,
     in_part_said,
+    judged_said,
+    model_fell_back,
     model_switched,
+    nudged,
     own_world,
     replay_of,
     scheduled,
@@ -25,7 +30,7 @@ from turngate.domain.requests import RunStatus
 from turngate.domain.results import Failure
 from turngate.wire.calls import CallView
 from turngate.wire.events import EventView, ProgressView
-from turngate.wire.runs import RunDetail, StepView
+from turngate.wire.runs import RunDetail, RunSummary, StepView
 
 AGENT_MARGIN: Final = "  │ "
 """Before every line that the agent wrote: no line of it can pass for one of ours."""
@@ -52,11 +57,15 @@ class RunLines:
         self._calls: dict[str, CallView] = {}
         self._tool_of_request: dict[str, str] = {}
         self._shown_input: dict[str, str] = {}
+        self.live = LiveText()
+        self._answer_is_shown = False
         self._take(run)
 
     def show(self, event: EventView) -> None:
         """Print what this event means for a person; events that mean nothing to them print nothing."""
         said: dict[str, Any] = event.payload
+        if event.type != "step.responded":
+            self.live.break_line()
         match event.type:
             case "step.responded":
                 self._step(int(said["step"]), calls=int(said["calls"]))
@@ -75,6 +84,9 @@ class RunLines:
                 self._about_the_run(event.type, said)
 
     def _about_the_run(self, kind: str, said: dict[str, Any]) -> None:
+        if kind.startswith("context."):
+            terminal.line(("  ⇒ ", "magenta"), context_said(kind, said))
+            return
         match kind:
             case "run.started":
                 self._begun(said)
@@ -82,6 +94,8 @@ class RunLines:
                 terminal.line(("  ⇒ ", "magenta"), handed_off(said))
             case "run.model_switched":
                 terminal.line(("  ⇒ ", "magenta"), model_switched(said))
+            case "run.model_fell_back" | "run.nudged":
+                terminal.line(("  ! ", "yellow"), nudged(said) if kind == "run.nudged" else model_fell_back(said))
             case "run.paused" | "run.resumed" | "message.queued" | "message.taken" | "budget.used_up":
                 terminal.line(("  ⇒ ", "magenta"), steered(kind, said))
             case "run.recovered":
@@ -109,6 +123,7 @@ class RunLines:
 
     def show_progress(self, said: ProgressView) -> None:
         """Print what a running tool says, in a line under its call."""
+        self.live.break_line()
         call = self._call(said.tool_call_id)
         name = plain_line(call.tool_name, 64) if call else "a tool"
         if said.dropped:
@@ -121,11 +136,14 @@ class RunLines:
         if step is None:
             self._refresh()
             step = self._steps.get(number)
+        shown = self.live.finish(number, "" if step is None else step.text)
+        self._answer_is_shown = shown and not calls
         if step is None or (not calls and step.corrective is None):  # the final answer, which is printed at the end
             return
-        terminal.line("")
-        terminal.line((f"step {number}", "bold"))
-        if step.text.strip():
+        if not shown:
+            terminal.line("")
+            terminal.line((f"step {number}", "bold"))
+        if step.text.strip() and not shown:
             terminal.line((indented(step.text.strip(), AGENT_MARGIN), "cyan"))
         if step.corrective is not None:
             terminal.line(("  ! ", "yellow"), "nothing could be made of this response; the model is told:")
@@ -162,6 +180,8 @@ class RunLines:
         shown = "" if self._shown_input.get(call_id) == runs else f" {_input_of(call)}"
         again = f" (attempt {attempt})" if attempt > 1 else ""
         terminal.line(("  → ", "dim"), call.tool_name, (f"{shown}{again}", "dim"))
+        if call.verdict is not None and call.verdict.answer == "allow" and call.verdict.judged is not None:
+            terminal.line(("    ⚖ ", "magenta"), "the judge ", judged_said(call.verdict.judged))
         if child:
             terminal.line(("    ↳ ", "dim"), f"answered by a run of its own: {child}")
         if (wait := wait_said(call)) is not None:
@@ -187,16 +207,18 @@ class RunLines:
         wait = said.get("retry_in_seconds")
         when = "again soon" if wait is None else f"again in {wait:g} s"
         message = plain_line(str(said["message"]), 300)
+        void = "; what it said is void" if said.get("shown") else ""
         terminal.line(
-            ("  ! ", "yellow"), f"the model fails ({said['error_class']}, attempt {said['attempt']}), {when}: {message}"
+            ("  ! ", "yellow"),
+            f"the model fails ({said['error_class']}, attempt {said['attempt']}){void}, {when}: {message}",
         )
 
     def _end(self) -> None:
         run = self._refresh()
         terminal.line("")
         steps = f"{run.step} step{'' if run.step == 1 else 's'}"
-        terminal.line((run.status, f"bold {STATUS_STYLE.get(run.status, '')}"), f" after {steps}{_why(run)}")
-        if run.final_text.strip():
+        terminal.line(ended_piece(run, "bold "), f" after {steps}{_why(run)}")
+        if run.final_text.strip() and not self._answer_is_shown:
             terminal.line((indented(run.final_text.strip(), AGENT_MARGIN), "cyan"))
 
     def _tool(self, said: dict[str, Any]) -> str:
@@ -244,7 +266,13 @@ def _input_of(call: CallView | None, *, edited: bool = True) -> str:
     return plain_line(text, terminal.width() - len(call.tool_name) - 25)
 
 
+def ended_piece(run: RunSummary, style: str = "") -> tuple[str, str]:
+    """Return a run's status to be printed; of one that was interrupted with who did it."""
+    said = run.how_it_ended if run.status == "interrupted" else run.status
+    return plain_line(said or run.status, 120), f"{style}{STATUS_STYLE.get(run.status, '')}"
+
+
 def _why(run: RunDetail) -> str:
-    error = f" ({run.error_class})" if run.error_class else ""
+    error = f" ({plain_line(run.how_it_ended or run.error_class, 120)})" if run.status == "failed" else ""
     reason = f": {plain_line(run.reason, 1_000)}" if run.reason else ""
     return f"{error}{reason}"

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from turngate.cli.plain_text import plain_line
+from turngate.domain.judging import Judgement
 from turngate.domain.signals import WaitUntil
 from turngate.wire.calls import CallView, ResultInPart
 
@@ -18,13 +19,21 @@ def handed_off(said: Mapping[str, Any]) -> str:
 
 
 def model_switched(said: Mapping[str, Any]) -> str:
-    """Return what the event ``run.model_switched`` says."""
-    return f"the model {_plain(said['to'])} goes on, in place of {_plain(said['from'])}"
+    """Return what the event ``run.model_switched`` says; of one that a call asked for nobody is named."""
+    by = f", as {_plain(said['by'])} says" if "by" in said else ""
+    return f"the model {_plain(said['to'])} goes on, in place of {_plain(said['from'])}{by}"
+
+
+def model_fell_back(said: Mapping[str, Any]) -> str:
+    """Return what the event ``run.model_fell_back`` says."""
+    why = f"{_plain(said['error_class'])}: {_plain(said['message'])}"
+    return f"the model {_plain(said['to'])} stands in for {_plain(said['from'])}, which cannot be used ({why})"
 
 
 def forked_from(said: Mapping[str, Any]) -> str:
     """Return where the run of the event ``run.started`` was forked from."""
-    return f"forked from run {_plain(said['run_id'])} after step {_plain(said['step'])}"
+    afresh = ", to begin afresh with a summary of it" if said.get("summarise") else ""
+    return f"forked from run {_plain(said['run_id'])} after step {_plain(said['step'])}{afresh}"
 
 
 def scheduled(said: Mapping[str, Any]) -> str:
@@ -66,6 +75,19 @@ def steered(kind: str, said: Mapping[str, Any]) -> str:
             )
         case _:
             return f"the agent reads the message of {who}"
+
+
+def judged_said(judged: Judgement) -> str:
+    """Return what the judge said of a call, its words marked as a model's."""
+    words = plain_line(judged.reason, 400)
+    words = words if judged.problem is not None else f"“{words}” (a model's words)"
+    return f"(model {plain_line(judged.model, 80)}) {judged.said}: {words}"
+
+
+def nudged(said: Mapping[str, Any]) -> str:
+    """Return what the event ``run.nudged`` says."""
+    steps = int(said["in_a_row"])
+    return f"no progress for {steps} step{'' if steps == 1 else 's'}: the same calls, the same results; the model is told so"
 
 
 def wait_said(call: CallView) -> str | None:

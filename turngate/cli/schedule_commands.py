@@ -86,7 +86,8 @@ def create(
         str | None, typer.Option(metavar="DIR", help="The directory the agent works in.", show_default=False)
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="In place of the agent's own, as PROVIDER:NAME.", show_default=False)
+        str | None,
+        typer.Option(help="In place of the agent's own: PROVIDER:NAME, or a profile's name.", show_default=False),
     ] = None,
     starts_at: Annotated[
         str | None, typer.Option(metavar="WHEN", help="No fire before, such as 2026-05-01T08:00.", show_default=False)
@@ -154,7 +155,7 @@ def change(
     jitter: Annotated[str, typer.Option(metavar="SPAN", help="With --cron or --every.")] = "0s",
     overlap: Annotated[OverlapChoice | None, typer.Option(help="As of `create`.", show_default=False)] = None,
     unattended: Annotated[UnattendedChoice | None, typer.Option(help="As of `create`.", show_default=False)] = None,
-    model: Annotated[str | None, typer.Option(help="As PROVIDER:NAME.", show_default=False)] = None,
+    model: Annotated[str | None, typer.Option(help="PROVIDER:NAME, or a profile's name.", show_default=False)] = None,
     catch_up: Annotated[str | None, typer.Option(metavar="SPAN", help="As of `create`.", show_default=False)] = None,
     notes: Annotated[str | None, typer.Option(help="For whoever reads it.", show_default=False)] = None,
     as_json: AsJson = False,

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from approvals_api.settings import is_loopback
 from turngate.cli import app_survey, stack, stores, terminal
 from turngate.cli.app_loading import load_builders_app
+from turngate.cli.model_wiring import require_model_names
 from turngate.cli.notify_wiring import configured_channels
 from turngate.cli.options import DEFAULT_APP
 from turngate.cli.plain_text import plain
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 def serve_stack(settings: Settings, target: str, *, temporal_ui: bool) -> None:
     """Run everything until SIGINT or SIGTERM. What can be wrong with app and port is found before anything starts."""
     loaded = load_builders_app(target)
+    require_model_names(settings, loaded)
     stack.require_no_other_stack(settings)
     listener = listen(settings.api_host, settings.api_port)
 
@@ -48,6 +50,7 @@ def serve_stack(settings: Settings, target: str, *, temporal_ui: bool) -> None:
 def serve_worker(settings: Settings, target: str) -> None:
     """Run a worker until SIGINT or SIGTERM."""
     loaded = load_builders_app(target)
+    require_model_names(settings, loaded)
 
     async def serve() -> None:
         with stop_signals() as stop:

@@ -32,6 +32,7 @@ from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import Settings
+from turngate.store import model_names
 from turngate.store.database import Database
 from worker import build_engine, build_worker, publish_agents
 
@@ -135,7 +136,7 @@ async def serving_worker(
     _warn_of_models(app, models)
     for said in app_survey.warnings(app):
         logger.warning("%s", said)
-    engine = build_engine(app, database, models)
+    engine = build_engine(app, database, models, models.profiles, streaming=settings.streaming)
     worker = build_worker(
         client,
         engine,
@@ -145,6 +146,8 @@ async def serving_worker(
         deployment=deployment,
     )
     await publish_agents(app, database, task_queue=settings.task_queue)
+    async with database.write() as conn:
+        await model_names.publish(conn, models.profiles, models.providers)
     task = asyncio.create_task(worker.run(), name="worker")
     try:
         yield task

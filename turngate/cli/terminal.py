@@ -58,6 +58,11 @@ def line(*pieces: Piece) -> None:
     out().print(text)
 
 
+def piece(text: str, style: str = "") -> None:
+    """Print a piece of a line, made plain by the caller."""
+    out().print(Text(text, style=style), end="")
+
+
 @contextmanager
 def margin(text: str) -> Iterator[None]:
     """Put a text, made plain by the caller, before each line of results that the block prints."""

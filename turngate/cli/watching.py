@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import errno
 import queue
 import threading
 from collections.abc import Callable
@@ -11,14 +11,15 @@ from typing import Final
 
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink
+from turngate.cli.pipes import when_unread
 from turngate.cli.plain_text import plain_line
 from turngate.cli.run_lines import RunLines
 from turngate.client import SyncTurngateClient
-from turngate.wire.events import EventView, ProgressView
+from turngate.wire.events import DeltaView, EventView, ProgressView
 from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import RunDetail
 
-Told = EventView | ProgressView
+Told = EventView | ProgressView | DeltaView
 StillOpen = Callable[[], bool]
 OnGate = Callable[[RequestDetail, StillOpen], None]
 """What to do about a pending request. The second argument shows what happened meanwhile, and tells whether the request
@@ -29,14 +30,19 @@ LONGEST_PATH: Final = 60
 
 
 class EventPump:
-    """A run's events and progress, read on a thread of their own so that a prompt can go on while they come."""
+    """A run's events and progress, read on a thread of their own so that a prompt can go on while they come.
 
-    def __init__(self, link: ApiLink, run_id: str) -> None:
+    ``with_deltas``: what its model says, too.
+    """
+
+    def __init__(self, link: ApiLink, run_id: str, *, with_deltas: bool = False) -> None:
         self._link = link
         self._run_id = run_id
+        self._with_deltas = with_deltas
         self._arrived: queue.SimpleQueue[Told | Exception | None] = queue.SimpleQueue()
         # A daemon: Ctrl-C must not wait for a stream that is silent.
         threading.Thread(target=self._read, name="run-events", daemon=True).start()
+        when_unread(lambda: self._arrived.put(BrokenPipeError(errno.EPIPE, "nobody reads the output any more")))
 
     def next(self) -> Told | None:
         """Return the next event, waiting for it; None after the last one. Raises what reading them failed with."""
@@ -50,7 +56,7 @@ class EventPump:
                 arrived = self._arrived.get_nowait()
             except queue.Empty:
                 return events
-            if not isinstance(arrived, EventView | ProgressView):
+            if not isinstance(arrived, EventView | ProgressView | DeltaView):
                 self._arrived.put(arrived)
                 return events
             events.append(arrived)
@@ -64,7 +70,7 @@ class EventPump:
     def _read(self) -> None:
         try:
             with self._link.client() as client:
-                for event in client.follow_events(self._run_id):
+                for event in client.follow_events(self._run_id, with_deltas=self._with_deltas):
                     self._arrived.put(event)
         except Exception as error:  # noqa: BLE001 - it is raised on the thread that waits
             self._arrived.put(error)
@@ -77,10 +83,18 @@ class RunStory:
 
     def __init__(self, client: SyncTurngateClient, run: RunDetail) -> None:
         self._client = client
+        self._run_id = run.id
         self._lines = {run.id: ("", RunLines(client, run))}
 
     def show(self, told: Told) -> None:
-        """Print one event, or what a tool says."""
+        """Print one event, what a tool says, or what the run's own model does: two that talk at once cannot be read."""
+        own = self._lines[self._run_id][1]
+        if isinstance(told, DeltaView):
+            if told.run_id == self._run_id:
+                own.live.show(told)
+            return
+        if told.run_id != self._run_id:
+            own.live.break_line()
         margin, lines = self._lines_of(told.run_id)
         with terminal.margin(margin):
             if isinstance(told, ProgressView):
@@ -96,7 +110,10 @@ class RunStory:
 
 
 class Watch:
-    """One run followed to its end. ``on_gate`` is asked about each pending request; None leaves them to the page."""
+    """One run followed to its end. ``on_gate`` is asked about each pending request; None leaves them to the page.
+
+    ``on_told``: takes what is told; None prints it for a person. ``live``: tell what the model says as it comes.
+    """
 
     def __init__(
         self,
@@ -104,17 +121,17 @@ class Watch:
         client: SyncTurngateClient,
         run_id: str,
         *,
-        as_json: bool = False,
+        on_told: Callable[[Told], None] | None = None,
         on_gate: OnGate | None = None,
+        live: bool = False,
     ) -> None:
         self._client = client
         self._run_id = run_id
         self._on_gate = on_gate
         run = client.get_run(run_id)
-        self._show: Callable[[Told], None] = _print_json if as_json else RunStory(client, run).show
-        self._as_json = as_json
+        self._show: Callable[[Told], None] = RunStory(client, run).show if on_told is None else on_told
         self._open: dict[str, str] = {}  # request → its run, which may be a sub-agent's; in order
-        self._pump = EventPump(link, run_id)
+        self._pump = EventPump(link, run_id, with_deltas=live)
 
     def to_the_end(self) -> RunDetail:
         """Show every event until the run has ended; return the run."""
@@ -123,14 +140,11 @@ class Watch:
             for early in self._pump.waiting():  # Gates of one step come together: show them all before asking.
                 self._take(early)
             self._ask()
-        run = self._client.get_run(self._run_id)
-        if self._as_json:
-            terminal.raw(json.dumps({"run": run.model_dump(mode="json")}, ensure_ascii=True))
-        return run
+        return self._client.get_run(self._run_id)
 
     def _take(self, told: Told) -> None:
         self._show(told)
-        if isinstance(told, ProgressView):
+        if not isinstance(told, EventView):
             return
         request_id = str(told.payload.get("request_id", ""))
         if told.type == "request.opened":
@@ -150,10 +164,6 @@ class Watch:
 
     def _still_open(self, request_id: str) -> bool:
         for event in self._pump.waiting():
-            if not isinstance(event, ProgressView):  # ten lines a second would tear the prompt apart
+            if isinstance(event, EventView):  # ten lines a second would tear the prompt apart
                 self._take(event)
         return request_id in self._open
-
-
-def _print_json(event: Told) -> None:
-    terminal.raw(json.dumps(event.model_dump(mode="json"), ensure_ascii=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +16,7 @@ from turngate.client import (
     audit,
     bulk,
     conversations,
+    external_calls,
     grants,
     inbox,
     notifications,
@@ -90,9 +91,17 @@ class TurngateClient:
     retry_run = awaited(runs.retry_run)
     interrupt = awaited(runs.interrupt)
     pause = awaited(runs.pause)
+    switch_model = awaited(runs.switch_model)
     resume = awaited(runs.resume)
     get_result = awaited(runs.get_result)
     get_result_text = awaited(runs.get_result_text)
+
+    send_external_call = awaited(external_calls.send_external_call)
+    list_external_calls = awaited(external_calls.list_external_calls)
+    iter_external_calls = awaited_each(external_calls.list_external_calls)
+    get_external_call = awaited(external_calls.get_external_call)
+    start_external_call = awaited(external_calls.start_external_call)
+    report_external_call = awaited(external_calls.report_external_call)
 
     list_requests = awaited(requests.list_requests)
     iter_requests = awaited_each(requests.list_requests)
@@ -159,15 +168,23 @@ class TurngateClient:
     retry_delivery = awaited(notifications.retry_delivery)
 
     async def follow_events(
-        self, run_id: str | None = None, *, after: int | None = None, with_progress: bool = True
+        self,
+        run_id: str | None = None,
+        *,
+        after: int | None = None,
+        with_progress: bool = True,
+        with_deltas: bool = False,
+        on_link: Callable[[bool], None] | None = None,
     ) -> AsyncIterator[Told]:
-        """Yield events, and what tools say while they run, each once, as they happen.
+        """Yield events, and what tools say while they run, each once, as they happen; models, too, if ``with_deltas``.
 
         ``run_id``: of that run and its sub-agents' runs only; it ends after the run's own last event. ``after``: from
         behind this ``seq``; None: a run from its beginning, all runs from now on. A broken stream is taken up again where
         it broke, for up to two minutes; then UnavailableError is raised, as it is at once when the first connection fails.
+        ``on_link``: is told True each time a connection was opened, and False when it broke.
         """
-        stream = Following(self.url, run_id=run_id, after=after, with_progress=with_progress)
+        told_of_link = on_link or (lambda _is_open: None)
+        stream = Following(self.url, run_id=run_id, after=after, with_progress=with_progress, with_deltas=with_deltas)
         while True:
             try:
                 async with httpx_sse.aconnect_sse(
@@ -178,6 +195,7 @@ class TurngateClient:
                     stream.opened(source.response)
                     if stream.ended:
                         return
+                    told_of_link(True)
                     async for sent in source.aiter_sse():
                         told = stream.take(sent)
                         if told is not None:
@@ -185,6 +203,7 @@ class TurngateClient:
                         if stream.ended:
                             return
             except BROKEN as error:
+                told_of_link(False)
                 stream.broken(error)
             await anyio.sleep(stream.next_pause())
 

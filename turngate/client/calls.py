@@ -28,6 +28,7 @@ class Call(Generic[Answer]):
     """A call. ``path``: below ``/api/v1``, quoted. ``params``: without those left out. ``key``: its Idempotency-Key.
 
     ``read``: makes the answer of a successful response; its ValueError means that this was no answer of ours.
+    ``same_again``: the server knows a repeat by what it says.
     """
 
     method: Method
@@ -36,11 +37,12 @@ class Call(Generic[Answer]):
     params: Mapping[str, str | int] = field(default_factory=dict)
     content: str | None = None
     key: str | None = None
+    same_again: bool = False
 
     @property
     def is_repeatable(self) -> bool:
         """Whether sending it twice is the same as sending it once."""
-        return self.method == "GET" or self.key is not None
+        return self.method == "GET" or self.key is not None or self.same_again
 
     @property
     def headers(self) -> dict[str, str]:

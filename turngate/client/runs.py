@@ -36,7 +36,7 @@ def start_run(
         text: what it should do, 1 to 100,000 characters.
         conversation_id: go on with this conversation; None begins a new one.
         workspace: the directory it works in, absolute, on the server's machine.
-        model: in place of the agent's own, as ``provider:name``.
+        model: in place of the agent's own, as ``provider:name`` or a profile's name.
         idempotency_key: the same key and content again returns the first run; None makes one.
         unattended: nobody attends it, so what would be asked is refused (``deny``), waits (``park``), or is asked only
             where a rule of the policy says so (``rules``); None: somebody does.
@@ -107,16 +107,19 @@ def fork_run(
     tools: Sequence[str] | None = None,
     policy: str | None = None,
     plain: bool = False,
+    summarise: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[RunSummary]:
     """Start a run in a new conversation that shares this run's past up to a closed step; this run stays as it is.
 
     ``step``: from 1; None is the newest closed one. ``agent``, ``model``, ``workspace``: in place of the run's own.
     ``instructions``, ``tools`` (names), ``policy`` (TOML, for admins): in place of the agent's and the app's own.
-    ``plain``: of what that run has of its own nothing is taken over.
+    ``plain``: of what that run has of its own nothing is taken over. ``summarise``: begin with a summary of that past, which
+    a model writes, in place of it.
     Raises what ``start_run`` raises; InvalidInputError ``no_such_step``, ``unknown_tool``, ``invalid_policy``.
     """
     own = {"step": step, "agent": agent, "model": model, "workspace": workspace, "plain": plain or None}
+    own["summarise"] = summarise or None
     body = {"text": text, **without_none({**own, **_changed(instructions, tools, policy)})}
     return post(f"/runs/{segment(run_id)}/fork", _run, body, key=key_or_new(idempotency_key))
 
@@ -195,6 +198,14 @@ def pause(run_id: str, *, reason: str = "") -> Call[RunSummary]:
 def resume(run_id: str) -> Call[RunSummary]:
     """Let a held run go on. Raises ConflictError ``run_ended``."""
     return change("POST", f"/runs/{segment(run_id)}/resume", _run)
+
+
+def switch_model(run_id: str, model: str) -> Call[RunSummary]:
+    """Let another model (``provider:name`` or a profile's name) answer a live run's next request, and return the run.
+
+    Raises InvalidInputError ``unknown_model``; ConflictError ``run_ended``, ``no_model``.
+    """
+    return change("POST", f"/runs/{segment(run_id)}/model", _run, {"model": model})
 
 
 def get_result(run_id: str, tool_call_id: str) -> Call[WholeResult]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +16,7 @@ from turngate.client import (
     audit,
     bulk,
     conversations,
+    external_calls,
     grants,
     inbox,
     notifications,
@@ -82,9 +83,17 @@ class SyncTurngateClient:
     retry_run = blocking(runs.retry_run)
     interrupt = blocking(runs.interrupt)
     pause = blocking(runs.pause)
+    switch_model = blocking(runs.switch_model)
     resume = blocking(runs.resume)
     get_result = blocking(runs.get_result)
     get_result_text = blocking(runs.get_result_text)
+
+    send_external_call = blocking(external_calls.send_external_call)
+    list_external_calls = blocking(external_calls.list_external_calls)
+    iter_external_calls = blocking_each(external_calls.list_external_calls)
+    get_external_call = blocking(external_calls.get_external_call)
+    start_external_call = blocking(external_calls.start_external_call)
+    report_external_call = blocking(external_calls.report_external_call)
 
     list_requests = blocking(requests.list_requests)
     iter_requests = blocking_each(requests.list_requests)
@@ -151,15 +160,23 @@ class SyncTurngateClient:
     retry_delivery = blocking(notifications.retry_delivery)
 
     def follow_events(
-        self, run_id: str | None = None, *, after: int | None = None, with_progress: bool = True
+        self,
+        run_id: str | None = None,
+        *,
+        after: int | None = None,
+        with_progress: bool = True,
+        with_deltas: bool = False,
+        on_link: Callable[[bool], None] | None = None,
     ) -> Iterator[Told]:
-        """Yield events, and what tools say while they run, each once, as they happen.
+        """Yield events, and what tools say while they run, each once, as they happen; models, too, if ``with_deltas``.
 
         ``run_id``: of that run and its sub-agents' runs only; it ends after the run's own last event. ``after``: from
         behind this ``seq``; None: a run from its beginning, all runs from now on. A broken stream is taken up again where
         it broke, for up to two minutes; then UnavailableError is raised, as it is at once when the first connection fails.
+        ``on_link``: is told True each time a connection was opened, and False when it broke.
         """
-        stream = Following(self.url, run_id=run_id, after=after, with_progress=with_progress)
+        told_of_link = on_link or (lambda _is_open: None)
+        stream = Following(self.url, run_id=run_id, after=after, with_progress=with_progress, with_deltas=with_deltas)
         while True:
             try:
                 with httpx_sse.connect_sse(
@@ -170,6 +187,7 @@ class SyncTurngateClient:
                     stream.opened(source.response)
                     if stream.ended:
                         return
+                    told_of_link(True)
                     for sent in source.iter_sse():
                         told = stream.take(sent)
                         if told is not None:
@@ -177,6 +195,7 @@ class SyncTurngateClient:
                         if stream.ended:
                             return
             except BROKEN as error:
+                told_of_link(False)
                 stream.broken(error)
             time.sleep(stream.next_pause())
 

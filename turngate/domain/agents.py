@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,11 +14,16 @@ from typing import TYPE_CHECKING, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from turngate.domain.budgets import EXTEND_BUDGET, Price, WhenUsedUp
+from turngate.domain.context import Context
 from turngate.domain.contract import RunLimits
 from turngate.domain.declared_parts import Handler
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.external import AGENT_PREFIX, is_external
+from turngate.domain.external import MODEL as EXTERNAL_MODEL
 from turngate.domain.hooks import Hooks
+from turngate.domain.judging import Judge
+from turngate.domain.no_progress import NoProgress
 from turngate.domain.policy import Policy
 from turngate.domain.steering import WhileRunning
 from turngate.domain.toolkit import Toolkit
@@ -34,21 +40,23 @@ class Limits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     steps: int = Field(default=100, ge=1, le=100_000)
-    """Model responses in one run."""
+    """Model responses in one run; those of its sub-agents' runs are their own."""
     tool_calls: int | None = Field(default=None, ge=1)
-    """Tool calls in one run, whatever became of them; None: as many as the steps make."""
+    """Tool calls in one run and its sub-agents', whatever became of them; None: as many as the steps make."""
     tokens: int | None = Field(default=None, ge=1)
-    """Input and output tokens of one run together, as the provider counts them; None: no bound."""
+    """Input and output tokens of one run and its sub-agents' together, as the provider counts them; None: no bound."""
     cost: Decimal | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """What one run's tokens may cost, by the prices that the app gives (``App(prices=…)``); None: no bound."""
+    """What the tokens of one run and its sub-agents may cost, by the app's prices (``App(prices=…)``); None: no bound."""
     wall_time: timedelta | None = Field(default=None, gt=timedelta(0))
-    """From a run's start to its last model request, the time that people take included; None: no bound."""
+    """From a run's start to its last model request or a sub-agent's, the time that people take included; None: no bound."""
     when_used_up: WhenUsedUp = "end"
     """Whether a budget that is used up (steps, tool calls, tokens, cost, time) ends the run, or a person is asked for more."""
     concurrency: int = Field(default=4, ge=1, le=64)
     """Tool calls of one step that run at the same time; a call that waits for a person holds no place."""
     malformed_in_a_row: int = Field(default=3, ge=1, le=100)
     """Responses in a row that no call could be run from, before the run ends."""
+    no_progress: NoProgress | None = NoProgress()
+    """When a run that makes the same calls with the same results is nudged, and then ended; None: never."""
     model_retry: timedelta = Field(default=timedelta(minutes=10), gt=timedelta(0))
     """How long a model that is unreachable or overloaded is tried again before the run fails."""
     request_expiry: timedelta | None = None
@@ -69,7 +77,11 @@ class Limits(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """One agent: instructions, tools and a model (``provider:name``, such as ``openai:gpt-5`` or ``scripted:FILE``)."""
+    """One agent: instructions, tools and a model (``provider:name``, such as ``openai:gpt-5``, or a profile's name).
+
+    ``fallback``: models that answer, in this order, when the run's cannot be used (no key, no credit, no such model), behind
+    those of its profile.
+    """
 
     name: str
     instructions: str
@@ -80,6 +92,11 @@ class Agent:
     hooks: Sequence[Hooks] = ()
     while_running: WhileRunning = "queue"
     """What becomes of a message that is sent to a run of this agent while it is live; the sender may say otherwise."""
+    fallback: Sequence[str] = ()
+    context: Context | None = field(default_factory=Context)
+    """What becomes of conversations that come near the model's window; None: they are sent as they are."""
+    output: type[BaseModel] | None = None
+    """What the final answer has to be, as JSON; one that is not is told so, and made again. None: free text."""
 
     def __post_init__(self) -> None:
         """Refuse a name that could not stand in a URL or a rule."""
@@ -87,10 +104,16 @@ class Agent:
             raise ConfigurationError(
                 f"agent name {self.name!r} is not allowed: lower-case letters, digits, '_' and '-', at most 64"
             )
+        if is_external(self.name) and self.model != EXTERNAL_MODEL:
+            raise ConfigurationError(
+                f"agent name {self.name!r} is not allowed: names that begin with {AGENT_PREFIX!r} are those of calls from outside"
+            )
         if self.while_running not in get_args(WhileRunning):
             raise ConfigurationError(
                 f"agent {self.name!r}: while_running is one of {', '.join(get_args(WhileRunning))}, not {self.while_running!r}"
             )
+        if self.output is not None and not (isinstance(self.output, type) and issubclass(self.output, BaseModel)):
+            raise ConfigurationError(f"agent {self.name!r}: output is a pydantic model (a class), not {self.output!r}")
         if self.toolkit.find(EXTEND_BUDGET) is not None:
             raise ConfigurationError(
                 f"agent {self.name!r}: the name {EXTEND_BUDGET!r} is the engine's own; call the tool something else"
@@ -98,9 +121,10 @@ class Agent:
 
     @property
     def version(self) -> str:
-        """Twelve hex digits over instructions, model and every tool manifest; changes when the agent does."""
+        """Twelve hex digits over instructions, model, output and every tool manifest; changes when the agent does."""
         manifests = [tool.manifest.digest for tool in self.toolkit]
-        return framed_sha256(self.name, self.instructions, self.model, *manifests)[:12]
+        output = [json.dumps(self.output.model_json_schema(), sort_keys=True)] if self.output is not None else []
+        return framed_sha256(self.name, self.instructions, self.model, *manifests, *output)[:12]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,13 +133,15 @@ class App:
 
     ``policy``: a Policy, or the path of a TOML file, relative to the directory the app's module lies in. It is read by
     the process that runs the app (``turngate.runtime.app_loader``), because nothing here does I/O. ``prices``: what models
-    cost (``provider:name`` → price), for agents with a ``Limits(cost=…)``.
+    cost (``provider:name`` → price), for agents with a ``Limits(cost=…)``. ``judge``: a model that may say of calls that a
+    person would be asked about whether they may run without one; None: nobody but people says so.
     """
 
     agents: Sequence[Agent]
     services: svcs.Registry | None = None
     policy: Policy | str | Path | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
+    judge: Judge | None = None
 
     def __post_init__(self) -> None:
         """Refuse an app without agents, with two of one name, or with a tool that names an agent there is not."""
@@ -134,11 +160,35 @@ class App:
                         f"tool {tool.name!r} of agent {agent.name!r} is answered by an agent {tool.agent!r}, and there is "
                         f"none; the agents are: {', '.join(named)}"
                     )
-            if agent.limits.cost is not None and agent.model not in self.prices:
+            if agent.limits.cost is not None:
+                self._require_prices(agent, named)
+                self._require_judges_price(agent)
+
+    def _require_prices(self, limited: Agent, named: Mapping[str, Agent]) -> None:
+        """Refuse a limit of cost on an agent where nobody says what its model costs, or that of a sub-agent of it."""
+        waiting, seen = [limited], {limited.name}
+        while waiting:
+            agent = waiting.pop()
+            if ":" in agent.model and agent.model not in self.prices:  # a profile may bring its own price
+                below = "" if agent is limited else f", which its sub-agent {agent.name!r} uses"
                 raise ConfigurationError(
-                    f"agent {agent.name!r} has a limit of cost, and nobody says what {agent.model!r} costs: "
+                    f"agent {limited.name!r} has a limit of cost, and nobody says what {agent.model!r} costs{below}: "
                     f"App(prices={{{agent.model!r}: Price(input=…, output=…)}}), per million tokens"
                 )
+            for tool in agent.toolkit:
+                found = named.get(tool.agent) if isinstance(tool.agent, str) else tool.agent
+                if found is not None and found.name not in seen:
+                    seen.add(found.name)
+                    waiting.append(found)
+
+    def _require_judges_price(self, limited: Agent) -> None:
+        """Refuse a limit of cost beside a judge where nobody says what that costs; a profile may bring its own price."""
+        judge = self.judge
+        if judge is not None and ":" in judge.model and judge.model not in self.prices:
+            raise ConfigurationError(
+                f"agent {limited.name!r} has a limit of cost, and nobody says what the judge's {judge.model!r} costs: "
+                f"App(prices={{{judge.model!r}: Price(input=…, output=…)}}), per million tokens"
+            )
 
     @property
     def all_agents(self) -> list[Agent]:

@@ -53,7 +53,8 @@ class AskTerms(BaseModel):
     rejection ends it. ``roles``, ``people``: who may decide; with neither, any operator. An admin may do what an operator
     may. ``on_expiry``: ``reject`` closes the call, ``park`` waits on without a clock. ``grantable``: whether a grant may
     answer in place of a person although a rule asks. ``fresh_for_seconds``: how old an approval may be when its call
-    starts; an older one counts only where the tool's precondition says that nothing has changed; None: any age.
+    starts; an older one counts only where the tool's precondition says that nothing has changed; None: any age. ``judge``:
+    whether the app's judge may let such a call run in place of a person although a rule asks; None: it may not.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -69,6 +70,7 @@ class AskTerms(BaseModel):
     people: list[str] = []
     ladder: list[Rung] = Field(default=[], max_length=MAX_RUNGS)
     grantable: bool = False
+    judge: Literal["may_allow"] | None = None
 
     @model_validator(mode="after")
     def _can_be_met(self) -> AskTerms:

@@ -36,6 +36,8 @@ INTERRUPT = "interrupt"
 PAUSE = "pause"
 RESUME = "resume"
 SUPERSEDE = "supersede"
+EXTERNAL_CALL = "external_call"
+"""Signal: the program that runs a call from outside is there to start it, or has reported what came of it."""
 GATES = "gates"
 """Query: the run's gates of the step at hand, request id → Gate."""
 
@@ -151,11 +153,19 @@ class RunToolInput(_Wire):
     decision_id: str | None = None
 
 
+News = Literal["wanted", "reported"]
+"""Of a call from outside: the program that runs it is there to start it, or has reported what came of it."""
+
+
 class Wait(_Wire):
-    """A timer the workflow holds for a call: to an instant, or for so long. Neither: it is over already."""
+    """A timer the workflow holds for a call: to an instant, or for so long. Neither: it is over already.
+
+    ``news``: a call from outside; the door is asked again when they come, at ``until`` at the latest (None: whenever).
+    """
 
     until: AwareDatetime | None = None
     seconds: float | None = None
+    news: News | None = None
 
 
 class RunToolResult(_Wire):
@@ -248,6 +258,13 @@ class ClimbLadderInput(_Wire):
     request_id: str
     rung: int
     at: datetime
+
+
+class ExternalCallInput(_Wire):
+    """News of a call from outside. A repeat changes nothing: what was reported is in the store."""
+
+    call: str
+    news: News
 
 
 class InterruptInput(_Wire):

@@ -13,6 +13,7 @@ FailureClass = Literal[
     "model_unreachable",
     "model_refused",
     "malformed_output",
+    "no_progress",
     "budget",
     "tool_raised",
     "policy_error",
@@ -125,6 +126,12 @@ MEANINGS: Final[dict[str, Meaning]] = {
         cause="The model sent one response after the other that nothing could be run from.",
         happened="this_step",
         remedies=("fork", "other_model", "retry", "send_message", "raise_limit"),
+    ),
+    "no_progress": Meaning(
+        failure="no_progress",
+        cause="The model made the same calls with the same results again and again, also after it was told so.",
+        happened="this_step",
+        remedies=("fork", "other_model", "send_message", "retry", "raise_limit"),
     ),
     "step_cap": Meaning(
         failure="budget",

@@ -8,12 +8,13 @@ those of calls, no times, no names of people (``starter``, ``operator``, ``opera
 from __future__ import annotations
 
 import json
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.messages import FinishReason, Message
+from turngate.domain.outcomes import RunOutcome, outcome_of
 from turngate.domain.requests import RunStatus, UnattendedAsks, Verb
 from turngate.domain.results import ToolResult
 
@@ -73,11 +74,20 @@ class FixtureResponse(_Form):
 
 
 class FixtureEnd(_Form):
-    """How the run ended. ``error_class``: of a failed one. ``final_text``: of a completed one."""
+    """How the run ended. ``error_class``: of a failed one. ``final_text``: of a completed one.
+
+    ``outcome``: follows from the first two, for whoever reads the file; files of earlier releases do not say it.
+    """
 
     status: RunStatus
     error_class: str = ""
     final_text: str = ""
+    outcome: RunOutcome | None = None
+
+    @model_validator(mode="after")
+    def _say_outcome(self) -> Self:
+        object.__setattr__(self, "outcome", outcome_of(self.status, self.error_class))
+        return self
 
 
 class Fixture(_Form):

@@ -77,5 +77,15 @@ class Hooks:
         del scope, generate
         return messages
 
+    async def model_for_step(self, scope: RunScope, model: str) -> str | None:
+        """Return which model answers this step (``provider:name`` or a profile's name), None for ``model``.
+
+        ``model``: the run's own, or what a hook before this one chose. Not called once a person has switched the run's
+        model, or another stands in for one that could not be used; nor for a step that a dry replay does over. Raising
+        leaves the model as it was, and is logged.
+        """
+        del scope, model
+        return None
+
     async def after_step(self, scope: RunScope, results: Sequence[Message]) -> None:
         """Look at a step whose every call has its result. ``results``: the message of them, empty when none was made."""

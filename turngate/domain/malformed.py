@@ -11,6 +11,10 @@ MAX_PROBLEM_CHARS = 300
 EMPTY_RESPONSE = "Your last response was empty."
 UNREADABLE = "Your last response could not be parsed: "
 ADVICE = " Call one of your tools, with its arguments as one JSON object, or give your final answer as plain text."
+ADVICE_JSON = (
+    " Call one of your tools, with its arguments as one JSON object, or give your final answer as one JSON object that fits "
+    "its schema, and nothing else."
+)
 
 
 def without_calls(response: ModelResponse) -> ModelResponse:
@@ -21,10 +25,11 @@ def without_calls(response: ModelResponse) -> ModelResponse:
     return response.model_copy(update={"message": response.message.model_copy(update={"parts": readable})})
 
 
-def corrective(response: ModelResponse, tool_names: Sequence[str]) -> str | None:
+def corrective(response: ModelResponse, tool_names: Sequence[str], *, as_json: bool = False) -> str | None:
     """Return the message that answers a response without a call or a readable answer; None when it has either.
 
     Without a word about it the model would be asked the same thing again. ``tool_names``: those it was offered.
+    ``as_json``: its final answer has to be an object of a schema.
     """
     if response.malformed:
         what = f"{UNREADABLE}{_one_line(response.malformed)}."
@@ -33,17 +38,18 @@ def corrective(response: ModelResponse, tool_names: Sequence[str]) -> str | None
     else:
         return None
     names = ", ".join(tool_names[:MAX_NAMES]) or "none"
-    return f"{what}{ADVICE} The tools are: {names}."
+    return f"{what}{ADVICE_JSON if as_json else ADVICE} The tools are: {names}."
 
 
 def is_corrective(message: Message) -> bool:
     """Tell whether a user message is one that :func:`corrective` wrote, and no person."""
-    return message.role == "user" and ADVICE in message.text and message.text.startswith((EMPTY_RESPONSE, UNREADABLE))
+    advised = ADVICE in message.text or ADVICE_JSON in message.text
+    return message.role == "user" and advised and message.text.startswith((EMPTY_RESPONSE, UNREADABLE))
 
 
 def problem_in(corrective_text: str) -> str:
     """Return what was wrong with a response, for whoever reads why its run ended, from the message that answers it."""
-    what, _, _ = corrective_text.partition(ADVICE)
+    what = corrective_text.partition(ADVICE)[0].partition(ADVICE_JSON)[0]
     if what.startswith(UNREADABLE):
         return f"it could not be parsed: {what.removeprefix(UNREADABLE).removesuffix('.')}"
     return "it was empty"

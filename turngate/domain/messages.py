@@ -130,6 +130,9 @@ class ModelResponse(BaseModel):
     conversation content passes through workflow history (I8).
     """
 
+    spec: str | None = None
+    """The spec that was asked (``provider:name`` or a profile's name); the engine sets it, adapters leave it None."""
+
     @property
     def is_final(self) -> bool:
         """Whether it is the agent's answer: text, no calls, and nothing wrong with it."""

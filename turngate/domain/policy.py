@@ -2,6 +2,7 @@
 
 Order: deny rules → ask rules → grants → allow rules → the tool's own ``ask`` → default, which is to ask. Every error on
 the way (a predicate that raises, arguments that cannot be read, a matcher that cannot tell) means ask or deny, never allow.
+Whether the app's judge may be asked about a call that would be asked about is part of the verdict; it is asked elsewhere.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from turngate.domain.call_facts import CallFacts, Match
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.grants import Grant
+from turngate.domain.judging import Judgement
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.rule_matching import Matchers
 from turngate.domain.tool_failures import describe_validation
@@ -118,6 +120,7 @@ class Verdict(BaseModel):
     ``grant_id``: the grant that allows it. ``terms``: on which it is asked for; verdicts of releases before terms were kept
     have ``expires_after_seconds`` and ``starter_may_decide`` beside it, and are read so. ``overruled``: the rule that had
     allowed the call when it was planned; set when policy, asked again as it was about to run, asks a person after all.
+    ``judged``: what the judge said of it. ``judgeable``: whether it may be asked; never stored, as policy is asked again.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -130,6 +133,9 @@ class Verdict(BaseModel):
     grant_id: str | None = None
     shadow: ShadowVerdict | None = None
     overruled: str | None = None
+    judged: Judgement | None = None
+    # Not by the rule's name: an author's rule may be called "default", too.
+    judgeable: bool = Field(default=False, exclude=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -197,6 +203,7 @@ def _evaluate(
     asks = [rule for rule, match in matching if rule.verdict == "ask" and match == "yes"]
     asking = next(iter(asks), None)
     unclear = next((rule for rule, match in matching if rule.verdict != "allow" and match == "unclear"), None)
+    doubtful = any(match == "unclear" for _rule, match in matching)
     if asking is None and unclear is not None:
         # A rule that cannot tell whether it speaks of the call: a person can. No grant and no allow rule comes between.
         terms = unclear.terms if unclear.verdict == "ask" else AskTerms()
@@ -211,12 +218,19 @@ def _evaluate(
         return Verdict(answer="allow", rule=f"grant:{grant.id}", reason=reason, risk=risk, grant_id=grant.id)
     if asking is not None:
         return Verdict(
-            answer="ask", rule=asking.name, reason=asking.reason, risk=asking.risk or risk, terms=asking.terms
+            answer="ask",
+            rule=asking.name,
+            reason=asking.reason,
+            risk=asking.risk or risk,
+            terms=asking.terms,
+            # Of several rules that ask, each has to say so, as with grants.
+            judgeable=not doubtful and tool.kind != "interaction" and all(rule.judge == "may_allow" for rule in asks),
         )
     allowing = next((rule for rule, match in matching if rule.verdict == "allow" and match == "yes"), None)
     if allowing is not None and tool.kind != "interaction":
         return Verdict(answer="allow", rule=allowing.name, reason=allowing.reason, risk=allowing.risk or risk)
-    return _own_answer(tool, params, risk)
+    own = _own_answer(tool, params, risk)
+    return own.model_copy(update={"judgeable": False}) if doubtful else own
 
 
 def beats(grant: Grant, asking: Rule, *, starter: str) -> bool:
@@ -270,7 +284,11 @@ def _own_answer(tool: Tool, params: Any, risk: Risk) -> Verdict:
         return Verdict(answer="ask", rule="tool:interaction", reason="The agent asks a person.", risk="low")
     if tool.ask is None:
         return Verdict(
-            answer="ask", rule="default", reason="No rule speaks of this tool; the default is to ask.", risk=risk
+            answer="ask",
+            rule="default",
+            reason="No rule speaks of this tool; the default is to ask.",
+            risk=risk,
+            judgeable=True,
         )
     if callable(tool.ask):
         try:
@@ -283,7 +301,10 @@ def _own_answer(tool: Tool, params: Any, risk: Risk) -> Verdict:
     # Only a real False lets a call through: a predicate that forgets its return value gives None, and that asks.
     if asks is False:
         return Verdict(answer="allow", rule="tool:ask", reason="The tool does not ask for such a call.", risk=risk)
-    return Verdict(answer="ask", rule="tool:ask", reason="The tool asks for such a call.", risk=risk)
+    # A predicate that fails is a doubt, and is not left to the judge; one that returns no bool is as good as failing.
+    return Verdict(
+        answer="ask", rule="tool:ask", reason="The tool asks for such a call.", risk=risk, judgeable=asks is True
+    )
 
 
 def parse_policy(text: str, *, source: str) -> Policy:

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from turngate.domain.agents import Agent
 
 Effect = Literal["read", "idempotent", "once"]
-ToolKind = Literal["local", "provider", "signal", "interaction", "agent"]
+ToolKind = Literal["local", "provider", "signal", "interaction", "agent", "external"]
 """``local``: a handler runs. ``provider``: the model's provider runs it. ``signal``: the loop interprets it.
-``interaction``: a person answers. ``agent``: a sub-agent answers."""
+``interaction``: a person answers. ``agent``: a sub-agent answers. ``external``: the program that made the call runs it."""
 FailureMode = Literal["return", "raise"]
 
 NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")

@@ -6,10 +6,12 @@ Built from the store by an allow list of fields: neither arguments nor an agent'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 from pydantic import BaseModel, ConfigDict
 
+from turngate.domain.outcomes import outcome_of
+from turngate.domain.requests import RunStatus
 from turngate.notifications.selection import name_of
 from turngate.store import requests, runs
 from turngate.store.database import Connection
@@ -27,7 +29,8 @@ class Item(BaseModel):
 
     ``agent``: behind the agents above it, joined by ``/``. ``deciders``: who may decide, in words; ``not_by``: somebody
     who may not, although those words would let them. ``decided_by``, ``status``: of a request that has ended.
-    ``outcome``: how a run ended (its failure class), never why in an author's or a model's words.
+    ``outcome``, ``error_class``, ``ended_by``: how a run ended (:mod:`turngate.domain.outcomes`), never why in an author's
+    or a model's words.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -50,6 +53,8 @@ class Item(BaseModel):
     status: str | None = None
     decided_by: str | None = None
     outcome: str | None = None
+    error_class: str | None = None
+    ended_by: str | None = None
 
 
 class Payload(BaseModel):
@@ -88,13 +93,17 @@ async def item_of(conn: Connection, event: Event) -> Item | None:
     run = None if run_id is None else await runs.get(conn, run_id)
     if run is not None and run.is_dry:
         return None
-    outcome = event.payload.get("error_class")
-    return told.model_copy(
-        update={
-            "agent": _clipped(run.path or run.agent) if run else _clipped(str(event.payload.get("agent", ""))),
-            "outcome": _clipped(str(outcome)) if outcome else None,
-        }
-    )
+    named = _clipped(run.path or run.agent) if run else _clipped(str(event.payload.get("agent", "")))
+    how = _how_it_ended(event) if event.type == "run.ended" else {}
+    return told.model_copy(update={"agent": named, **how})
+
+
+def _how_it_ended(event: Event) -> dict[str, str | None]:
+    said = {name: str(event.payload.get(name) or "") for name in ("status", "error_class", "by")}
+    # Derived once more: events of earlier releases do not say it.
+    outcome = outcome_of(cast("RunStatus", said["status"]), said["error_class"])
+    by = said["by"] if outcome == "interrupted" else ""
+    return {"outcome": outcome, "error_class": _clipped(said["error_class"]) or None, "ended_by": _clipped(by) or None}
 
 
 def _of_request(told: Item, request: Request, *, ended: bool) -> Item:

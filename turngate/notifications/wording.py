@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from turngate.domain.hidden_text import marked_text
+from turngate.domain.outcomes import outcome_told
 from turngate.notifications.items import Item, Payload
 from turngate.store.clock import from_text
 from turngate.wire.agents import PATH_MARK
@@ -112,9 +113,15 @@ def facts(item: Item) -> list[tuple[str, str]]:
         ("Who may decide", deciders),
         ("Expires", None if expires_at is None else instant(expires_at)),
         ("Decided by", item.decided_by),
-        ("Failure", item.outcome),
+        ("Outcome", _how_it_ended(item)),
     ]
     return [(label, _shown(value)) for label, value in rows if value]
+
+
+def _how_it_ended(item: Item) -> str | None:
+    if item.outcome in {None, "completed"}:
+        return None
+    return outcome_told(item.outcome, error_class=item.error_class or "", by=item.ended_by)
 
 
 def instant(stored: str) -> str:

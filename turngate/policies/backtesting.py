@@ -75,6 +75,8 @@ def judge(policy: Policy, call: RecordedCall, tool: Tool | KnownTool | None, gra
 def _as_recorded(call: RecordedCall, known: KnownTool | None) -> KnownTool:
     """Return what is known of a call's tool, with what its verdict of then tells of the tool's own ``ask``."""
     was = call.verdict
+    if was.answer == "allow" and was.judged is not None:  # what the tool's own ask had answered stands beside it
+        was = was.model_copy(update={"answer": "ask", "rule": was.judged.asked_by})
     kind: ToolKind = "interaction" if was.rule == "tool:interaction" else "local" if known is None else known.kind
     own_ask = _RECORDED_ASK.get((was.rule, was.answer), "unknown")
     if own_ask == "unknown" and known is not None:

@@ -95,10 +95,12 @@ class Settings(BaseSettings):
     unless ``turngate up --temporal-ui`` serves them. ``temporal_tls`` None means TLS when an API key or a certificate is given.
     ``public_url``: where people's browsers reach the pages (links in notifications lead there); None: as this machine
     does. ``notifications``: the file that says who is told of what. ``model`` overrides the default model of agents
-    (``provider:name``). Secrets print as asterisks.
+    (``provider:name`` or a profile's name). ``models_file``: the file of profiles; None: ``models.toml`` in the data directory,
+    or else beside the app, if there is one. Secrets print as asterisks.
 
     ``tool_calls_at_once``, ``model_requests_at_once``: of one worker; what is more waits in Temporal, oldest first.
-    Model requests with no number of their own share the places of the tools.
+    Model requests with no number of their own share the places of the tools. ``streaming``: watchers are shown what a model
+    says while it answers.
     ``build_id``: of ``turngate worker``, whose runs then stay with workers of that build; None: it takes every run.
     ``deployment_name``: of what Temporal keeps those builds under; another for each stack that shares a namespace.
 
@@ -157,6 +159,8 @@ class Settings(BaseSettings):
     model_requests_at_once: AtOnce | None = None
 
     model: str | None = None
+    models_file: Annotated[Path, AfterValidator(_absolute)] | None = None
+    streaming: bool = True
     openai_base_url: HttpUrl | None = Field(
         default=None, validation_alias=AliasChoices("TURNGATE_OPENAI_BASE_URL", "OPENAI_BASE_URL")
     )

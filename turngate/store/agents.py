@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import select, text, update
 
 from turngate.domain.agents import App, Limits
+from turngate.domain.external import MODEL, is_external
 from turngate.domain.steering import WhileRunning
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
@@ -67,9 +68,20 @@ async def publish(conn: Connection, app: App, *, task_queue: str) -> None:
 
 
 async def get(conn: Connection, name: str) -> PublishedAgent | None:
-    """Return one agent, or None."""
+    """Return one agent, or None. One that stands for calls from outside is judged where an app was published last."""
+    if is_external(name):
+        return await _external(conn, name)
     row = (await conn.execute(select(agents).where(agents.c.name == name))).mappings().one_or_none()
     return PublishedAgent(**row) if row else None
+
+
+async def _external(conn: Connection, name: str) -> PublishedAgent | None:
+    newest = select(agents).order_by(agents.c.published_at.desc(), agents.c.name).limit(1)
+    row = (await conn.execute(newest)).mappings().one_or_none()
+    if row is None:
+        return None
+    own = {"version": "", "model": MODEL, "description": "", "limits": Limits().model_dump_json(), "tools": ""}
+    return PublishedAgent(**{**row, **own, "name": name, "sub_agent_of": "", "while_running": "queue"})
 
 
 async def every(conn: Connection) -> list[PublishedAgent]:

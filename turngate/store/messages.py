@@ -119,18 +119,18 @@ async def path_to(conn: Connection, head_id: str | None) -> list[StoredMessage]:
     """Return the messages from the root to ``head_id``, oldest first; empty when it is None."""
     if head_id is None:
         return []
-    return [_stored(row) for row in (await conn.execute(_PATH, {"head": head_id})).mappings()]
+    return [stored(row) for row in (await conn.execute(_PATH, {"head": head_id})).mappings()]
 
 
 async def newest_to(conn: Connection, head_id: str, count: int) -> list[StoredMessage]:
     """Return the last ``count`` messages of the path to ``head_id``, oldest first; all of it when there are no more."""
     rows = await conn.execute(_NEWEST, {"head": head_id, "newest": count})
-    return [_stored(row) for row in rows.mappings()]
+    return [stored(row) for row in rows.mappings()]
 
 
 async def root_of(conn: Connection, head_id: str) -> StoredMessage:
     """Return the first message of the path to ``head_id``. Takes as long as the path is."""
-    return _stored((await conn.execute(_ROOT, {"head": head_id})).mappings().one())
+    return stored((await conn.execute(_ROOT, {"head": head_id})).mappings().one())
 
 
 async def get(conn: Connection, message_id: str) -> Message:
@@ -139,7 +139,8 @@ async def get(conn: Connection, message_id: str) -> Message:
     return _from_row(row)
 
 
-def _stored(row: RowMapping) -> StoredMessage:
+def stored(row: RowMapping) -> StoredMessage:
+    """Return the message of a row of its table."""
     return StoredMessage(
         id=row["id"],
         parent_id=row["parent_id"],

@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import bindparam, insert, select, tuple_, update
 
 from turngate.domain.budgets import EXTENSIONS, Extension
+from turngate.domain.outcomes import RunOutcome, outcome_of
 from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
@@ -55,7 +56,8 @@ class Run:
     ``schedule_id``: the schedule that opened it; None: somebody or something else did.
     ``world``: digest of what it has of its own; None: all is as its agent and app have it. ``replay_of_run_id``: the run
     whose recorded results answer the calls of a dry replay. ``tokens_used``, ``cost_micros``: of all its responses.
-    ``extensions``: JSON of what was granted beyond its budgets.
+    ``extensions``: JSON of what was granted beyond its budgets. ``ended_by``: who interrupted it.
+    ``model_chosen_by``: who switched its model while it was live; ``fell_back_from``: the model for which ``model`` stands in.
     """
 
     id: str
@@ -94,6 +96,24 @@ class Run:
     tokens_used: int = 0
     cost_micros: int = 0
     extensions: str = "[]"
+    ended_by: str | None = None
+    model_chosen_by: str | None = None
+    fell_back_from: str | None = None
+
+    @property
+    def chosen_model(self) -> str:
+        """The model that was chosen for it, whether or not another one stands in; what goes on from it begins with this."""
+        return self.fell_back_from or self.model
+
+    @property
+    def model_is_fixed(self) -> bool:
+        """Whether every step is asked of ``model``, because a person chose it, or because the one of a step failed."""
+        return self.model_chosen_by is not None or self.fell_back_from is not None
+
+    @property
+    def outcome(self) -> RunOutcome | None:
+        """How it ended; None while it is live."""
+        return outcome_of(self.status, self.error_class)
 
     @property
     def granted(self) -> tuple[Extension, ...]:
@@ -130,6 +150,7 @@ async def create(
     schedule_id: str | None = None,
     world: str | None = None,
     replay_of_run_id: str | None = None,
+    model_chosen_by: str | None = None,
 ) -> None:
     """Insert a live run. ``path`` None: the agent's own name.
 
@@ -161,6 +182,7 @@ async def create(
             schedule_id=schedule_id,
             world=world,
             replay_of_run_id=replay_of_run_id,
+            model_chosen_by=model_chosen_by,
         )
     )
 
@@ -232,17 +254,42 @@ async def extend(conn: Connection, run_id: str, granted: Extension) -> None:
 
 
 async def go_on_with(conn: Connection, run: Run, *, agent: str, agent_version: str, model: str) -> None:
-    """Let another agent or model take the run's next step. The path goes along: it names who asks and who delegates."""
+    """Let another agent or model take the run's next step. The path goes along: it names who asks and who delegates.
+
+    A model that somebody chose for what was before, or that stood in, counts no longer.
+    """
     above, slash, _before = run.path.rpartition("/")
     query = update(runs).where(runs.c.id == run.id)
     path = f"{above}{slash}{agent}"
-    await conn.execute(query.values(agent=agent, agent_version=agent_version, model=model, path=path))
+    lead = {"agent": agent, "agent_version": agent_version, "model": model, "path": path}
+    await conn.execute(query.values(**lead, model_chosen_by=None, fell_back_from=None))
+
+
+async def switch_model(conn: Connection, run_id: str, *, model: str, by: str) -> bool:
+    """Let a model that somebody chose answer a live run's next requests; False when it has ended."""
+    query = update(runs).where(runs.c.id == run_id, runs.c.status == "running")
+    return (await conn.execute(query.values(model=model, model_chosen_by=by, fell_back_from=None))).rowcount == 1
+
+
+async def fall_back(conn: Connection, run: Run, *, model: str, instead_of: str) -> bool:
+    """Let a model stand in for one that cannot be used; False when the run has ended, or its model was switched meanwhile."""
+    as_it_was = runs.c.id == run.id, runs.c.status == "running", runs.c.model == run.model
+    by = runs.c.model_chosen_by.is_not_distinct_from(run.model_chosen_by)
+    query = update(runs).where(*as_it_was, by)
+    return (await conn.execute(query.values(model=model, fell_back_from=instead_of))).rowcount == 1
 
 
 async def move_head(conn: Connection, run: Run, message_id: str) -> None:
     """Move the run's head, and its conversation's, to a message after which every call is answered."""
     await conn.execute(_MOVE_HEAD, {"run": run.id, "head": message_id})
     await conn.execute(_MOVE_CONVERSATION, {"conversation": run.conversation_id, "head": message_id})
+
+
+async def begin_at(conn: Connection, run: Run, message_id: str) -> None:
+    """Let a run that has not begun begin with this message in place of its input, and its conversation with it."""
+    query = update(runs).where(runs.c.id == run.id)
+    await conn.execute(query.values(input_message_id=message_id))
+    await move_head(conn, run, message_id)
 
 
 async def complete(conn: Connection, run: Run, *, step: int, head_message_id: str, used: Used = NOTHING) -> bool:
@@ -255,12 +302,14 @@ async def complete(conn: Connection, run: Run, *, step: int, head_message_id: st
     return True
 
 
-async def end(conn: Connection, run_id: str, *, status: RunStatus, reason: str = "", error_class: str = "") -> bool:
-    """End a live run; False when it had ended already (the first ending counts)."""
+async def end(
+    conn: Connection, run_id: str, *, status: RunStatus, reason: str = "", error_class: str = "", by: str | None = None
+) -> bool:
+    """End a live run; False when it had ended already (the first ending counts). ``by``: who interrupted it."""
     query = (
         update(runs)
         .where(runs.c.id == run_id, runs.c.status == "running")
-        .values(status=status, reason=reason, error_class=error_class, ended_at=as_text(now()))
+        .values(status=status, reason=reason, error_class=error_class, ended_by=by, ended_at=as_text(now()))
     )
     return (await conn.execute(query)).rowcount == 1
 

@@ -12,8 +12,9 @@ from turngate.domain.errors import ConflictError
 from turngate.domain.history import closures
 from turngate.domain.malformed import EMPTY_RESPONSE
 from turngate.domain.messages import Message, ModelResponse, ToolResultPart, user_message
+from turngate.domain.no_progress import Trail
 from turngate.domain.results import Failure
-from turngate.store import calls, messages, runs
+from turngate.store import calls, messages, runs, used_below
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import steps
@@ -31,13 +32,17 @@ _CLOSE = (
     .values(closed_at=bindparam("at"), results_message_id=bindparam("closing"))
     .returning(steps.c.assistant_message_id, steps.c.corrective)
 )
+_TRAIL = select(steps.c.trail).where(_THIS)
+_NOTE_TRAIL = update(steps).where(_THIS).values(trail=bindparam("kept"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """One step. ``plan`` is None between storing the response and planning it; ``closed_at`` None while calls are open.
 
-    ``corrective``: what the model is told of a response that nothing could be made of.
+    ``corrective``: what the model is told of a response that nothing could be made of. ``trail``: JSON of a closed one's
+    Trail; None: nobody looks whether the run goes round in circles, or nobody did then. ``model_spec``: who was asked, where
+    ``model`` is what the provider calls itself; None: of a step from before that was kept.
     """
 
     run_id: str
@@ -52,6 +57,13 @@ class Step:
     created_at: str
     closed_at: str | None
     corrective: str | None = None
+    trail: str | None = None
+    model_spec: str | None = None
+
+    @property
+    def kept_trail(self) -> Trail:
+        """Its trail, or one that begins with the next step."""
+        return Trail() if self.trail is None else Trail.model_validate_json(self.trail)
 
     @property
     def stored_plan(self) -> StepPlan | None:
@@ -122,6 +134,7 @@ async def record_response(
         "created_at": at,
         "closed_at": None if final is None else at,
         "corrective": corrective,
+        "model_spec": response.spec,
     }
     await conn.execute(_INSERT, recorded)
     used = runs.Used(tokens=response.usage.input_tokens + response.usage.output_tokens, cost_micros=cost_micros)
@@ -131,6 +144,7 @@ async def record_response(
         live = await runs.complete(conn, run, step=step, head_message_id=message_id, used=used)
     if not live:
         raise ConflictError(f"run {run.id} has ended; its response of step {step} came too late")
+    await used_below.add(conn, run, used_below.UsedBelow(tokens=used.tokens, cost_micros=used.cost_micros))
 
 
 async def record_plan(conn: Connection, run_id: str, step: int, plan: StepPlan) -> bool:
@@ -143,6 +157,18 @@ async def replace_plan(conn: Connection, run_id: str, step: int, plan: StepPlan)
     """Complete the plan of a final response, in the transaction that stored it."""
     query = update(steps).where(steps.c.run_id == run_id, steps.c.step == step)
     await conn.execute(query.values(plan=plan.model_dump_json()))
+
+
+async def trail(conn: Connection, run_id: str, step: int) -> Trail:
+    """Return the trail of a closed step; an empty one where there is none."""
+    kept = (await conn.execute(_TRAIL, {"run": run_id, "at_step": step})).scalar_one_or_none()
+    return Trail() if kept is None else Trail.model_validate_json(kept)
+
+
+async def note_trail(conn: Connection, run_id: str, step: int, kept: Trail) -> None:
+    """Let a closed step keep its trail."""
+    noted = {"run": run_id, "at_step": step, "kept": kept.model_dump_json()}
+    await conn.execute(_NOTE_TRAIL, noted)
 
 
 async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure) -> str | None:

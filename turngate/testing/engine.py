@@ -227,8 +227,8 @@ async def running_app(
         directory: one of the test's own that exists (``tmp_path``), for Temporal's and the store's files.
         handlers: tool name → async function that takes the place of the handler, wherever the tool is declared. What the
             model and the operators see stays, and so does the gate.
-        script: text of a scripted model (YAML), for every agent; None: the agents' own models.
-        model: any model object, for every agent.
+        script: text of a scripted model (YAML), for every agent, and the app's judge is left out; None: their own models.
+        model: any model object, for every agent, and as ``script`` without the judge.
         base: where relative paths of the app (policy file, scripts) start; None: the current directory.
         deadline: seconds that anything waited for may take.
         clock: let :meth:`RunningApp.forward` move the runs' time, for expiries and ladders; Temporal calls it experimental.
@@ -240,9 +240,11 @@ async def running_app(
         # Left alone, it draws a traceback with every local variable: slow enough to lose a heartbeat, and full of secrets.
         plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         structlog.configure(processors=[structlog.processors.add_log_level, plain])
-    loaded = check_app(app.with_handlers(handlers or {}), base=base or Path.cwd())
-    own_models = Models(ModelSettings(script_base=loaded.base))
     one = ScriptedModel.from_text(script, "test") if script is not None else model
+    # The model of a test speaks for the agents: it has no answer to what a judge is asked.
+    tested = app if one is None else replace(app, judge=None)
+    loaded = check_app(tested.with_handlers(handlers or {}), base=base or Path.cwd())
+    own_models = Models(ModelSettings(script_base=loaded.base))
     database = Database(f"sqlite:///{directory / 'turngate.db'}")
     task_queue = f"test-{secrets.token_hex(4)}"
     try:

@@ -9,6 +9,7 @@ from turngate.domain.errors import ModelError, ModelErrorClass
 from turngate.domain.fixtures import Fixture, FixtureResponse
 from turngate.domain.malformed import is_corrective
 from turngate.domain.messages import Message, ModelResponse, Part, ReasoningPart, TextPart, ToolCallPart
+from turngate.domain.no_progress import is_nudge
 from turngate.models.port import ModelRequest
 
 
@@ -54,7 +55,7 @@ class RecordedModel:
                 if known:
                     return known[0] + 1 + since
                 since += 1
-            elif message.role == "user" and not is_corrective(message):
+            elif message.role == "user" and not is_corrective(message) and not is_nudge(message):
                 break
         return since
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from turngate.domain.failures import FailureClass
 from turngate.wire.runs import RunSummary, StepView
 from turngate.wire.view import View
@@ -57,6 +59,17 @@ class ModelAttempt(View):
     at: str
 
 
+class ModelFallback(View):
+    """One model that stood in for another. ``step``: whose request it was, from 1. ``error_class``, ``message``: of the other."""
+
+    step: int
+    instead_of: str
+    model: str
+    error_class: str
+    message: str
+    at: str
+
+
 class NextAction(View):
     """What a person can do. ``command``: for a terminal, ``…`` where they have to say something; ``href``: a page."""
 
@@ -71,6 +84,7 @@ class Explanation(View):
     ``cause``: one sentence; the run's own words are in ``run.reason``. ``failure``: None unless the run failed. ``step``:
     where it broke off or works, from 1; None: before its first one. ``steps``: that step, if there is a response, behind
     the one before it. ``model_attempts``: the newest of those that failed and were tried again, oldest first.
+    ``model_fallbacks``: models that stood in for others, oldest first.
     ``waits_for``: of a live run; the first one is its reason to stand still. ``temporal_url``: the workflow's page, where
     its address is known. ``actions``: the likeliest first.
     """
@@ -84,3 +98,4 @@ class Explanation(View):
     waits_for: list[Standstill]
     temporal_url: str | None
     actions: list[NextAction]
+    model_fallbacks: list[ModelFallback] = Field(default_factory=list)

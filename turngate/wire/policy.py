@@ -23,7 +23,7 @@ PRECEDENCE: Final = (
     "Grants: a standing one lets the call through, past an ask rule only where that says grantable = true.",
     "Allow rules: the first one that matches lets the call run.",
     "The tool's own ask.",
-    "Default: a person is asked.",
+    "Default: a person is asked; before one is, an app's judge that enforces may let the call run.",
 )
 """The order in which a call is judged. Stored rules stand before those of the app's file; shadow rules never count."""
 

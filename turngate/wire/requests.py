@@ -6,6 +6,7 @@ from pydantic import Field
 
 from turngate.domain.ask_terms import PLAIN_TERMS, AskTerms
 from turngate.domain.inbox import InboxStatus
+from turngate.domain.judging import Judgement
 from turngate.domain.presentation import Presentation
 from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Verb
 from turngate.domain.results import ToolResult
@@ -81,7 +82,7 @@ class RequestDetail(RequestItem):
     ``precondition``: exact JSON of what the call depended on when it was asked for; None: its tool does not say.
     ``instead_of``: the request whose approval this one takes the place of, because that changed or grew too old;
     ``replaced_by``: the other way round; ``earlier``: that approval. ``ask_terms``: who may decide it and how, as it
-    stands now. ``given``: the approvals so far.
+    stands now. ``given``: the approvals so far. ``judged``: what the judge, a model, said of the call; None: it was not asked.
     """
 
     manifest: ToolManifest
@@ -103,6 +104,7 @@ class RequestDetail(RequestItem):
     instead_of: str | None = None
     replaced_by: str | None = None
     earlier: EarlierApproval | None = None
+    judged: Judgement | None = None
     run: RunSummary
     messages: list[MessageView]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Literal
 
 from pydantic import Field
 
 from turngate.domain.budgets import MILLION
+from turngate.domain.outcomes import RunOutcome, outcome_told
 from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.domain.steering import WhileRunning
 from turngate.wire.agents import agents_path
@@ -23,7 +25,9 @@ class RunSummary(View):
     ``unattended_asks``: what becomes of its questions; counts only when it is not ``attended``. ``paused_at``: since when
     it is held; None: it goes on. ``schedule_id``: the schedule that opened it. ``cost_micros``: what its tokens cost, in
     millionths of the currency of the app's prices. ``replay_of_run_id``: the run whose recorded results answer this one's
-    calls: a dry replay, none of whose calls runs.
+    calls: a dry replay, none of whose calls runs. ``outcome``: how it ended; None while it is live, and from servers of
+    earlier releases. ``ended_by``: who interrupted it. ``model_chosen_by``: who switched its model while it was live;
+    ``fell_back_from``: the model that could not be used, for which ``model`` stands in.
     """
 
     id: str
@@ -54,6 +58,18 @@ class RunSummary(View):
     replay_of_run_id: str | None = None
     tokens_used: int = 0
     cost_micros: int = 0
+    outcome: RunOutcome | None = None
+    ended_by: str | None = None
+    model_chosen_by: str | None = None
+    fell_back_from: str | None = None
+
+    @property
+    def how_it_ended(self) -> str:
+        """Its outcome with what belongs to it, such as ``budget: token_cap`` or ``interrupted by ada``; empty while it is live.
+
+        Whoever shows it makes it harmless: a person's name is in it.
+        """
+        return outcome_told(self.outcome, error_class=self.error_class, by=self.ended_by)
 
     @property
     def cost(self) -> str:
@@ -73,15 +89,33 @@ class ToldMessage(View):
     sent_by: str
 
 
+class CutView(View):
+    """What stands in place of the oldest messages from a step on: a ``summary``, or (``trim``) that they are left out.
+
+    ``text``: as the model reads it. ``model``: who wrote it. ``tokens_before``, ``tokens_after``: of the request, estimated.
+    ``forced``: the provider had refused the conversation as too long.
+    """
+
+    kind: Literal["summary", "trim"]
+    text: str
+    model: str
+    tokens_before: int
+    tokens_after: int
+    forced: bool
+
+
 class StepView(View):
     """One step: the model's response and its calls. ``closed_at``: None while calls are open.
 
     ``told``: what was said to the run while it was live, and read before this step. ``corrective``: what the model is told
-    of a response that nothing could be made of.
+    of a response that nothing could be made of. ``nudge``: what it is told behind the results of this step, because the run
+    goes round in circles.
+    ``cut``: what stands in place of the oldest messages from this step on.
     """
 
     step: int
     model: str
+    model_spec: str | None = None
     finish_reason: str
     input_tokens: int
     output_tokens: int
@@ -91,6 +125,8 @@ class StepView(View):
     created_at: str
     closed_at: str | None
     corrective: str | None = None
+    nudge: str | None = None
+    cut: CutView | None = None
     told: list[ToldMessage] = Field(default_factory=list)
 
     @property

@@ -18,8 +18,11 @@ const EVENT_TYPES = [
   "request.commented", "grant.used", "grant.created", "grant.revoked", "run.paused", "run.resumed", "message.queued",
   "message.taken", "schedule.fired", "schedule.skipped", "schedule.waiting", "schedule.missed", "schedule.created", "schedule.changed",
   "schedule.paused", "schedule.resumed", "schedule.deleted", "request.superseded", "run.recovered", "request.rebuilt", "budget.used_up",
+  "run.nudged", "run.model_fell_back", "context.compacted", "context.trimmed", "context.compaction_skipped",
+  "context.carried_over", "call.judged",
 ];
 const PROGRESS_LINES = 20;
+const SPOKEN_CHARS = 50_000;
 const RELOADS_LISTS = new Set([
   "run.started", "step.responded", "request.opened", "request.decided", "request.expired", "run.ended",
   "request.approved_once", "request.reminded", "request.escalated", "request.delegated", "request.parked",
@@ -81,12 +84,14 @@ const MARK = /[\p{Mn}\p{Me}]/u;
 const MARKS_IN_A_ROW = 4;
 const said = new Map(); // tool call → its newest lines; kept apart from the page, which may be swapped at any time
 
-function visibleLine(text) {
+const LINES_STAY = "\n\t";
+
+function visibleLine(text, stays = "") {
   const shown = document.createElement("bdi");
   let marks = MARKS_IN_A_ROW;
   for (const char of text.replaceAll("\r\n", "\n")) {
     marks = MARK.test(char) ? marks + 1 : 0;
-    if (!HIDDEN.test(char) && marks <= MARKS_IN_A_ROW) { shown.append(char); continue; }
+    if (stays.includes(char) || !HIDDEN.test(char) && marks <= MARKS_IN_A_ROW) { shown.append(char); continue; }
     const code = char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
     const text = { "\n": "⏎", "\t": "⇥" }[char] ?? `⟨U+${code}⟩`;
     shown.append(Object.assign(document.createElement("span"), { className: "hidden-char", textContent: text }));
@@ -123,7 +128,81 @@ function onProgress(event) {
   if (each.n <= (lines.at(-1)?.n ?? 0)) return; // kept progress comes again on every connection
   lines.push(each);
   said.set(each.tool_call_id, lines.slice(-PROGRESS_LINES));
-  drawing ??= requestAnimationFrame(() => { drawing = null; showProgress(); });
+  drawing ??= requestAnimationFrame(draw);
+}
+
+/* What the model says while it answers */
+
+// The one response that is being made; kept apart from the page, which may be swapped at any time.
+let spoken = { step: 0, attempt: 0, n: 0, parts: new Map(), reset: "", isStored: false };
+
+function onDelta(event) {
+  const each = JSON.parse(event.data);
+  if (each.run_id !== main().dataset.run || each.step < spoken.step) return;
+  if (each.step > spoken.step) spoken = { step: each.step, attempt: 0, n: 0, parts: new Map(), reset: "", isStored: false };
+  if (spoken.isStored || each.attempt < spoken.attempt || (each.attempt === spoken.attempt && each.n <= spoken.n)) return;
+  if (each.reset !== null || each.attempt > spoken.attempt) {
+    const wasShown = spoken.parts.size > 0;
+    spoken.parts = new Map();
+    if (each.reset !== null || wasShown) spoken.reset = each.reset ?? "it is asked again";
+  }
+  Object.assign(spoken, { attempt: each.attempt, n: each.n });
+  for (const delta of each.deltas) {
+    const part = spoken.parts.get(delta.part) ?? { kind: delta.kind, name: "", text: "", total: 0 };
+    part.name ||= delta.tool_name;
+    part.text = (part.text + delta.text).slice(-SPOKEN_CHARS);
+    part.total += delta.text.length;
+    spoken.parts.set(delta.part, part);
+  }
+  drawing ??= requestAnimationFrame(draw);
+}
+
+function showSpoken() {
+  const section = $("[data-spoken]", main());
+  if (section === null) return;
+  const said = $("[data-said]", section);
+  section.hidden = spoken.parts.size === 0 && !spoken.reset;
+  const reset = $("[data-reset]", section);
+  reset.hidden = !spoken.reset;
+  reset.replaceChildren("What it said before is void: ", visibleLine(spoken.reset));
+  const attempt = `${spoken.step} ${spoken.attempt}`;
+  for (const child of [...said.children]) {
+    if (child.dataset.attempt !== attempt || !spoken.parts.has(Number(child.dataset.part))) child.remove();
+  }
+  for (const [place, part] of spoken.parts) {
+    let shown = $(`[data-part="${place}"]`, said);
+    if (shown === null) {
+      shown = Object.assign(document.createElement("div"), { className: `spoken-${part.kind}` });
+      Object.assign(shown.dataset, { part: place, attempt });
+      shown.append(Object.assign(document.createElement("p"), { className: "label" }));
+      shown.append(Object.assign(document.createElement("pre"), { className: "value text" }));
+      said.append(shown);
+    }
+    const [label, text] = shown.children;
+    if (part.kind === "tool-call") label.replaceChildren("Calls ", visibleLine(part.name || "a tool"));
+    else label.textContent = part.kind === "reasoning" ? "Reasoning" : "";
+    label.hidden = label.textContent === "";
+    text.hidden = part.total === 0;
+    const fresh = part.total - Number(text.dataset.total ?? 0);
+    if (fresh === 0) continue;
+    text.dataset.total = part.total;
+    // Into one element: text that runs from right to left must stay one text.
+    if (text.firstElementChild === null) text.append(document.createElement("bdi"));
+    text.firstElementChild.append(...visibleLine(part.text.slice(-fresh), LINES_STAY).childNodes);
+    text.firstElementChild.normalize();
+  }
+}
+
+function draw() {
+  drawing = null;
+  showProgress();
+  showSpoken();
+}
+
+// The response is stored: what was said of it goes when the page shows that, so that nothing flickers.
+function onResponded(event) {
+  const { run_id: runId, payload } = JSON.parse(event.data);
+  if (runId === main().dataset.run && payload.step >= spoken.step) Object.assign(spoken, { step: payload.step, isStored: true });
 }
 
 /* Live updates */
@@ -153,7 +232,9 @@ function swap(fresh) {
   main().classList.add("settling");
   setTimeout(() => main().classList.remove("settling"), INERT_MS);
   tellTimes();
+  if (spoken.isStored || main().dataset.status !== "running") Object.assign(spoken, { parts: new Map(), reset: "" });
   showProgress();
+  showSpoken();
   say("The page was brought up to date.");
 }
 
@@ -203,9 +284,11 @@ function onEvent(event) {
 
 function listen() {
   if (!document.body.dataset.seq || source !== null) return;
-  const whose = main().dataset.page === "run" ? main().dataset.run : "none";
-  source = new EventSource(`/api/v1/events?after=${seen}&progress=${encodeURIComponent(whose)}`);
+  const whose = encodeURIComponent(main().dataset.page === "run" ? main().dataset.run : "none");
+  source = new EventSource(`/api/v1/events?after=${seen}&progress=${whose}&deltas=${whose}`);
   for (const type of EVENT_TYPES) source.addEventListener(type, onEvent);
+  source.addEventListener("step.responded", onResponded);
+  source.addEventListener("delta", onDelta);
   source.addEventListener("progress", onProgress);
   source.addEventListener("error", () => {
     // The browser tries again by itself unless the server refused; then the page itself says why (a login, mostly).

@@ -60,7 +60,9 @@ def test_an_error_cannot_carry_escape_sequences(capsys):
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_a_reader_that_went_away_is_left_to_typer():
-    """``turngate runs | head`` is no error of ours."""
-    with pytest.raises(BrokenPipeError), reported():
+def test_a_reader_that_went_away_ends_it_as_the_signal_would(capsys: pytest.CaptureFixture[str]) -> None:
+    """`turngate runs | head` is not an error to talk about; the exit code is that of a program that SIGPIPE ended."""
+    with pytest.raises(typer.Exit) as left, reported():
         raise BrokenPipeError(32, "Broken pipe")
+    assert left.value.exit_code == 141
+    assert capsys.readouterr() == ("", "")

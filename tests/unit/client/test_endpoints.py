@@ -19,6 +19,7 @@ from turngate.client import (
     audit,
     bulk,
     conversations,
+    external_calls,
     grants,
     inbox,
     notifications,
@@ -30,6 +31,7 @@ from turngate.client import (
 )
 from turngate.client.calls import Call, with_member
 from turngate.domain.errors import InvalidInputError
+from turngate.domain.external import ExternalTool
 from turngate.domain.grants import GrantPattern, WantedGrant
 from turngate.domain.schedules import Timetable
 
@@ -48,9 +50,20 @@ CALLS: dict[str, Call[Any]] = {
     "list_stuck_runs": runs.list_stuck_runs(still_for_seconds=5, cursor="c"),
     "send_message": runs.send_message("r", "t", while_running="inject"),
     "pause_run": runs.pause("r", reason="x"),
+    "switch_model_of_run": runs.switch_model("r", "m:n"),
     "resume_run": runs.resume("r"),
     "fork_run": runs.fork_run(
-        "r", "t", step=1, agent="a", model="m:n", workspace="/w", instructions="i", tools=["t"], policy="", plain=True
+        "r",
+        "t",
+        step=1,
+        agent="a",
+        model="m:n",
+        workspace="/w",
+        instructions="i",
+        tools=["t"],
+        policy="",
+        plain=True,
+        summarise=True,
     ),
     "preview_replay": runs.preview_replay("r", step=1, agent="a", model="m:n", tools=["t"], plain=True),
     "replay_run": runs.replay_run(
@@ -60,6 +73,13 @@ CALLS: dict[str, Call[Any]] = {
     "retry_run": runs.retry_run("r", model="m:n"),
     "interrupt_run": runs.interrupt("r", reason="x"),
     "get_result": runs.get_result("r", "c/d"),
+    "send_external_call": external_calls.send_external_call(
+        source="s", tool_call_id="c", tool=ExternalTool(name="t"), raw_input="{}", context="x", wait=5
+    ),
+    "list_external_calls": external_calls.list_external_calls(source="s", cursor="c"),
+    "get_external_call": external_calls.get_external_call("r", wait=5),
+    "start_external_call": external_calls.start_external_call("r", attempt="attempt-1"),
+    "report_external_call": external_calls.report_external_call("r", attempt="attempt-1", result=None),
     "list_requests": requests.list_requests(
         cursor="c", status="all", kind="approval", agent="a", tool="t", risk="low", rule="r", claimed="me", parked=True
     ),

@@ -49,4 +49,13 @@ def test_a_failure_is_put_into_words_for_the_model_in_one_module() -> None:
         return isinstance(node, ast.ImportFrom) and any(alias.name == "wire_text" for alias in node.names)
 
     assert where(writes_an_error) == {"turngate/domain/results.py"}
-    assert where(imports_wire_text) == {"turngate/models/openai_request.py", "turngate/models/scripted.py"}
+    assert where(imports_wire_text) == {
+        "turngate/bridges/mcp_gateway_results.py",
+        "turngate/bridges/outside_calls.py",
+        "turngate/domain/context.py",
+        "turngate/domain/summaries.py",
+        "turngate/drivers/acp_history.py",
+        "turngate/models/openai_request.py",
+        "turngate/models/pydantic_ai_request.py",
+        "turngate/models/scripted.py",
+    }

@@ -218,6 +218,7 @@ TERMS: dict[str, Any] = {
     "people": ["ann"],
     "ladder": [{"after_seconds": 5, "do": "remind"}],
     "grantable": True,
+    "judge": "may_allow",
 }
 
 

@@ -193,7 +193,8 @@ async def test_an_item_says_nothing_that_an_agent_wrote(database: Database):
         assert secret not in told
     assert len(items[0].tool) == 200
     assert (items[0].deciders, items[0].not_by, items[0].risk) == ("any operator", "bob", "high")
-    assert (items[1].name, items[1].agent, items[1].outcome) == ("run.failed", "writer/support", "model_error")
+    assert (items[1].name, items[1].agent, items[1].outcome) == ("run.failed", "writer/support", "error")
+    assert (items[1].error_class, items[1].ended_by) == ("model_error", None)
 
 
 async def test_events_about_nothing_that_is_there_are_not_told(database: Database):

@@ -164,3 +164,10 @@ def test_every_field_is_read_from_the_variables_we_name(monkeypatch: pytest.Monk
                 arrived = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
                 expected = "not a value"
         assert expected in arrived
+
+
+def test_streaming_can_be_switched_off(monkeypatch: pytest.MonkeyPatch):
+    """On unless somebody says ``TURNGATE_STREAMING=off``."""
+    assert load_settings().streaming
+    monkeypatch.setenv("TURNGATE_STREAMING", "off")
+    assert not load_settings().streaming

@@ -7,6 +7,8 @@ read the same on both databases.
 
 from __future__ import annotations
 
+from turngate.store.tables.deltas import deltas
+from turngate.store.tables.external import external_calls
 from turngate.store.tables.inbox import (
     approvals,
     comments,
@@ -20,6 +22,7 @@ from turngate.store.tables.inbox import (
     saved_views,
     views,
 )
+from turngate.store.tables.judgements import judgements
 from turngate.store.tables.log import (
     deliveries,
     delivery_attempts,
@@ -36,14 +39,17 @@ from turngate.store.tables.runs import (
     conversations,
     executions,
     messages,
+    model_names,
     progress,
     queued_messages,
     runs,
     steps,
+    used_below,
     whole_results,
     worlds,
 )
 from turngate.store.tables.schedules import schedule_fires, schedules
+from turngate.store.tables.summaries import summaries, summaries_wanted
 
 __all__ = [
     "agents",
@@ -55,16 +61,20 @@ __all__ = [
     "decisions",
     "deliveries",
     "delivery_attempts",
+    "deltas",
     "event_chains",
     "event_counter",
     "events",
     "executions",
+    "external_calls",
     "grant_uses",
     "grants",
     "idempotent_answers",
+    "judgements",
     "login_links",
     "messages",
     "metadata",
+    "model_names",
     "notification_cursors",
     "policy_versions",
     "progress",
@@ -77,6 +87,9 @@ __all__ = [
     "schedules",
     "sessions",
     "steps",
+    "summaries",
+    "summaries_wanted",
+    "used_below",
     "users",
     "views",
     "whole_results",

@@ -24,6 +24,16 @@ agents = Table(
     Column("while_running", StorableString(16), nullable=False, server_default="queue"),
 )
 
+# What a model may be called, as workers published it: kind is profile or provider.
+model_names = Table(
+    "model_names",
+    metadata,
+    Column("name", StorableString(200), primary_key=True),
+    Column("kind", StorableString(16), nullable=False),
+    Column("model", StorableText, nullable=False),
+    Column("published_at", StorableText, nullable=False),
+)
+
 conversations = Table(
     "conversations",
     metadata,
@@ -60,6 +70,8 @@ runs = Table(
     Column("status", StorableString(16), nullable=False),
     Column("reason", StorableText, nullable=False, server_default=""),
     Column("error_class", StorableString(64), nullable=False, server_default=""),
+    # Who interrupted it.
+    Column("ended_by", StorableText),
     Column("step", Integer, nullable=False, server_default="0"),
     Column("input_message_id", StorableString(64), nullable=False),
     Column("head_message_id", StorableString(64), nullable=False),
@@ -93,6 +105,9 @@ runs = Table(
     Column("extensions", StorableText, nullable=False, server_default="[]"),
     # The schedule that opened it.
     Column("schedule_id", StorableString(64)),
+    # Who switched its model; the model for which this one stands in, because that could not be used.
+    Column("model_chosen_by", StorableText),
+    Column("fell_back_from", StorableText),
     # One live run per conversation, held by the database itself.
     Index(
         "uq_runs_live_conversation",
@@ -137,6 +152,21 @@ steps = Table(
     Column("closed_at", StorableText),
     # What the model is told of a response that nothing could be made of, in place of results.
     Column("corrective", StorableText),
+    # The spec that was asked: a profile's name or provider:name, where "model" is what the provider calls it.
+    Column("model_spec", StorableText),
+    # Whether the run goes round in circles (JSON of a Trail), of a closed one.
+    Column("trail", StorableText),
+)
+
+# What the runs below a run used, where it has any: sub-agents', and theirs. Apart from the run's own row, which its own
+# transactions lock in other orders.
+used_below = Table(
+    "used_below",
+    metadata,
+    Column("run_id", StorableString(64), primary_key=True),
+    Column("tokens", BigInteger, nullable=False, server_default="0"),
+    Column("cost_micros", BigInteger, nullable=False, server_default="0"),
+    Column("tool_calls", BigInteger, nullable=False, server_default="0"),
 )
 
 calls = Table(

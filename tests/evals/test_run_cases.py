@@ -1,0 +1,394 @@
+"""Cases through the real engine: one server, one report, a case for each fact."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from turngate import Agent, App, Limits, Price, Toolkit, interaction_tool, sub_agent, tool
+from turngate.domain.agents import Handler
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.policy import parse_policy
+from turngate.evals import Approver, Attempt, Case, CaseRun, Expect, Report, parse_cases, run_cases
+from turngate.models.scripted import ScriptedModel
+
+POLICY = """
+[[rule]]
+name = "two-people"
+verdict = "ask"
+tools = ["wire"]
+quorum = 2
+
+[[rule]]
+name = "ada-alone"
+verdict = "ask"
+tools = ["seal"]
+people = ["ada"]
+
+[[rule]]
+name = "a-minute"
+verdict = "ask"
+tools = ["hurry"]
+expires_after_seconds = 60
+"""
+
+
+class Amount(BaseModel):
+    amount: int
+
+
+class Done(BaseModel):
+    done: int
+
+
+class Answer(BaseModel):
+    answer: str
+
+
+@tool(effect="read", ask=False)
+async def look(params: Amount) -> Done:
+    """Look."""
+    raise AssertionError("every case swaps this")
+
+
+@tool(effect="once", ask=True)
+async def pay(params: Amount) -> Done:
+    """Pay."""
+    return Done(done=params.amount)
+
+
+@tool(effect="once", ask=True)
+async def wire(params: Amount) -> Done:
+    """Wire."""
+    return Done(done=params.amount)
+
+
+@tool(effect="once", ask=True)
+async def seal(params: Amount) -> Done:
+    """Seal."""
+    return Done(done=params.amount)
+
+
+@tool(effect="once", ask=True)
+async def hurry(params: Amount) -> Done:
+    """Hurry."""
+    return Done(done=params.amount)
+
+
+asks_back = interaction_tool(name="asks_back", description="Ask.", params=Amount, answer=Answer)
+helper = Agent(name="helper", instructions="Help.", toolkit=Toolkit.of(pay), model="scripted:helper.yaml")
+clerk = Agent(
+    name="clerk",
+    instructions="Work.",
+    toolkit=Toolkit.of(look, pay, wire, seal, hurry, asks_back, sub_agent(helper)),
+    model="scripted:says.yaml",
+    limits=Limits(steps=8),
+)
+app = App(
+    agents=[clerk],
+    policy=parse_policy(POLICY, source="the test's"),
+    prices={f"scripted:{name}.yaml": Price(input=Decimal(1), output=Decimal(2)) for name in ("pays", "helper")},
+)
+
+
+def calls(*made: str, amount: int = 7, end: str = "{{last_result}}", **more: Any) -> dict[str, Any]:
+    """A script: each call in a step of its own, then an answer."""
+    usage = {"usage": {"input_tokens": 10, "output_tokens": 5}}
+    steps = [{"calls": [{"tool": each, "input": {"amount": amount}}], **usage, **more} for each in made]
+    return {"responses": [*steps, {"text": end, **usage}]}
+
+
+HELP = {"responses": [{"calls": [{"tool": "helper", "input": {"task": "pay"}}]}, {"text": "helped"}]}
+SCRIPTS = {
+    "says": calls(end="hello"),
+    "looks": calls("look"),
+    "pays": calls("pay"),
+    "pays_twice": {
+        "responses": [
+            {"calls": [{"tool": "pay", "input": {"amount": 20}}, {"tool": "pay", "input": {"amount": 21}}]},
+            {"text": "{{last_result}}"},
+        ]
+    },
+    "wires": calls("wire"),
+    "seals": calls("seal"),
+    "hurries": calls("hurry"),
+    "asks": calls("asks_back"),
+    "helps": HELP,
+    "helper": calls("pay", amount=3),
+    "slow": {"responses": [{"text": "late", "delay_seconds": 60}]},
+    "json": calls(end='{"a": [1, 2.0], "b": "x"}'),
+    "breaks": {"responses": [{"text": "", "error": {"class": "authentication", "message": "no key", "times": 99}}]},
+    "talks": {"runs": [{"responses": [{"text": "first"}]}, {"responses": [{"text": "second"}]}]},
+}
+
+
+@dataclass
+class Seen:
+    """What checks and handlers of the cases were given."""
+
+    checked: list[CaseRun] = field(default_factory=list)
+    worlds: int = 0
+    workspace: Path | None = None
+
+    def look_at_workspace(self, run: CaseRun) -> bool:
+        here = Path(run.runs[0].workspace or "")
+        return here != self.workspace and (here / "a.txt").read_text() == "of the case"
+
+    def fresh_world(self) -> dict[str, Handler]:
+        self.worlds += 1
+        looked = 0
+
+        async def look_here(params: Amount) -> Done:
+            nonlocal looked
+            looked += 1
+            return Done(done=looked)
+
+        return {"look": look_here}
+
+
+def _case(name: str, script: str | None = None, **more: Any) -> Case:
+    model = {} if script is None else {"model": f"scripted:{script}.yaml"}
+    return Case.model_validate({"name": name, "message": "go", **model, **more})
+
+
+async def _looked(params: Amount) -> Done:
+    return Done(done=params.amount + 1)
+
+
+def _raises(run: CaseRun) -> None:
+    assert run.steps == 99, f"{run.steps} steps"
+
+
+def cases(seen: Seen) -> list[Case]:
+    yes = {"do": "approve"}
+    slow = ScriptedModel.from_text(json.dumps(SCRIPTS["says"]), "an-object")
+    return [
+        _case("plain", check=seen.checked.append),
+        _case("object", None, model=slow, expect={"text": "hello"}),
+        _case("returns", "looks", handlers={"look": {"returns": {"done": 41}}}, expect={"text": '{"done":41}'}),
+        _case("function", "looks", handlers={"look": _looked}, expect={"text": '{"done":8}', "asks": 0}),
+        _case("fresh", "looks", handlers=seen.fresh_world, expect={"text": '{"done":1}'}),
+        _case("approved", "pays", approvers=[yes], check=seen.checked.append, expect={"max_cost": "0.001", "asks": 1}),
+        _case("edited", "pays", approvers=[{"do": "edit", "args": {"amount": 2}}], expect={"text": '{"done":2}'}),
+        _case("rejected", "pays", approvers=[{"do": "reject", "reason": "no money"}], expect={"text": "no money"}),
+        _case(
+            "by arguments",
+            "pays_twice",
+            approvers=[{"tool": "p*", "when": {"amount": {"$at_most": 20}}, "do": "approve"}, {"do": "reject"}],
+            expect={
+                "calls": [
+                    {"tool": "pay", "args": {"amount": 20}, "result": "ok", "count": 1},
+                    {"tool": "pay", "args": {"amount": 21}, "result": "rejected", "count": 1},
+                ],
+                "in_order": True,
+                "asks": {"max": 2},
+            },
+        ),
+        _case("nobody", "pays"),
+        _case("rejects by itself", "pays", unanswered="reject", expect={"text": "rejected"}),
+        _case("used up", "pays_twice", approvers=[yes | {"times": 1}]),
+        _case("answered", "asks", approvers=[yes, {"do": "respond", "args": {"answer": "42"}}], expect={"text": "42"}),
+        _case("quorum", "wires", approvers=[yes], expect={"asks": 1}),
+        _case("one of two", "wires", approvers=[yes | {"by": "ada"}]),
+        _case("not eligible", "seals", approvers=[yes]),
+        _case("eligible", "seals", approvers=[yes | {"by": "ada"}]),
+        _case("expires", "hurries", approvers=[{"do": "expire"}], expect={"text": "expired"}),
+        _case("never expires", "pays", approvers=[{"do": "expire"}]),
+        _case("below", "helps", approvers=[yes], check=seen.checked.append, expect={"calls": ["helper", "pay"]}),
+        _case("slow", "slow", timeout_seconds=0.6),
+        _case("json", "json", expect={"text": {"json": {"b": "x", "a": [1, 2]}}}),
+        _case("fails", "breaks", expect={"outcome": "provider_error"}),
+        _case("two messages", "talks", message=None, messages=("one", "two"), expect={"text": "second"}),
+        _case(
+            "all wrong",
+            "pays",
+            approvers=[yes],
+            check=_raises,
+            expect={
+                "outcome": "interrupted",
+                "text": {"contains": "gold", "lacks": "done", "matches": "^x", "json": {"done": True}},
+                "calls": [{"tool": "look"}, {"tool": "pay", "args": {"amount": 8}}, {"tool": "pay", "count": 2}],
+                "not_called": ["p*"],
+                "asks": {"min": 2},
+                "max_steps": 1,
+                "max_tokens": 29,
+                "max_cost": "0.00003",
+            },
+        ),
+        _case(
+            "order",
+            "pays_twice",
+            unanswered="reject",
+            expect={"calls": [{"tool": "pay", "args": {"amount": each}} for each in (21, 20)], "in_order": True},
+        ),
+        _case("workspace", workspace=seen.workspace, check=seen.look_at_workspace),
+        _case("check says", check=lambda run: f"{run.final_text} is not enough"),
+        _case("check says no", check=lambda run: run.steps == 99),
+    ]
+
+
+@dataclass
+class Evaluated:
+    report: Report
+    seen: Seen
+    told: list[Attempt]
+
+    def one(self, case: str) -> Attempt:
+        (found,) = self.report.of(case=case)
+        return found
+
+
+@pytest.fixture(scope="module")
+async def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
+    base = tmp_path_factory.mktemp("evals")
+    for name, script in SCRIPTS.items():
+        (base / f"{name}.yaml").write_text(json.dumps(script))
+    workspace = base / "files"
+    workspace.mkdir()
+    (workspace / "a.txt").write_text("of the case")
+    seen, told = Seen(workspace=workspace), []
+    report = await run_cases(app, cases(seen), parallel=6, base=base, on_attempt=told.append)
+    return Evaluated(report, seen, told)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("plain", "object", "returns", "function", "fresh", "approved", "edited", "rejected", "by arguments"),
+        *("rejects by itself", "answered", "quorum", "eligible", "expires", "below", "json", "fails", "two messages"),
+        "workspace",
+    ],
+)
+def test_a_case_that_goes_as_expected_passes(evaluated: Evaluated, name: str) -> None:
+    """Handlers are swapped, gates answered, time let pass and answers compared as the case says."""
+    attempt = evaluated.one(name)
+    assert (attempt.status, attempt.reasons) == ("passed", ())
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "reason"),
+    [
+        ("nobody", "interrupted", 'asked, and nobody answers: approval for pay {"amount": 7} (rule tool:ask)'),
+        ("used up", "interrupted", 'asked, and nobody answers: approval for pay {"amount": 21}'),
+        ("one of two", "interrupted", "wire needs 2 approvals, and `by` names 1"),
+        ("not eligible", "interrupted", "eval's approve of seal was refused: its rule lets others decide: ada"),
+        ("never expires", "interrupted", "pay is to expire, and never does"),
+        ("slow", "interrupted", "it took longer than 0.6 s"),
+        ("check says", "completed", "check: hello is not enough"),
+        ("check says no", "completed", "check says no"),
+        ("order", "completed", "pay with {'amount': 20} was not called in its place: pay, pay"),
+    ],
+)
+def test_a_case_that_goes_otherwise_says_why(evaluated: Evaluated, name: str, outcome: str, reason: str) -> None:
+    """Nothing is approved by itself: what no approver answers, or may not, interrupts the run and is the case's reason."""
+    attempt = evaluated.one(name)
+    assert (attempt.status, attempt.outcome, len(attempt.reasons)) == ("failed", outcome, 1)
+    assert reason in attempt.reasons[0]
+
+
+def test_every_expectation_that_does_not_hold_is_named(evaluated: Evaluated) -> None:
+    """One case against which everything speaks: each reason stands for itself."""
+    beginnings = [
+        "the outcome is completed, not interrupted",
+        "the answer does not contain 'gold'",
+        "the answer contains 'done'",
+        "the answer does not match '^x'",
+        'the answer is not {"done": true}',
+        "look was called 0 time(s)",
+        "pay with {'amount': 8} was called 0 time(s)",
+        "pay was called 1 time(s), not 2",
+        "p* was called 1 time(s), not 0: pay",
+        "people were asked 1 time(s), not at least 2: pay",
+        "it took 2 steps, and 1 is the most",
+        "it took 30 tokens, and 29 is the most",
+        "it cost 0.00004, and 0.00003 is the most",
+        "check: 2 steps",
+    ]
+    found = evaluated.one("all wrong").reasons
+    assert [reason[: len(begins)] for reason, begins in zip(found, beginnings, strict=True)] == beginnings
+
+
+def test_who_decided_stands_in_the_report(evaluated: Evaluated) -> None:
+    """Approvers have names; where several have to agree, they are different people."""
+    made = {name: [(each.verb, each.by) for each in evaluated.one(name).decisions] for name in ("quorum", "eligible")}
+    assert made == {"quorum": [("approve", "eval"), ("approve", "eval-2")], "eligible": [("approve", "ada")]}
+
+
+def test_what_a_case_used_counts_its_sub_agents(evaluated: Evaluated) -> None:
+    """Steps, asks, tokens and calls are those of the whole family; cost is known where every model's price is."""
+    below, approved = evaluated.one("below"), evaluated.one("approved")
+    assert (below.steps, below.asks, below.tokens, below.cost) == (4, 1, 30, Decimal("0.00004"))
+    assert (approved.steps, approved.tokens, approved.cost) == (2, 30, Decimal("0.00004"))
+    run = next(run for run in evaluated.seen.checked if run.case == "below")
+    assert [call.tool_name for call in run.calls] == ["helper", "pay"]
+    assert [each.agent for each in run.family] == ["clerk", "helper"]
+    # Nobody prices the model of this one.
+    assert evaluated.one("rejected").cost is not None
+    assert evaluated.one("json").cost is None
+
+
+def test_the_report_keeps_the_order_and_reads_back(evaluated: Evaluated) -> None:
+    """Attempts stand in the order of the cases, whichever ended first; JSON gives the same report again."""
+    names = [case.name for case in cases(Seen())]
+    assert [attempt.case for attempt in evaluated.report.attempts] == names
+    assert sorted(attempt.case for attempt in evaluated.told) == sorted(names)
+    assert Report.model_validate_json(evaluated.report.as_json()) == evaluated.report
+    assert evaluated.seen.worlds == 2  # looked at once beforehand, and made anew for the attempt
+    with pytest.raises(AssertionError, match="nobody answers"):
+        evaluated.report.check()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("agent: nobody", "agent: there is no agent 'nobody'; the agents are: clerk, helper"),
+        (
+            "approvers: [{tool: pays, do: approve}]",
+            "approvers[0].tool: no agent has a tool 'pays'; the tools are: asks",
+        ),
+        ("expect: {not_called: [lok]}", "expect.not_called[0].tool: no agent has a tool 'lok'"),
+        ("handlers: {loook: {returns: 1}}", "handlers.loook: no agent has a tool 'loook'"),
+        ("handlers: {look: {returns: {done: x}}}", "handlers.look.returns: that is no result of the tool: done"),
+        ("handlers: {look: {fails: {kind: gone}}}", "handlers.look.fails.kind: 'gone' is not a failure that the tool"),
+        ("handlers: {helper: {returns: {}}}", "tool 'helper' is of kind agent, which has no handler"),
+        ("handlers: 'builtins:dict'\n  agent: nobody", "agent: there is no agent 'nobody'"),
+        ("handlers: 'json:away'", "handlers: module 'json' has no function 'away'"),
+        ("handlers: {look: 'json:dumps'}", "its handler <function dumps"),
+        ("check: no_such_module:f", "check: no_such_module cannot be imported: ModuleNotFoundError"),
+        ("check: json", "check: 'json' is not of the form module:function"),
+        ("model: nothing", "there is no model profile 'nothing'"),
+        ("model: 'scripted:away.yaml'", "model: the script"),
+        ("workspace: /no/such/place", "workspace: /no/such/place is not a directory"),
+        ("expect: {max_cost: 1}", "expect.max_cost: nobody says what 'scripted:says.yaml' costs"),
+    ],
+)
+async def test_what_does_not_fit_the_app_is_refused_before_anything_runs(wrong: str, said: str, tmp_path: Path) -> None:
+    """A name that nothing has is told with its place; no server starts and no directory is made."""
+    (tmp_path / "says.yaml").write_text(json.dumps(SCRIPTS["says"]))
+    found = parse_cases(f"cases:\n- name: one\n  message: go\n  {wrong}\n", "cases.yaml")
+    kept = tmp_path / "kept"
+    with pytest.raises(ConfigurationError) as refused:
+        await run_cases(app, found, base=tmp_path, keep=kept)
+    assert refused.value.message.startswith("cases.yaml, line 2: cases[0] ('one'), ")
+    assert said in refused.value.message
+    assert not kept.exists()
+
+
+def test_python_and_yaml_make_the_same_case() -> None:
+    """The classes are the file's form."""
+    written = parse_cases(
+        "cases: [{name: a, message: go, approvers: [{do: approve}], expect: {asks: 2, text: hi}}]", "cases.yaml"
+    )
+    made = Case(
+        name="a",
+        message="go",
+        approvers=(Approver(do="approve"),),
+        expect=Expect.model_validate({"asks": {"min": 2, "max": 2}, "text": {"contains": ["hi"]}}),
+    )
+    assert written[0].model_dump() == made.model_dump()

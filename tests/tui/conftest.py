@@ -1,0 +1,35 @@
+"""The terminal UI over a real engine and its API, driven by Textual's own pilot."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from harness import stack
+from temporalio.client import Client
+
+from approvals_api.gateway import Gateway
+from turngate.store.database import Database
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "drivers"))
+
+from api_server import Api, api_on
+from tui_bench import POLICY, TOOLS, Talker
+
+
+@pytest.fixture
+async def api(client: Client, sqlite: Database) -> AsyncIterator[Api]:
+    """The API with a worker behind it, an inbox of the test's own, and a model that streams."""
+    async with (
+        stack(client, sqlite, *TOOLS, model=Talker(), policy=POLICY, working=False) as engine,
+        # With its cache: two decisions at once on a worker without one wait for the timeout of a workflow task.
+        engine.worker(max_cached_workflows=50),
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as made,
+    ):
+        yield made

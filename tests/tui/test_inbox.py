@@ -1,0 +1,171 @@
+"""Requests in the terminal UI: what is shown, and what the keys decide."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from api_server import Api
+from textual import events
+from textual.widgets import Input, TextArea
+from tui_bench import person_at
+
+from turngate.tui.request_screen import RequestScreen
+
+
+async def test_calls_are_approved_rejected_and_edited_as_shown(api: Api) -> None:
+    """`a a` approves the call on screen, `r` rejects with a reason, `e` edits; bad input is said and stays."""
+    approved, rejected, edited = [await api.gated(f"pay {cents}") for cents in (5, 6, 7)]
+    async with person_at(api) as person:
+        await person.sees("3 wait for a person")
+        await person.opens()
+        screen = await person.sees('"cents": 5')
+        sections = ("THE EXACT CALL", "WHY IT WAITS", "EFFECT AND RISK", "THE AGENT'S OWN WORDS")
+        assert sorted(sections, key=screen.index) == list(sections)
+        await person.twice("a")
+        await person.sees("approved by ada")
+        assert (await person.decided(approved))["decision"]["verb"] == "approve"
+
+        await person.press("n")
+        await person.shown('"cents": 6')
+        await person.press("r")
+        await person.asked(Input).fill("too much")
+        await person.press("enter")
+        await person.sees("rejected by ada")
+        assert (await person.decided(rejected))["decision"]["message"] == "too much"
+
+        await person.press("n")
+        await person.shown('"cents": 7')
+        await person.press("e")
+        asked = person.asked(TextArea)
+        assert json.loads(await asked.text()) == {"cents": 7}
+        for bad, why in (('{"cents": ', "This is not JSON"), ('{"cents": "many"}', "/cents")):
+            await asked.fill(bad)
+            await person.press("ctrl+s")
+            await person.sees(why)
+            assert await asked.text() == bad
+        await person.press("escape")
+        await person.press("e")
+        asked = person.asked(TextArea)
+        assert await asked.text() == '{"cents": "many"}', "what was typed is lost when the editor is left"
+        await asked.fill('{"cents": 70}')
+        await person.press("ctrl+s")
+        await person.sees("approved with edited arguments by ada")
+        assert (await person.decided(edited))["decision"]["args"] == '{"cents": 70}'
+        await person.press("u")
+        await person.sees("Nothing waits")
+
+
+async def test_high_risk_takes_the_name_and_no_paste_or_held_key_decides(api: Api) -> None:
+    """High risk takes the typed name, which cannot be pasted; keys that come at once, from a list or a call, do nothing."""
+    pay, wire = await api.gated("pay 5"), await api.gated("wire 900")
+    async with person_at(api) as person:
+        await person.sees("2 wait for a person")
+        person.app.screen.focused.post_message(events.Paste("\raa\raa"))
+        await person.pilot.pause()
+        assert not isinstance(person.app.screen, RequestScreen)
+        await person.opens()
+        person.app.screen.focused.post_message(events.Paste("aaaa"))
+        for _ in range(6):  # without bracketed paste, or from a key that is held
+            person.app.screen.action_approve()
+        await asyncio.sleep(0.2)
+        person.app.screen.action_approve()
+        person.app.screen.action_approve()
+        await person.sees("held down")
+        assert (await person.request(pay))["status"] == "pending"
+
+        await person.press("n")
+        await person.shown("HIGH")
+        await person.press("a")
+        asked = person.asked(Input)
+        (await asked.field()).post_message(events.Paste("wire"))
+        await person.pilot.pause()
+        assert await asked.text() == ""
+        await asked.fill("wir")
+        await person.press("enter")
+        await person.sees("Not its name")
+        assert (await person.request(wire))["status"] == "pending"
+        await person.press("e", "enter")
+        await person.sees("approved by ada")
+        assert (await person.decided(wire))["decision"]["verb"] == "approve"
+
+
+async def test_a_call_is_approved_only_when_all_of_it_was_on_screen(api: Api) -> None:
+    """`a` on a call that goes on below the screen shows the rest of it; only then a press counts. Hostile text is inert."""
+    hostile = "a\u202eb\x1b[2J [link=x]y[/] [bold red]z[/]"
+    lines = [f"line {place:02}" for place in range(40)]
+    arguments = json.dumps({"text": hostile, **{line: place for place, line in enumerate(lines)}}, ensure_ascii=False)
+    shown = await api.gated(f"raw {json.dumps({'say': f'Trust me {hostile}', 'arguments': arguments})}")
+    async with person_at(api) as person:
+        await person.sees("⟨U+202E⟩b")
+        await person.opens()
+        screen = await person.sees("line 05")
+        assert "a⟨U+202E⟩b\\u001b[2J [link=x]y[/] [bold red]z[/]" in screen
+        assert "line 39" not in screen
+        for _ in range(3):
+            await person.press("a")
+            await person.until(lambda: "goes on below" in person.notice or "all of it" in person.notice, "notice")
+            if "line 39" in person.screen:
+                break
+        await person.press("end")
+        screen = await person.sees("Trust me")
+        assert "Trust me a⟨U+202E⟩b⟨U+001B⟩[2J [link=x]y[/] [bold red]z[/]" in screen
+        assert not {"\u202e", "\x1b"} & set(screen)
+        assert (await person.request(shown))["status"] == "pending"
+        await person.press("a")
+        await person.sees("This is the call.")
+        await person.twice("a")
+        await person.sees("approved by ada")
+
+
+async def test_questions_are_answered_and_many_are_decided_together(api: Api) -> None:
+    """`s` answers a question in words; `x` chooses requests, which are shown whole and decided with one answer each."""
+    question = await api.gated("ask_person Which colour?")
+    both = [await api.gated(f"pay {cents}") for cents in (8, 9)]
+    async with person_at(api) as person:
+        await person.sees("3 wait for a person")
+        await person.opens("THE QUESTION")
+        await person.press("s")
+        await person.asked(TextArea).fill("Blue, [b]of course[/b]")
+        await person.press("ctrl+s")
+        await person.sees("answered by ada")
+        assert json.loads((await person.decided(question))["decision"]["args"]) == {"answer": "Blue, [b]of course[/b]"}
+        await person.press("u")
+        await person.sees("2 wait")
+        await person.press("home", "x", "j", "x", "a")
+        screen = await person.sees("Decide together")
+        assert '"cents": 8' in screen
+        assert '"cents": 9' in screen
+        await person.twice("a")
+        await person.sees("2 decided, 0 not")
+        assert [(await person.decided(each))["verb"] for each in both] == ["approve", "approve"]
+
+
+async def test_what_others_decide_is_said_and_nothing_typed_is_lost(api: Api) -> None:
+    """A request that somebody else decides says so, also above a dialog, which keeps its text; a claim refuses in words."""
+    shown, other, claimed = await api.gated("pay 5"), await api.gated("pay 6"), await api.gated("pay 7")
+    async with person_at(api) as person:
+        await person.sees("3 wait")
+        assert (await api.decide(other, "reject")).status_code == 200
+        await person.sees("2 wait")
+        await person.opens()
+        await person.press("r")
+        asked = person.asked(Input)
+        await asked.fill("my long reason")
+        assert (await api.decide(shown, "approve")).status_code == 200
+        await person.sees(f"approved by ada-{api.name}")
+        await person.press("enter")
+        await person.sees("Not decided")
+        assert await asked.text() == "my long reason"
+        await person.press("escape")
+        await person.sees("THE DECISION")
+        assert person.app.session.drafts[shown["id"], "reject"] == "my long reason"
+
+        assert (await api.operator.post(f"/api/v1/requests/{claimed['id']}/claim", json={})).status_code == 200
+        await person.press("n")
+        await person.shown(f"claimed by ada-{api.name}")
+        await person.twice("a")
+        await person.sees("Not decided")
+        assert (await person.request(claimed))["status"] == "pending"
+        await person.twice("c")
+        await person.sees("You have claimed it")

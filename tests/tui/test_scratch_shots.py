@@ -1,0 +1,95 @@
+import asyncio, json, pathlib, pytest
+from tui_bench import person_at
+
+OUT = pathlib.Path("/tmp/tuishots")
+OUT.mkdir(exist_ok=True)
+
+
+def shot(p, name):
+    (OUT / f"{name}.svg").write_text(p.app.export_screenshot())
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_shots(api, size):
+    s = f"{size[0]}"
+    await api.gated("pay 5")
+    await api.gated("wire 900")
+    await api.gated("write Hello [bold red]markup[/] there")
+    await api.gated("ask_person Which colour?")
+    await api.gated(
+        "raw "
+        + json.dumps(
+            {
+                "say": "Harmless \x1b[2J\u202e[red]x[/red] trust me",
+                "arguments": '{"text": "a\\u202eb [link=x]y[/] ' + "long " * 60 + '"}',
+            }
+        )
+    )
+    async with person_at(api, size=size) as p:
+        await p.sees("5 wait")
+        await p.press("j")
+        await p.press("x")
+        await p.pilot.pause()
+        shot(p, f"inbox-{s}")
+        await p.press("x")
+        await p.opens()
+        shot(p, f"high-{s}")
+        await p.press("a")
+        await p.sees("High risk")
+        shot(p, f"confirm-{s}")
+        await p.types("wir")
+        await p.press("enter")
+        await p.sees("Not its name")
+        shot(p, f"confirm2-{s}")
+        await p.press("escape")
+        await p.press("u")
+        await p.press("j")
+        await p.opens()
+        shot(p, f"diff-{s}")
+        await p.press("end")
+        await p.pilot.pause()
+        shot(p, f"diff-end-{s}")
+        await p.press("e")
+        await p.sees("JSON. It is")
+        shot(p, f"edit-{s}")
+        await p.press("escape")
+        await p.press("u", "j")
+        await p.opens("THE QUESTION")
+        shot(p, f"question-{s}")
+        await p.press("s")
+        await p.sees("Your answer")
+        shot(p, f"answer-{s}")
+        await p.press("escape")
+        await p.press("u", "j")
+        await p.opens()
+        shot(p, f"hostile-{s}")
+        await p.press("end")
+        await p.pilot.pause()
+        shot(p, f"hostile-end-{s}")
+        await p.press("r")
+        await p.sees("Why?")
+        shot(p, f"reject-{s}")
+        await p.press("escape")
+        await p.press("question_mark")
+        await p.pilot.pause()
+        shot(p, f"help-{s}")
+        await p.press("escape")
+        await p.press("2")
+        await p.sees("5 live")
+        shot(p, f"runs-{s}")
+        await p.press("enter")
+        await p.sees("STEP 1")
+        await p.pilot.pause(0.3)
+        shot(p, f"run-{s}")
+        await p.press("i")
+        await p.sees("Interrupt this")
+        shot(p, f"interrupt-{s}")
+        await p.press("escape")
+        await p.press("1")
+        await p.sees("Inbox")
+        await p.press("home")
+        await p.press("x")
+        await p.press("j", "j", "x")
+        await p.press("a")
+        await p.sees("Decide together")
+        shot(p, f"bulk-{s}")

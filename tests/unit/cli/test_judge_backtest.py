@@ -1,0 +1,133 @@
+"""`turngate policy backtest` holds the judge against what people decided: what was recorded, or a model asked now."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stored_requests import asked, live_run
+from typer.testing import CliRunner
+
+from turngate import tool
+from turngate.cli import judge_trials
+from turngate.cli.main import app
+from turngate.domain.ask_terms import AskTerms
+from turngate.domain.judging import Judgement
+from turngate.domain.policy import Verdict
+from turngate.store import calls, judgements, requests
+from turngate.store.database import Database
+
+MADE: dict[str, tuple[str, str | None, str | None, dict[str, Any]]] = {
+    "r0": ("allow", "rejected", "reject", {}),
+    "r1": ("allow", "approved", "approve", {}),
+    "r2": ("allow", "approved", "edit", {}),
+    "r3": ("ask", "approved", "approve", {}),
+    "r4": ("ask", "rejected", "reject", {}),
+    "r5": ("allow", "expired", None, {}),
+    "by_rule": ("ask", "rejected", "reject", {"rule": "large"}),
+    "left_to_it": (
+        "ask",
+        "approved",
+        "approve",
+        {"rule": "may", "terms": AskTerms(judge="may_allow").model_dump_json()},
+    ),
+    "high": ("ask", "rejected", "reject", {"rule": "default", "risk": "high"}),
+    "ran": ("allow", None, None, {}),
+}
+"""Call → verdict of the judge, then status, verb and other columns of its request; the last one asked nobody."""
+
+
+@tool(effect="once")
+async def pay(cents: int) -> None:
+    """Pay."""
+    del cents
+
+
+def said(verdict: str, problem: str | None = None) -> Judgement:
+    return Judgement.model_validate(
+        {"verdict": verdict, "reason": "r", "model": "m", "ms": 1, "mode": "shadow", "digest": "d", "judge": "j",
+         "asked_by": "default", "problem": problem}
+    )  # fmt: skip
+
+
+async def planted(database: Database) -> None:
+    async with database.write() as conn:
+        run = await live_run(conn, "run_1")
+        for place, (name, (verdict, status, verb, more)) in enumerate(MADE.items()):
+            columns = {"status": status, "verb": verb, "manifest": pay.manifest.model_dump_json(), **more}
+            if status is not None:
+                at = f"2026-01-01T00:00:{place:02}.000000Z"
+                await requests.insert_all(conn, [asked(run, name, tool_call_id=f"c_{name}", created_at=at, **columns)])
+            row = calls.Call(
+                run_id=run.id, tool_call_id=f"c_{name}", step=1, position=place, tool_name="pay", input="{}",
+                repeat_key="", disposition="ask", digest="", policy_version="", effect="once",
+                verdict=Verdict(answer="ask", rule="default", reason="", risk="low").model_dump_json(),
+            )  # fmt: skip
+            await calls.insert_planned(conn, [row])
+            judged = said(verdict, "timeout" if name == "r4" else None)
+            assert await judgements.record(conn, run.id, {f"c_{name}": judged}) != {}
+            assert await judgements.record(conn, run.id, {f"c_{name}": said("allow")}) == {}
+        # r0 was asked about again after its approval had grown old: the first answer is the one that counts.
+        later = asked(run, "again", tool_call_id="c_r0", created_at="2026-02-01T00:00:00.000000Z", status="approved",
+                      verb="approve", manifest=pay.manifest.model_dump_json())  # fmt: skip
+        await requests.insert_all(conn, [later])
+
+
+async def backtest(here: Path, *arguments: str, code: int = 0) -> Any:
+    command = ["policy", "backtest", *arguments, "--data-dir", str(here)]
+    answer = await asyncio.to_thread(CliRunner().invoke, app, command)
+    assert answer.exit_code == code, answer.output
+    return answer
+
+
+@pytest.mark.parametrize("page", [200, 3])
+async def test_what_was_recorded_is_held_against_people(
+    tmp_path: Path, sqlite: Database, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    """Calls that it would have let run and people refused come first, with their requests' ids."""
+    monkeypatch.setattr(judgements, "PAGE", page)
+    await planted(sqlite)
+    told = json.loads((await backtest(tmp_path, "--json")).stdout)["judge"]
+    assert (told["judged"], told["allow"], told["ask"], told["no_answer"]) == (10, 5, 5, {"timeout": 1})
+    assert told["differences"] == [
+        {"judge": "allow", "person": "rejected", "calls": 1, "of": 3, "rate": pytest.approx(1 / 3),
+         "examples": [{"run_id": "run_1", "id": "r0"}]},
+        {"judge": "allow", "person": "edited", "calls": 1, "of": 3, "rate": pytest.approx(1 / 3),
+         "examples": [{"run_id": "run_1", "id": "r2"}]},
+        {"judge": "ask", "person": "approved", "calls": 2, "of": 5, "rate": 0.4,
+         "examples": [{"run_id": "run_1", "id": "left_to_it"}, {"run_id": "run_1", "id": "r3"}]},
+    ]  # fmt: skip
+    shown = (await backtest(tmp_path)).stdout
+    assert "judge allow, person rejected: 1 (33.3% of 3 that people decided)" in shown
+    assert shown.index("person rejected") < shown.index("r0") < shown.index("person edited")
+    few = json.loads((await backtest(tmp_path, "--json", "--limit", "4")).stdout)["judge"]
+    assert few["judged"] == 4
+    assert json.loads((await backtest(tmp_path, "--json", "--since", "2999-01-01")).stdout)["judge"]["judged"] == 0
+
+
+async def test_a_model_is_asked_now_about_what_people_decided(
+    tmp_path: Path, sqlite: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only of calls that no rule kept from it, by given criteria; beyond 50 calls only with --yes, and it says how many."""
+    monkeypatch.chdir(tmp_path)
+    await planted(sqlite)
+    answer = json.dumps({"verdict": "allow", "reason": "fine"})
+    (tmp_path / "judge.yaml").write_text(json.dumps({"responses": [{"text": answer}]}), encoding="utf-8")
+    (tmp_path / "criteria.txt").write_text("Allow everything.", encoding="utf-8")
+    asking = ("--judge", "scripted:judge.yaml", "--criteria", "criteria.txt")
+    made = await backtest(tmp_path, *asking, "--json")
+    assert "asking scripted:judge.yaml about 6 call(s)" in made.stderr
+    told = json.loads(made.stdout)["judge"]
+    assert (told["judged"], told["allow"], told["no_answer"]) == (6, 6, {})
+    first = told["differences"][0]
+    assert (first["calls"], first["of"], [each["id"] for each in first["examples"]]) == (2, 6, ["r4", "r0"])
+    assert "criteria" in (await backtest(tmp_path, "--judge", "scripted:judge.yaml", code=2)).stderr
+    assert "nobody" in (await backtest(tmp_path, "--judge", "nobody", *asking[2:], code=2)).stderr
+    monkeypatch.setattr(judge_trials, "ASKED_WITHOUT_YES", 5)
+    refused = (await backtest(tmp_path, *asking, code=2)).stderr
+    assert "6 calls" in refused
+    assert "--yes" in refused
+    assert "judge scripted:judge.yaml said allow of 6" in (await backtest(tmp_path, *asking, "--yes")).stdout

@@ -1,0 +1,38 @@
+"""``turngate tui``: the inbox and the runs in a terminal, live."""
+
+from __future__ import annotations
+
+import asyncio
+
+from turngate.cli import terminal
+from turngate.cli.api_link import find_api
+from turngate.cli.options import DataDir, Url
+from turngate.client import TurngateClient
+from turngate.domain.errors import ConfigurationError
+
+
+def tui(data_dir: DataDir = None, url: Url = None) -> None:
+    """Answer requests and follow runs in this terminal, by the page's keys. `?` shows them.
+
+    Decisions go by the name of the token's owner. It shows what was known while the API is away, and goes on when it is
+    back. Works without colour (`NO_COLOR`), from 80 columns by 24 lines. Needs the extra `tui`: pip install 'turngate[tui]'.
+    Exit code: 0; runs go on.
+    """
+    try:
+        from turngate.tui.app import TurngateTui  # noqa: PLC0415 - an extra, needed here alone
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "textual":
+            raise
+        raise ConfigurationError("the terminal UI's package is not installed: pip install 'turngate[tui]'") from None
+    if not terminal.is_interactive():
+        raise ConfigurationError(
+            "the terminal UI needs a terminal for its input and its output: use `turngate requests` and "
+            "`turngate decide` in scripts"
+        )
+    link = find_api(data_dir, url)
+
+    async def show() -> None:
+        async with TurngateClient(link.url, token=link.token) as client:
+            await TurngateTui(client).run_async()
+
+    asyncio.run(show())

@@ -1,0 +1,42 @@
+"""Evaluate an agent: cases through the real engine, with swapped handlers and scripted approvers, and a report.
+
+    from turngate.evals import Approver, Case, Expect, run_cases
+
+    report = asyncio.run(run_cases(app, [Case(name="…", message="…", approvers=[Approver(do="approve")])]))
+    report.check()
+
+``turngate eval`` does the same with a file of cases (docs/howto/evaluate-an-agent.md).
+"""
+
+from __future__ import annotations
+
+from turngate.evals.case_files import load_cases, parse_cases
+from turngate.evals.cases import Approver, Bounds, Called, Case, Expect, Fails, Returns, Text
+from turngate.evals.comparing import Change, changes
+from turngate.evals.facts import CaseRun, Decided
+from turngate.evals.junit import junit_xml
+from turngate.evals.report import Attempt, Report, Totals, load_report
+from turngate.evals.running import run_cases
+
+__all__ = [
+    "Approver",
+    "Attempt",
+    "Bounds",
+    "Called",
+    "Case",
+    "CaseRun",
+    "Change",
+    "Decided",
+    "Expect",
+    "Fails",
+    "Report",
+    "Returns",
+    "Text",
+    "Totals",
+    "changes",
+    "junit_xml",
+    "load_cases",
+    "load_report",
+    "parse_cases",
+    "run_cases",
+]

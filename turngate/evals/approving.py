@@ -1,0 +1,204 @@
+"""The people of a case: its scripted approvers watch a run and answer its gates, as the API would have it done.
+
+They are ordinary operators with names: who may decide, quorum and digest hold for them as for anybody. What none of them
+answers is never approved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from datetime import timedelta
+from typing import Final, assert_never
+
+from pydantic import JsonValue
+
+from approvals_api import decisions, run_views
+from approvals_api.principals import Principal
+from approvals_api.services import Services
+from turngate.domain.contract import InterruptInput
+from turngate.domain.errors import ConflictError, GoneError, TurngateError
+from turngate.domain.identity import ROLE_SCOPES
+from turngate.domain.inbox import InboxFilter
+from turngate.domain.requests import Verb
+from turngate.evals.cases import APPROVER, Approver, Case
+from turngate.evals.facts import Decided
+from turngate.evals.matching import fits, names_tool
+from turngate.evals.stage import Stage
+from turngate.store import following, requests, runs
+from turngate.store.clock import from_text
+from turngate.store.requests import Request
+
+LOOK_SECONDS: Final = 0.04
+MOST_WAITING: Final = 200
+NO_LONGER_OURS: Final = frozenset({"already_decided", "already_approved"})
+
+
+class Approvers:
+    """Answer the gates of one attempt. ``decided``: what they did; ``problems``: why the case failed already."""
+
+    def __init__(self, stage: Stage, services: Services, case: Case) -> None:
+        self._stage = stage
+        self._services = services
+        self._case = case
+        self._used: Counter[int] = Counter()
+        self._answers: dict[str, Approver | None] = {}
+        self._approved: Counter[str] = Counter()
+        self.decided: list[Decided] = []
+        self.problems: list[str] = []
+
+    async def attend(self, run_id: str) -> None:
+        """Return when the run has ended: by itself, or interrupted because a gate has no answer."""
+        while not await self._ended(run_id):
+            for request in await self._waiting(run_id):
+                await self._answer(request)
+            if self.problems:
+                await self.stop(run_id, self.problems[0])
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def stop(self, run_id: str, reason: str) -> None:
+        """Interrupt the run, if it goes on, and wait for its end."""
+        try:
+            await self._services.gateway.interrupt(run_id, InterruptInput(by=APPROVER, reason=reason[:500]))
+        except (ConflictError, GoneError):
+            return
+        await self._until_ended(run_id)
+
+    async def _until_ended(self, run_id: str) -> None:
+        # The end is a row in the store, which several processes may write: there is no event of ours to wait for.
+        while not await self._ended(run_id):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _ended(self, run_id: str) -> bool:
+        async with self._stage.database.read() as conn:
+            run = await runs.get(conn, run_id)
+        return run is None or run.status != "running"
+
+    async def _waiting(self, run_id: str) -> list[Request]:
+        """Return the requests that wait in the run and its sub-agents', oldest first in each."""
+        async with self._stage.database.read() as conn:
+            found: list[Request] = []
+            for member in await following.family(conn, run_id):
+                wanted = InboxFilter(run_id=member)
+                for listed in await requests.page(conn, wanted, limit=MOST_WAITING):
+                    request = await requests.get(conn, listed.id)
+                    found += [] if request is None or request.status != "pending" else [request]
+            return found
+
+    async def _answer(self, request: Request) -> None:
+        approver = self._approver(request)
+        if approver is None and self._case.unanswered == "fail":
+            self.problems.append(
+                f"asked, and nobody answers: {request.kind} for {request.tool_name} {request.input} (rule "
+                f"{request.rule}); add an approver for it"
+            )
+        elif approver is None:
+            verb: Verb = "respond" if request.kind == "outcome" else "reject"
+            nobody = Approver(
+                do=verb, reason="nobody answers this", outcome="tell_model" if verb == "respond" else None
+            )
+            await self._decide(request, nobody, verb)
+        elif approver.do == "expire":
+            await self._let_expire(request)
+        else:
+            await self._decide(request, approver, approver.do)
+
+    def _approver(self, request: Request) -> Approver | None:
+        """Return who answers the request; the same each time it is looked at."""
+        if request.id not in self._answers:
+            given = _decoded(request.input)
+            for place, each in enumerate(self._case.approvers):
+                spent = each.times is not None and self._used[place] >= each.times
+                if not spent and _is_for(each, request, given):
+                    self._used[place] += 1
+                    self._answers[request.id] = each
+                    break
+            else:
+                self._answers[request.id] = None
+        return self._answers[request.id]
+
+    async def _decide(self, request: Request, approver: Approver, verb: Verb) -> None:
+        names = approver.by
+        place = self._approved[request.id]
+        if names is not None and place >= len(names):
+            self.problems.append(
+                f"asked, and nobody answers: {request.tool_name} needs {request.quorum} approvals, and `by` names "
+                f"{len(names)}; name more people"
+            )
+            return
+        name = APPROVER
+        somebody = Principal(name=name, via="session", scopes=ROLE_SCOPES[approver.role], role=approver.role)
+        try:
+            await decisions.submit(
+                self._services,
+                somebody,
+                request_id=request.id,
+                verb=verb,
+                digest=request.digest,
+                args=None if approver.args is None else json.dumps(approver.args, ensure_ascii=False),
+                message=approver.reason,
+                outcome=approver.outcome,
+            )
+        except GoneError:
+            return
+        except TurngateError as error:
+            if error.error_code not in NO_LONGER_OURS:
+                self.problems.append(f"{name}'s {verb} of {request.tool_name} was refused: {error.message}")
+            return
+        self._approved[request.id] += 1
+        self.decided.append(Decided(request_id=request.id, tool=request.tool_name, verb=verb, by=name))
+
+    async def _let_expire(self, request: Request) -> None:
+        """Let a run's time pass when nothing in it is left to wait for but what is to expire."""
+        if request.expires_at is None or self._stage.clock is None:
+            self.problems.append(
+                f"{request.tool_name} is to expire, and never does: give its rule `expires_after_seconds`, or the agent "
+                "Limits(request_expiry=…)"
+            )
+            return
+        async with self._stage.database.read() as conn:
+            run = await run_views.run_detail(conn, request.run_id)
+        waiting = [
+            self._answers.get(each.id)
+            for step in run.steps
+            for call in step.calls
+            for each in call.requests
+            if each.status == "pending"
+        ]
+        still_open = [call for step in run.steps for call in step.calls if call.settled_at is None]
+        if len(waiting) < len(still_open) or any(each is None or each.do != "expire" for each in waiting):
+            return
+        life = from_text(request.expires_at) - from_text(request.created_at)
+        handle = self._stage.clock.client.get_workflow_handle(request.run_id)
+        await self._stage.clock.fast_forward(handle, life + timedelta(seconds=1))
+
+
+def _is_for(approver: Approver, request: Request, given: JsonValue) -> bool:
+    return (
+        names_tool(approver.tool, request.tool_name)
+        and (_can(approver, request) if approver.kind is None else approver.kind == request.kind)
+        and (approver.when is None or fits(approver.when, given))
+    )
+
+
+def _can(approver: Approver, request: Request) -> bool:
+    """Tell whether what it does is an answer to this kind; ``*: approve`` says nothing about a question."""
+    match request.kind:
+        case "approval":
+            return approver.outcome is None
+        case "question":
+            return approver.outcome is None and approver.do in {"respond", "reject", "expire"}
+        case "outcome":
+            return approver.outcome is not None
+        case _:
+            assert_never(request.kind)
+
+
+def _decoded(text: str) -> JsonValue:
+    try:
+        value: JsonValue = json.loads(text)
+    except ValueError:
+        return text
+    return value

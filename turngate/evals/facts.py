@@ -1,0 +1,121 @@
+"""What came of one attempt at a case: read from the store when it was over, and what a case's ``check`` is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from approvals_api import run_views
+from turngate.domain.budgets import MILLION
+from turngate.domain.inbox import InboxFilter
+from turngate.domain.outcomes import RunOutcome
+from turngate.domain.requests import Verb
+from turngate.store import following
+from turngate.store.database import Database
+from turngate.wire.calls import CallView
+from turngate.wire.requests import RequestItem
+from turngate.wire.runs import RunDetail
+
+MAX_ASKS = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """One decision that a scripted approver made. ``tool``: of the call that it was about."""
+
+    request_id: str
+    tool: str
+    verb: Verb
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseRun:
+    """One attempt at a case.
+
+    ``runs``: one per message that was said, at least one. ``family``: these and their sub-agents', each after the one that
+    started it. ``asks``: every request that was opened in them, oldest first. ``decisions``: those of the case's approvers.
+    ``seconds``: from the first message to the last run's end. ``cost`` None: nobody says what a model costs that was used.
+    """
+
+    case: str
+    model: str
+    attempt: int
+    runs: tuple[RunDetail, ...]
+    family: tuple[RunDetail, ...]
+    asks: tuple[RequestItem, ...]
+    decisions: tuple[Decided, ...]
+    seconds: float
+    cost: Decimal | None
+
+    @property
+    def outcome(self) -> RunOutcome | None:
+        """How the last run ended; None: it did not."""
+        return self.runs[-1].outcome
+
+    @property
+    def final_text(self) -> str:
+        """The last run's answer; empty unless it is completed."""
+        return self.runs[-1].final_text
+
+    @property
+    def calls(self) -> list[CallView]:
+        """The calls that models made, in order, a sub-agent's behind the call that it answers."""
+        below = {run.id: run for run in self.family}
+        found: list[CallView] = []
+
+        def add(run: RunDetail) -> None:
+            for call in (call for step in run.steps for call in step.calls if not call.by_engine):
+                found.append(call)
+                if call.child_run_id in below:
+                    add(below[call.child_run_id])
+
+        for run in self.runs:
+            add(run)
+        return found
+
+    @property
+    def steps(self) -> int:
+        """Model responses, sub-agents' included."""
+        return sum(len(run.steps) for run in self.family)
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens, sub-agents' included."""
+        return sum(run.tokens_used for run in self.family)
+
+
+async def facts_of(
+    database: Database,
+    run_ids: list[str],
+    *,
+    case: str,
+    model: str,
+    attempt: int,
+    decisions: list[Decided],
+    seconds: float,
+    priced: frozenset[str],
+) -> CaseRun:
+    """Read what the store holds of an attempt. ``priced``: specs of the models of which a price is known."""
+    family: list[RunDetail] = []
+    asks: list[RequestItem] = []
+    async with database.read() as conn:
+        for run_id in run_ids:
+            ids = await following.family(conn, run_id)
+            family += [await run_views.run_detail(conn, each) for each in ids]
+        for run in family:
+            page = await run_views.request_page(conn, InboxFilter(status="all", run_id=run.id), limit=MAX_ASKS)
+            asks += page.items
+    asks.sort(key=lambda request: (request.created_at, request.id))
+    used = {step.model_spec or run.model for run in family for step in run.steps if step.tokens}
+    return CaseRun(
+        case=case,
+        model=model,
+        attempt=attempt,
+        runs=tuple(next(run for run in family if run.id == run_id) for run_id in run_ids),
+        family=tuple(family),
+        asks=tuple(asks),
+        decisions=tuple(decisions),
+        seconds=seconds,
+        cost=Decimal(sum(run.cost_micros for run in family)) / MILLION if used <= priced else None,
+    )

@@ -1,0 +1,231 @@
+"""Cases held against an app before anything runs: every agent, tool, handler, function and model that they name is there."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from turngate.domain.agents import Agent, App
+from turngate.domain.budgets import EXTEND_BUDGET
+from turngate.domain.clipping import READ_RESULT
+from turngate.domain.declared_parts import Handler
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.tool_failures import ToolFailure, describe_validation
+from turngate.domain.tools import Tool
+from turngate.evals.cases import Case, Fails, Returns
+from turngate.evals.matching import names_tool
+from turngate.models.port import LanguageModel
+from turngate.models.registry import Models
+
+BUILT_IN: Final = (READ_RESULT, EXTEND_BUDGET)
+"""Tools of the engine's own, which no app declares and a case may name."""
+
+World = Mapping[str, Handler]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A case that can run. ``spec``: the model to ask, None: the agent's own; ``model``: an object in its place.
+
+    ``name``: what the report calls the model. ``world``: makes the handlers of one attempt.
+    """
+
+    case: Case
+    agent: Agent
+    spec: str | None
+    model: LanguageModel | None
+    name: str
+    world: Callable[[], World]
+    check: Callable[..., Any] | None
+
+
+def plan(
+    app: App, cases: Sequence[Case], models: Models, *, specs: Sequence[str] = (), beside: Iterable[Path] = ()
+) -> list[Planned]:
+    """Return what is to run: each case under each of ``specs``, or else under its own model.
+
+    ``beside``: directories in which ``module:function`` is looked for, before Python's own path.
+
+    Raises ConfigurationError naming every problem with its place.
+    """
+    if not cases:
+        raise ConfigurationError("there is no case to run")
+    sys.path[:0] = [str(each) for each in beside if str(each) not in sys.path]
+    problems: list[str] = []
+    planned: list[Planned] = []
+    seen: set[str] = set()
+    for case in cases:
+        if case.name in seen:
+            problems.append(f"{case.place}: there is another case of this name; names are unique")
+        seen.add(case.name)
+        for spec in specs or (case.model,):
+            try:
+                planned.append(_Case(app, case, models).planned(spec))
+            except ConfigurationError as error:
+                if error.message not in problems:
+                    problems.append(error.message)
+    if problems:
+        raise ConfigurationError("; ".join(problems), problems=problems)
+    return planned
+
+
+class _Case:
+    """One case beside its app. Everything here raises ConfigurationError with the case's place."""
+
+    def __init__(self, app: App, case: Case, models: Models) -> None:
+        self._app = app
+        self._case = case
+        self._models = models
+        self._tools = {tool.name: tool for agent in app.all_agents for tool in agent.toolkit}
+
+    def planned(self, model: Any) -> Planned:
+        case = self._case
+        agent = self._agent()
+        self._require_tools()
+        spec = model if isinstance(model, str) else None
+        named = spec or agent.model
+        given: LanguageModel | None = None if model is None or spec is not None else model
+        if given is None:
+            self._require_model(named)
+        elif not callable(getattr(given, "generate", None)):
+            raise self._wrong("model", f"a model is a spec or an object with `generate`, not {given!r}")
+        if case.expect.max_cost is not None and named not in self._models.profiles.prices(self._app.prices):
+            raise self._wrong(
+                "expect.max_cost",
+                f"nobody says what {named!r} costs: App(prices={{{named!r}: Price(input=…, output=…)}})",
+            )
+        if case.workspace is not None and not case.workspace.is_dir():
+            raise self._wrong("workspace", f"{case.workspace} is not a directory that exists")
+        check = self._function(case.check, "check") if isinstance(case.check, str) else case.check
+        return Planned(
+            case=case,
+            agent=agent,
+            spec=spec,
+            model=given,
+            name=named if given is None else given.name,
+            world=self._world(),
+            check=check,
+        )
+
+    def _agent(self) -> Agent:
+        name = self._case.agent or self._app.agents[0].name
+        agent = self._app.find(name)
+        if agent is None:
+            known = ", ".join(each.name for each in self._app.all_agents)
+            raise self._wrong("agent", f"there is no agent {name!r}; the agents are: {known}")
+        return agent
+
+    def _require_tools(self) -> None:
+        """Refuse a name or pattern that no tool has: it would wait for ever, or forbid nothing."""
+        case = self._case
+        places = [(f"approvers[{at}].tool", each.tool) for at, each in enumerate(case.approvers)]
+        for key, called in (("calls", case.expect.calls), ("not_called", case.expect.not_called)):
+            places += [(f"expect.{key}[{at}].tool", each.tool) for at, each in enumerate(called)]
+        for place, pattern in places:
+            if not any(names_tool(pattern, name) for name in (*self._tools, *BUILT_IN)):
+                raise self._wrong(place, f"no agent has a tool {pattern!r}; {self._known_tools()}")
+
+    def _require_model(self, spec: str) -> None:
+        self._models.require_known(spec, place=f"{self._case.place}, model")
+        try:
+            self._models.resolve(spec)
+        except ConfigurationError as error:
+            raise self._wrong("model", error.message) from None
+
+    def _world(self) -> Callable[[], World]:
+        handlers = self._case.handlers
+        if isinstance(handlers, str):
+            handlers = self._function(handlers, "handlers")
+        if callable(handlers):
+            make = handlers
+
+            def fresh() -> World:
+                return self._swapped(make())
+
+            fresh()  # what does not fit is said before anything runs
+            return fresh
+        world = self._swapped(handlers)
+        return lambda: world
+
+    def _swapped(self, handlers: Mapping[str, Any]) -> World:
+        world = {name: self._handler(name, each) for name, each in handlers.items()}
+        try:
+            self._app.with_handlers(world)
+        except ConfigurationError as error:
+            raise self._wrong("handlers", error.message) from None
+        return world
+
+    def _handler(self, name: str, given: Any) -> Handler:
+        place = f"handlers.{name}"
+        tool = self._tools.get(name)
+        if tool is None:
+            raise self._wrong(place, f"no agent has a tool {name!r}; {self._known_tools()}")
+        match given:
+            case Returns():
+                return self._returning(tool, given, place)
+            case Fails():
+                return self._failing(tool, given, place)
+            case str():
+                function: Handler = self._function(given, place)
+                return function
+            case _:
+                return given  # type: ignore[no-any-return]  # a function of the builder's; with_handlers looks at it
+
+    def _returning(self, tool: Tool, given: Returns, place: str) -> Handler:
+        try:
+            result = tool.success.validate_python(given.returns)
+        except ValidationError as error:
+            raise self._wrong(
+                f"{place}.returns", f"that is no result of the tool: {describe_validation(error)}"
+            ) from None
+
+        async def returning() -> Any:
+            return result
+
+        return returning
+
+    def _failing(self, tool: Tool, given: Fails, place: str) -> Handler:
+        kind = given.fails.get("kind")
+        failure = next((each for each in tool.failures if each.kind == kind), None)
+        fields: dict[str, Any] = {key: value for key, value in given.fails.items() if key != "kind"}
+        if failure is None:
+            known = ", ".join(each.kind for each in tool.failures) or "none"
+            raise self._wrong(
+                f"{place}.fails.kind", f"{kind!r} is not a failure that the tool declares; it has: {known}"
+            )
+        try:
+            made: ToolFailure = failure(**fields)
+        except (ValidationError, TypeError) as error:
+            said = describe_validation(error) if isinstance(error, ValidationError) else str(error)
+            raise self._wrong(f"{place}.fails", f"that is no {kind}: {said}") from None
+        del made
+
+        async def failing() -> Any:
+            raise failure(**fields)
+
+        return failing
+
+    def _function(self, name: str, place: str) -> Any:
+        """Return what ``module:function`` names."""
+        module_name, colon, attribute = name.partition(":")
+        if not colon or not module_name or not attribute:
+            raise self._wrong(place, f"{name!r} is not of the form module:function")
+        try:
+            found = getattr(importlib.import_module(module_name), attribute, None)
+        except Exception as error:  # noqa: BLE001 - a builder's module may raise anything
+            raise self._wrong(place, f"{module_name} cannot be imported: {type(error).__name__}: {error}") from None
+        if not callable(found):
+            raise self._wrong(place, f"module {module_name!r} has no function {attribute!r}")
+        return found
+
+    def _known_tools(self) -> str:
+        return f"the tools are: {', '.join(sorted(self._tools)) or 'none'}"
+
+    def _wrong(self, key: str, message: str) -> ConfigurationError:
+        return ConfigurationError(f"{self._case.place}, {key}: {message}")

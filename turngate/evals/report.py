@@ -1,0 +1,168 @@
+"""What came of an evaluation: one line per attempt, and totals. JSON both ways, so that it can be a later one's baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
+
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.tool_failures import describe_validation
+
+FORM: Final = 1
+Z_95: Final = 1.959963984540054
+"""The two-sided 95 % quantile of the normal distribution."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class MadeDecision(_Part):
+    """A scripted approver's decision."""
+
+    request_id: str
+    tool: str
+    verb: str
+    by: str
+
+
+class Attempt(_Part):
+    """One attempt at a case under one model. ``not_run``: it was stopped before its end, or never began.
+
+    ``reasons``: why it failed. ``asks``: requests that were opened. ``cost`` None: not known. ``seconds``: how long it took.
+    """
+
+    case: str
+    model: str
+    attempt: int = Field(ge=1)
+    status: Literal["passed", "failed", "not_run"]
+    reasons: tuple[str, ...] = ()
+    outcome: str | None = None
+    run_ids: tuple[str, ...] = ()
+    steps: int = 0
+    asks: int = 0
+    decisions: tuple[MadeDecision, ...] = ()
+    tokens: int = 0
+    cost: Decimal | None = None
+    seconds: float = 0
+    final_text: str = ""
+
+
+class Totals(_Part):
+    """Sums over attempts that came to an end. ``pass_rate``, ``interval``: None when there were none.
+
+    ``interval``: Wilson's, of 95 % confidence. ``cost`` None: of none of them it is known.
+    """
+
+    passed: int
+    failed: int
+    not_run: int
+    pass_rate: float | None
+    interval: tuple[float, float] | None
+    asks: int
+    asks_per_run: float | None
+    decisions: int
+    steps: int
+    tokens: int
+    cost: Decimal | None
+    seconds: float
+
+
+class Report(_Part):
+    """A whole evaluation. ``attempts``: in the order of the cases. ``interrupted``: it was told to stop before its end.
+
+    ``directory``: where the store was kept; None: it is gone. ``repeat``: how often each case was tried.
+    """
+
+    form: int = FORM
+    attempts: tuple[Attempt, ...]
+    repeat: int = 1
+    interrupted: bool = False
+    directory: str | None = None
+
+    @property
+    def models(self) -> list[str]:
+        """The models there were, in order."""
+        return list(dict.fromkeys(each.model for each in self.attempts))
+
+    @property
+    def cases(self) -> list[str]:
+        """The cases' names, in order."""
+        return list(dict.fromkeys(each.case for each in self.attempts))
+
+    @computed_field  # type: ignore[prop-decorator]  # pydantic's own way to write a property into JSON
+    @property
+    def totals(self) -> Totals:
+        """Totals over all attempts."""
+        return totals(self.attempts)
+
+    @property
+    def all_passed(self) -> bool:
+        """Whether every attempt was made and passed."""
+        return all(each.status == "passed" for each in self.attempts)
+
+    def of(self, *, case: str | None = None, model: str | None = None) -> list[Attempt]:
+        """Return the attempts at a case, under a model, or both."""
+        return [each for each in self.attempts if case in {None, each.case} and model in {None, each.model}]
+
+    def as_json(self) -> str:
+        """Return it as a file's text."""
+        return self.model_dump_json(indent=2) + "\n"
+
+    def check(self) -> None:
+        """Raise AssertionError, naming every attempt that did not pass: for use in a test."""
+        wrong = [each for each in self.attempts if each.status != "passed"]
+        if wrong:
+            lines = [f"- {each.case} ({each.model}): {'; '.join(each.reasons) or each.status}" for each in wrong]
+            raise AssertionError(f"{len(wrong)} of {len(self.attempts)} attempt(s) did not pass:\n" + "\n".join(lines))
+
+
+def totals(attempts: Sequence[Attempt]) -> Totals:
+    """Return the totals of some attempts."""
+    made = [each for each in attempts if each.status != "not_run"]
+    passed = sum(each.status == "passed" for each in made)
+    costs = [each.cost for each in made if each.cost is not None]
+    asks = sum(each.asks for each in made)
+    return Totals(
+        passed=passed,
+        failed=len(made) - passed,
+        not_run=len(attempts) - len(made),
+        pass_rate=passed / len(made) if made else None,
+        interval=wilson(passed, len(made)) if made else None,
+        asks=asks,
+        asks_per_run=asks / len(made) if made else None,
+        decisions=sum(len(each.decisions) for each in made),
+        steps=sum(each.steps for each in made),
+        tokens=sum(each.tokens for each in made),
+        cost=sum(costs, Decimal()) if costs else None,
+        seconds=sum(each.seconds for each in made),
+    )
+
+
+def wilson(passed: int, made: int) -> tuple[float, float]:
+    """Return Wilson's score interval of 95 % for a rate (Wilson 1927); it holds for few attempts and for rates near 0 or 1.
+
+    ``made``: at least 1.
+    """
+    rate, square = passed / made, Z_95**2
+    middle = (rate + square / (2 * made)) / (1 + square / made)
+    half = Z_95 / (1 + square / made) * math.sqrt(rate * (1 - rate) / made + square / (4 * made**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def load_report(path: str | Path) -> Report:
+    """Read a report that ``--json`` wrote. Raises ConfigurationError when it cannot be read or is none."""
+    file = Path(path)
+    try:
+        return Report.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"the report {file} cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"{file} is no report of `turngate eval --json`: {describe_validation(error)}"
+        ) from None

@@ -1,0 +1,134 @@
+"""Where cases run: one embedded Temporal server and one store for all, a worker for each world of swapped handlers.
+
+A composition root like the command line (ADR 0009). The directory is laid out as a data directory, so ``turngate up`` opens
+what is kept of it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import structlog
+from temporalio.client import Client
+from temporalio.testing import TimeSkipper, TimeSkippingConfig
+
+from approvals_api.feed import EventFeed
+from approvals_api.gateway import Gateway
+from approvals_api.services import Services
+from approvals_api.settings import ApiSettings
+from turngate.domain.agents import App
+from turngate.domain.contract import AgentTurnInput
+from turngate.evals.planning import World
+from turngate.models.port import LanguageModel
+from turngate.models.registry import Models
+from turngate.runtime.app_loader import LoadedApp, check_app
+from turngate.runtime.embedded_temporal import EmbeddedTemporal
+from turngate.runtime.temporal_client import data_converter
+from turngate.store import model_names
+from turngate.store.database import Database
+from turngate.testing.engine import TIME_SKIPPING
+from worker import build_engine, build_worker, publish_agents
+
+UPDATE_WAIT: Final = timedelta(seconds=15)
+STOP_SECONDS: Final = 0.5
+
+
+class _OwnQueue(Gateway):
+    """Starts runs on one world's queue, whatever queue the store names for their agent."""
+
+    def __init__(self, client: Client, queue: str) -> None:
+        super().__init__(client, update_wait=UPDATE_WAIT)
+        self._queue = queue
+
+    async def start_run(self, start: AgentTurnInput, task_queue: str) -> None:
+        """Start the run's workflow. Raises as :meth:`Gateway.start_run`."""
+        del task_queue
+        await super().start_run(start, self._queue)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OneModel:
+    model: LanguageModel
+
+    def resolve(self, spec: str) -> LanguageModel:
+        """Return the case's model, whatever the agents name."""
+        del spec
+        return self.model
+
+
+class Stage:
+    """The server, the store, and worlds to run in. ``clock``: skips time, where some approver lets a gate expire."""
+
+    def __init__(
+        self, app: LoadedApp, models: Models, database: Database, client: Client, clock: TimeSkipper | None
+    ) -> None:
+        self.database = database
+        self.clock = clock
+        self.priced = frozenset(models.profiles.prices(app.app.prices))
+        self._app = app
+        self._models = models
+        self._client = client
+        self._plain: Services | None = None
+        self._open = AsyncExitStack()
+
+    @asynccontextmanager
+    async def world(self, handlers: World, model: LanguageModel | None) -> AsyncIterator[Services]:
+        """Give the services by which runs are started and decided in a world; attempts that swap nothing share one."""
+        if handlers or model is not None:
+            async with self._working(self._app.app.with_handlers(handlers), model) as services:
+                yield services
+            return
+        if self._plain is None:
+            self._plain = await self._open.enter_async_context(self._working(self._app.app, None))
+        yield self._plain
+
+    @asynccontextmanager
+    async def _working(self, app: App, model: LanguageModel | None) -> AsyncIterator[Services]:
+        loaded = check_app(app, base=self._app.base) if app is not self._app.app else self._app
+        resolver = self._models if model is None else _OneModel(model=model)
+        engine = build_engine(loaded, self.database, resolver, self._models.profiles, streaming=False)
+        queue = f"eval-{secrets.token_hex(6)}"
+        services = Services(
+            database=self.database,
+            gateway=_OwnQueue(self._client, queue),
+            feed=EventFeed(self.database),
+            settings=ApiSettings(heartbeat_timeout_seconds=10),
+        )
+        async with build_worker(self._client, engine, task_queue=queue, graceful_shutdown_seconds=STOP_SECONDS):
+            yield services
+
+    async def aclose(self) -> None:
+        """Stop the shared world."""
+        await self._open.aclose()
+
+
+@asynccontextmanager
+async def staged(app: LoadedApp, models: Models, directory: Path, *, clock: bool) -> AsyncIterator[Stage]:
+    """Run a server and a store in a directory, the app's agents published, until the block ends."""
+    if not structlog.is_configured():
+        # Left alone, it draws a traceback with every local variable: slow enough to lose a heartbeat, and full of secrets.
+        plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        structlog.configure(processors=[structlog.processors.add_log_level, plain])
+    database = Database(f"sqlite:///{directory / 'turngate.db'}")
+    try:
+        await database.migrate()
+        async with EmbeddedTemporal(directory, switches=TIME_SKIPPING if clock else ()) as temporal:
+            client = await Client.connect(temporal.address, data_converter=data_converter())
+            skipper = TimeSkipper(client, config=TimeSkippingConfig(enabled=False)) if clock else None
+            client = client if skipper is None else skipper.client
+            await publish_agents(app, database, task_queue="turngate")
+            async with database.write() as conn:
+                await model_names.publish(conn, models.profiles, models.providers)
+            stage = Stage(app, models, database, client, skipper)
+            try:
+                yield stage
+            finally:
+                await stage.aclose()
+    finally:
+        await database.close()

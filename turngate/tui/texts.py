@@ -1,0 +1,166 @@
+"""Text for the screen. Everything that an agent, a tool or another person wrote passes through here.
+
+Textual reads markup in ``str`` and rich reads none in ``Text``: whatever is shown is a ``Text``, made here, with what
+cannot be seen as markers. The one module of this package that uses the other surfaces' own functions, so that a call
+looks the same on the page, on the command line and here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.text import Text
+
+from approvals_api.pages import json_text
+from approvals_api.pages.visible import escape_hidden
+from turngate.cli.plain_text import plain, plain_line
+from turngate.cli.presenting import diff_lines, first_lines, presentation_lines
+
+__all__ = [
+    "diff_lines",
+    "escape_hidden",
+    "first_lines",
+    "plain",
+    "plain_line",
+    "presentation_lines",
+]
+
+Piece = str | tuple[str, str]
+"""Text, or text with a rich style."""
+
+TAB_CELLS: Final = 4
+NARROWEST: Final = 10
+FOLD_MARK: Final = "↳ "
+_SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line behind a margin. Where it is folded, each further row has the margin, too, and a mark of its own.
+
+    Without that, a long value could be padded so that a folded row of it looks like a line of ours.
+    """
+
+    margin: str
+    text: Text
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Lines, folded to whatever width there is: what is shown in a pane."""
+
+    lines: tuple[Line, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for each in self.lines:
+            room = max(NARROWEST, options.max_width - cell_len(each.margin) - cell_len(FOLD_MARK))
+            rows = each.text.wrap(console, room, overflow="fold") if each.text.cell_len > room else [each.text]
+            for place, row in enumerate(rows):
+                yield Text.assemble((each.margin, "dim"), (FOLD_MARK if place else "", "dim"), row)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(1, options.max_width)
+
+
+NOTHING: Final = Folded(())
+
+
+def line(*pieces: Piece) -> Text:
+    """Return one line of pieces, nothing in it read as markup and nothing hidden."""
+    made = Text()
+    for piece in pieces:
+        text, style = (piece, "") if isinstance(piece, str) else piece
+        made.append(plain(text).expandtabs(TAB_CELLS), style=style)
+    return made
+
+
+def joined(lines: Iterable[Text]) -> Text:
+    """Return the lines as one text, for a list whose rows are cut off."""
+    return Text("\n").join(lines)
+
+
+def folded(lines: Iterable[Line]) -> Folded:
+    """Return the lines for a pane."""
+    return Folded(tuple(lines))
+
+
+def at(margin: str, *pieces: Piece) -> Line:
+    """Return :func:`line` behind a margin."""
+    return Line(margin, line(*pieces))
+
+
+def lines_of(text: str, margin: str = "", style: str = "") -> Iterator[Line]:
+    """Yield each line of a text behind a margin, so that no line of it can pass for one of ours."""
+    for each in plain(text.rstrip("\n")).split("\n"):
+        yield at(margin, (each, style))
+
+
+def block(pieces: Iterable[Piece], margin: str) -> Iterator[Line]:
+    """Yield pieces, a line each, behind a margin."""
+    for piece in pieces:
+        yield at(margin, piece)
+
+
+def exact_arguments(raw_input: str) -> Iterator[Piece]:
+    """Yield the arguments, one member a line, every number and string as it was written; raw text if it is not JSON."""
+    parsed = json_text.parse(raw_input)
+    shown = raw_input if parsed is None else json_text.dump(parsed.tree, indent=2)
+    yield from plain(shown).split("\n")
+    if parsed is not None and parsed.doubled:
+        doubled = plain_line(", ".join(parsed.doubled))
+        yield (f"given twice, and readers differ on which one counts: {doubled}", "bold red")
+        yield (f"the exact text: {plain_line(raw_input)}", "red")
+
+
+def arguments_on_one_line(raw_input: str, limit: int) -> str:
+    """Return the arguments in short, for a list."""
+    parsed = json_text.parse(raw_input[: limit * 8]) if len(raw_input) <= limit * 8 else None
+    shown = raw_input[: limit * 8] if parsed is None or parsed.doubled else json_text.dump(parsed.tree)
+    return plain_line(shown, limit)
+
+
+def editable(raw_input: str) -> str:
+    """Return the arguments as an editor shows them: nothing hidden, every number with its digits."""
+    parsed = json_text.parse(raw_input)
+    shown = raw_input if parsed is None or parsed.doubled else json_text.dump(parsed.tree, indent=2)
+    return escape_hidden(shown)
+
+
+def json_problem(text: str) -> str | None:
+    """Return why a typed text cannot be sent as JSON; None when it can."""
+    parsed = json_text.parse(text)
+    if parsed is None:
+        return "This is not JSON. Nothing was sent; mend it here."
+    if parsed.doubled:
+        return f"Given twice: {plain_line(', '.join(parsed.doubled), 100)}. Nothing was sent; keep one of each."
+    return None
+
+
+def json_object(name: str, text: str) -> str:
+    """Return the JSON object with one text in it."""
+    return json_text.dump({name: text})
+
+
+def ago(instant: str, now: datetime | None = None) -> str:
+    """Return how long ago an instant of the API's was, in the largest whole unit."""
+    return _span(((now or datetime.now(UTC)) - datetime.fromisoformat(instant)).total_seconds())
+
+
+def until(instant: str, now: datetime | None = None) -> str:
+    """Return how long it is until then; ``now`` once it has passed."""
+    seconds = (datetime.fromisoformat(instant) - (now or datetime.now(UTC))).total_seconds()
+    return f"in {_span(seconds)}" if seconds > 0 else "now"
+
+
+def _span(seconds: float) -> str:
+    whole = max(0, int(seconds))
+    for size, unit in _SPANS:
+        if whole >= size:
+            return f"{whole // size} {unit}"
+    return f"{whole} s"
