@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -135,10 +136,18 @@ class Seen:
     checked: list[CaseRun] = field(default_factory=list)
     worlds: int = 0
     workspace: Path | None = None
+    special: Path | None = None
+    broken: bool = False
 
     def look_at_workspace(self, run: CaseRun) -> bool:
         here = Path(run.runs[0].workspace or "")
         return here != self.workspace and (here / "a.txt").read_text() == "of the case"
+
+    def once(self) -> dict[str, Handler]:
+        if self.broken:
+            raise OSError("no more worlds")
+        self.broken = True
+        return {}
 
     def fresh_world(self) -> dict[str, Handler]:
         self.worlds += 1
@@ -228,6 +237,8 @@ def cases(seen: Seen) -> list[Case]:
             expect={"calls": [{"tool": "pay", "args": {"amount": each}} for each in (21, 20)], "in_order": True},
         ),
         _case("workspace", workspace=seen.workspace, check=seen.look_at_workspace),
+        _case("broken world", handlers=seen.once),
+        _case("broken workspace", workspace=seen.special),
         _case("check says", check=lambda run: f"{run.final_text} is not enough"),
         _case("check says no", check=lambda run: run.steps == 99),
     ]
@@ -252,7 +263,10 @@ async def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     workspace = base / "files"
     workspace.mkdir()
     (workspace / "a.txt").write_text("of the case")
-    seen, told = Seen(workspace=workspace), []
+    special = base / "special"
+    special.mkdir()
+    os.mkfifo(special / "pipe")
+    seen, told = Seen(workspace=workspace, special=special), []
     report = await run_cases(app, cases(seen), parallel=6, base=base, on_attempt=told.append)
     return Evaluated(report, seen, told)
 
@@ -282,10 +296,12 @@ def test_a_case_that_goes_as_expected_passes(evaluated: Evaluated, name: str) ->
         ("slow", "interrupted", "it took longer than 0.6 s"),
         ("check says", "completed", "check: hello is not enough"),
         ("check says no", "completed", "check says no"),
+        ("broken world", None, "raised OSError: no more worlds"),
+        ("broken workspace", None, "it could not be run: Error: "),
         ("order", "completed", "pay with {'amount': 20} was not called in its place: pay, pay"),
     ],
 )
-def test_a_case_that_goes_otherwise_says_why(evaluated: Evaluated, name: str, outcome: str, reason: str) -> None:
+def test_a_case_that_goes_otherwise_says_why(evaluated: Evaluated, name: str, outcome: str | None, reason: str) -> None:
     """Nothing is approved by itself: what no approver answers, or may not, interrupts the run and is the case's reason."""
     attempt = evaluated.one(name)
     assert (attempt.status, attempt.outcome, len(attempt.reasons)) == ("failed", outcome, 1)
@@ -357,7 +373,8 @@ def test_the_report_keeps_the_order_and_reads_back(evaluated: Evaluated) -> None
         ("handlers: {look: {returns: {done: x}}}", "handlers.look.returns: that is no result of the tool: done"),
         ("handlers: {look: {fails: {kind: gone}}}", "handlers.look.fails.kind: 'gone' is not a failure that the tool"),
         ("handlers: {helper: {returns: {}}}", "tool 'helper' is of kind agent, which has no handler"),
-        ("handlers: 'builtins:dict'\n  agent: nobody", "agent: there is no agent 'nobody'"),
+        ("handlers: 'builtins:len'", "handlers: <built-in function len> raised TypeError"),
+        ("handlers: 'builtins:list'", "gave no mapping of tools to handlers: []"),
         ("handlers: 'json:away'", "handlers: module 'json' has no function 'away'"),
         ("handlers: {look: 'json:dumps'}", "its handler <function dumps"),
         ("check: no_such_module:f", "check: no_such_module cannot be imported: ModuleNotFoundError"),
@@ -378,6 +395,22 @@ async def test_what_does_not_fit_the_app_is_refused_before_anything_runs(wrong: 
     assert refused.value.message.startswith("cases.yaml, line 2: cases[0] ('one'), ")
     assert said in refused.value.message
     assert not kept.exists()
+
+
+async def test_models_to_compare_are_looked_at_first(tmp_path: Path) -> None:
+    """A model that cannot be asked is told once, whatever the cases are."""
+    found = parse_cases("cases: [{name: a, message: b}, {name: c, message: d}]", "cases.yaml")
+    with pytest.raises(ConfigurationError) as refused:
+        await run_cases(app, found, models=["scripted:away.yaml"], base=tmp_path)
+    assert refused.value.message.startswith("the models to compare: the script")
+
+
+async def test_a_directory_with_something_in_it_is_not_written_to(tmp_path: Path) -> None:
+    """What is kept lies in a directory of its own."""
+    (tmp_path / "says.yaml").write_text(json.dumps(SCRIPTS["says"]))
+    with pytest.raises(ConfigurationError, match="is not an empty directory"):
+        await run_cases(app, [_case("one")], base=tmp_path, keep=tmp_path)
+    assert os.listdir(tmp_path) == ["says.yaml"]  # noqa: PTH208 - pathlib's own would block, says ruff
 
 
 def test_python_and_yaml_make_the_same_case() -> None:

@@ -30,6 +30,8 @@ async def test_calls_are_approved_rejected_and_edited_as_shown(api: Api) -> None
         await person.shown('"cents": 6')
         await person.press("r")
         await person.asked(Input).fill("too much")
+        await person.press("escape", "r")
+        assert await person.asked(Input).text() == "too much", "what was typed is lost when the dialog is left"
         await person.press("enter")
         await person.sees("rejected by ada")
         assert (await person.decided(rejected))["decision"]["message"] == "too much"
@@ -169,3 +171,7 @@ async def test_what_others_decide_is_said_and_nothing_typed_is_lost(api: Api) ->
         assert (await person.request(claimed))["status"] == "pending"
         await person.twice("c")
         await person.sees("You have claimed it")
+        await person.until(lambda: not person.app.screen.is_inert, "time to look")
+        await person.twice("a")
+        await person.sees("approved by ada ")
+        assert (await person.decided(claimed))["decided_by"] == "ada"

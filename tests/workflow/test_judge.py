@@ -263,7 +263,7 @@ async def _at_the_door(engine: Engine, run: runs.Run) -> Redemption:
 
 async def test_the_inbox_does_not_wait_for_a_judge_that_hangs(client: Client, database: Database, bench: Bench) -> None:
     """Calls are judged at the same time while the store can be written; a model that never lets go is left at the timeout."""
-    together, stubborn = asyncio.Barrier(2), asyncio.Event()
+    together, stubborn, told_to_stop = asyncio.Barrier(2), asyncio.Event(), list[bool]()
 
     async def first() -> None:
         async with database.write() as conn, asyncio.timeout(5):  # one after the other: nobody else holds the lock
@@ -275,7 +275,7 @@ async def test_the_inbox_does_not_wait_for_a_judge_that_hangs(client: Client, da
             try:
                 await stubborn.wait()
             except asyncio.CancelledError:
-                continue
+                told_to_stop.append(True)
 
     judge = ByCents({number: answer("allow") for number in range(9)}, first)
     model = ListModel(pays(1, 2), pays(3, 4), says("Done."))
@@ -286,6 +286,7 @@ async def test_the_inbox_does_not_wait_for_a_judge_that_hangs(client: Client, da
             request = await engine.request(run)
             assert time.monotonic() - began < 8
             assert sorted(bench.paid) == [1, 2]
+            assert len(told_to_stop) == 2
             assert request.tool_call_id in {"p3", "p4"}
             late = [each for each in await judged_events(engine, run) if each.get("problem") == "timeout"]
             assert [each["tool_call_id"] for each in late] == ["p3", "p4"]

@@ -65,7 +65,9 @@ def _is_comparison(report: Report) -> bool:
 
 
 def _table(report: Report) -> None:
-    headers = ["case", "", "outcome", "steps", "asks", "decisions", "tokens", "cost", "seconds"]
+    several = len(report.models) > 1  # of the cases' own
+    headers = ["case", *(["model"] if several else []), "", "outcome", "steps", "asks", "decisions", "tokens", "cost"]
+    headers.append("seconds")
     rows: list[list[Piece]] = []
     for case in report.cases:
         made = report.of(case=case)
@@ -73,6 +75,7 @@ def _table(report: Report) -> None:
         rows.append(
             [
                 plain_line(case),
+                *([", ".join(dict.fromkeys(plain_line(each.model) for each in made))] if several else []),
                 _passed(made),
                 ", ".join(dict.fromkeys(each.outcome or NOT_KNOWN for each in made)),
                 str(sums.steps),

@@ -14,7 +14,6 @@ import typer
 from turngate.cli import eval_output, terminal
 from turngate.cli.app_loading import load_builders_app
 from turngate.cli.failing import EXIT_CTRL_C, EXIT_WENT_WRONG
-from turngate.cli.model_wiring import build_models
 from turngate.cli.signals import stop_signals
 from turngate.domain.errors import ConfigurationError
 from turngate.evals import Attempt, Case, Report, changes, junit_xml, load_cases, load_report, run_cases
@@ -67,7 +66,6 @@ def evaluate(settings: Settings, order: Order) -> None:
 
 async def _run(settings: Settings, order: Order, app: LoadedApp, cases: list[Case]) -> Report:
     beside = order.cases.resolve().parent
-    models = build_models(settings, script_base=app.base)
     runs = len(cases) * max(len(order.models), 1) * order.repeat
     ended = 0
 
@@ -76,23 +74,20 @@ async def _run(settings: Settings, order: Order, app: LoadedApp, cases: list[Cas
         ended += 1
         terminal.note(*eval_output.progress(attempt, ended, runs))
 
-    try:
-        with stop_signals() as stop:
-            stop.running()
-            return await run_cases(
-                app,
-                cases,
-                models=order.models,
-                parallel=order.parallel,
-                repeat=order.repeat,
-                keep=order.keep,
-                beside=beside,
-                registry=models,
-                on_attempt=told,
-                stop=stop.told,
-            )
-    finally:
-        await models.aclose()
+    with stop_signals() as stop:
+        stop.running()
+        return await run_cases(
+            app,
+            cases,
+            models=order.models,
+            parallel=order.parallel,
+            repeat=order.repeat,
+            keep=order.keep,
+            beside=beside,
+            settings=settings,
+            on_attempt=told,
+            stop=stop.told,
+        )
 
 
 def _chosen(cases: list[Case], only: list[str]) -> list[Case]:

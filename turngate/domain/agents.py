@@ -26,11 +26,14 @@ from turngate.domain.judging import Judge
 from turngate.domain.no_progress import NoProgress
 from turngate.domain.policy import Policy
 from turngate.domain.steering import WhileRunning
+from turngate.domain.structured_output import ANSWER_TOOL
 from turngate.domain.toolkit import Toolkit
 
 if TYPE_CHECKING:
     import svcs
 
+RESERVED_TOOLS = (EXTEND_BUDGET, ANSWER_TOOL)
+"""Names that a model's or the engine's own calls bear. An agent may declare a ``read_result``: its own then stands for ours."""
 AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -114,10 +117,11 @@ class Agent:
             )
         if self.output is not None and not (isinstance(self.output, type) and issubclass(self.output, BaseModel)):
             raise ConfigurationError(f"agent {self.name!r}: output is a pydantic model (a class), not {self.output!r}")
-        if self.toolkit.find(EXTEND_BUDGET) is not None:
-            raise ConfigurationError(
-                f"agent {self.name!r}: the name {EXTEND_BUDGET!r} is the engine's own; call the tool something else"
-            )
+        for name in RESERVED_TOOLS:
+            if self.toolkit.find(name) is not None:
+                raise ConfigurationError(
+                    f"agent {self.name!r}: the name {name!r} is the engine's own; call the tool something else"
+                )
 
     @property
     def version(self) -> str:

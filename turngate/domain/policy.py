@@ -120,7 +120,7 @@ class Verdict(BaseModel):
     ``grant_id``: the grant that allows it. ``terms``: on which it is asked for; verdicts of releases before terms were kept
     have ``expires_after_seconds`` and ``starter_may_decide`` beside it, and are read so. ``overruled``: the rule that had
     allowed the call when it was planned; set when policy, asked again as it was about to run, asks a person after all.
-    ``judged``: what the judge said of it. ``judgeable``: whether it may be asked; never stored, as policy is asked again.
+    ``judged``: what the judge said of it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -134,7 +134,8 @@ class Verdict(BaseModel):
     shadow: ShadowVerdict | None = None
     overruled: str | None = None
     judged: Judgement | None = None
-    # Not by the rule's name: an author's rule may be called "default", too.
+    # Whether the judge may be asked. Not told by the rule's name: an author's rule may be called "default", too. Never
+    # stored nor sent: policy is asked again before anything follows from it.
     judgeable: bool = Field(default=False, exclude=True)
 
     @model_validator(mode="before")

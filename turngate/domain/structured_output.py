@@ -10,6 +10,8 @@ from pydantic import BaseModel, ValidationError
 
 from turngate.domain.messages import ModelResponse
 
+ANSWER_TOOL: Final = "turngate_answer"
+"""The call by which a model gives a structured answer when it has no other way to; never a tool of an agent's."""
 MAX_PROBLEMS: Final = 5
 OF_AUTHORS: Final = frozenset({"value_error", "assertion_error"})
 """Errors whose words are the author's own, and may quote the answer."""

@@ -32,7 +32,6 @@ from turngate.store.requests import Request
 
 LOOK_SECONDS: Final = 0.04
 MOST_WAITING: Final = 200
-NO_LONGER_OURS: Final = frozenset({"already_decided", "already_approved"})
 
 
 class Approvers:
@@ -128,7 +127,7 @@ class Approvers:
                 f"{len(names)}; name more people"
             )
             return
-        name = APPROVER
+        name = names[place] if names is not None else APPROVER if place == 0 else f"{APPROVER}-{place + 1}"
         somebody = Principal(name=name, via="session", scopes=ROLE_SCOPES[approver.role], role=approver.role)
         try:
             await decisions.submit(
@@ -144,7 +143,7 @@ class Approvers:
         except GoneError:
             return
         except TurngateError as error:
-            if error.error_code not in NO_LONGER_OURS:
+            if error.error_code != "already_decided":
                 self.problems.append(f"{name}'s {verb} of {request.tool_name} was refused: {error.message}")
             return
         self._approved[request.id] += 1

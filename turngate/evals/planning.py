@@ -56,6 +56,8 @@ def plan(
     """
     if not cases:
         raise ConfigurationError("there is no case to run")
+    for spec in specs:
+        _require_model(models, spec, "the models to compare")
     sys.path[:0] = [str(each) for each in beside if str(each) not in sys.path]
     problems: list[str] = []
     planned: list[Planned] = []
@@ -92,7 +94,7 @@ class _Case:
         named = spec or agent.model
         given: LanguageModel | None = None if model is None or spec is not None else model
         if given is None:
-            self._require_model(named)
+            _require_model(self._models, named, f"{case.place}, model")
         elif not callable(getattr(given, "generate", None)):
             raise self._wrong("model", f"a model is a spec or an object with `generate`, not {given!r}")
         if case.expect.max_cost is not None and named not in self._models.profiles.prices(self._app.prices):
@@ -131,13 +133,6 @@ class _Case:
             if not any(names_tool(pattern, name) for name in (*self._tools, *BUILT_IN)):
                 raise self._wrong(place, f"no agent has a tool {pattern!r}; {self._known_tools()}")
 
-    def _require_model(self, spec: str) -> None:
-        self._models.require_known(spec, place=f"{self._case.place}, model")
-        try:
-            self._models.resolve(spec)
-        except ConfigurationError as error:
-            raise self._wrong("model", error.message) from None
-
     def _world(self) -> Callable[[], World]:
         handlers = self._case.handlers
         if isinstance(handlers, str):
@@ -146,7 +141,13 @@ class _Case:
             make = handlers
 
             def fresh() -> World:
-                return self._swapped(make())
+                try:
+                    made = make()
+                except Exception as error:  # noqa: BLE001 - a builder's function may raise anything
+                    raise self._wrong("handlers", f"{make!r} raised {type(error).__name__}: {error}") from None
+                if not isinstance(made, Mapping):
+                    raise self._wrong("handlers", f"{make!r} gave no mapping of tools to handlers: {made!r}")
+                return self._swapped(made)
 
             fresh()  # what does not fit is said before anything runs
             return fresh
@@ -229,3 +230,12 @@ class _Case:
 
     def _wrong(self, key: str, message: str) -> ConfigurationError:
         return ConfigurationError(f"{self._case.place}, {key}: {message}")
+
+
+def _require_model(models: Models, spec: str, place: str) -> None:
+    """Refuse a model that cannot be asked: not known, no key, no script. Raises ConfigurationError."""
+    models.require_known(spec, place=place)
+    try:
+        models.resolve(spec)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{place}: {error.message}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import tempfile
 import time
@@ -24,9 +25,13 @@ from turngate.evals.judging import check_reasons, reasons
 from turngate.evals.planning import Planned, plan
 from turngate.evals.report import Attempt, MadeDecision, Report
 from turngate.evals.stage import Stage, staged
+from turngate.models.profiles import found_file, load_profiles
 from turngate.models.registry import Models, ModelSettings
 from turngate.runtime.app_loader import LoadedApp, check_app
+from turngate.runtime.settings import Settings, load_settings
 from turngate.store import runs
+
+logger = logging.getLogger(__name__)
 
 STARTER: Final = Principal(name="eval-starter", via="session", scopes=OPERATOR_SCOPES)
 STOP_SECONDS: Final = 5.0
@@ -46,7 +51,7 @@ async def run_cases(
     keep: Path | None = None,
     base: Path | None = None,
     beside: Path | None = None,
-    registry: Models | None = None,
+    settings: Settings | None = None,
     on_attempt: OnAttempt | None = None,
     stop: asyncio.Event | None = None,
 ) -> Report:
@@ -61,7 +66,7 @@ async def run_cases(
         keep: an empty or new directory that the store is left in, for ``turngate up --data-dir``; None: a temporary one.
         base: where relative paths of the app (policy file, scripts) start; None: the current directory.
         beside: where ``module:function`` in a case is looked for first.
-        registry: the models to ask; None: those that need no settings.
+        settings: where models are found, and their keys; None: as the environment says.
         on_attempt: is told of each attempt when it is over.
         stop: when it is set, what has not ended is given up, and the report says so.
 
@@ -69,15 +74,15 @@ async def run_cases(
         ConfigurationError: a case does not fit the app, or the app does not hold; nothing has run.
     """
     loaded = app if isinstance(app, LoadedApp) else check_app(app, base=base or Path.cwd())
-    own = registry or Models(ModelSettings(script_base=loaded.base))
+    found = _models(settings or load_settings(), loaded.base)
     try:
-        planned = plan(loaded.app, cases, own, specs=models, beside=[] if beside is None else [beside])
+        planned = plan(loaded.app, cases, found, specs=models, beside=[] if beside is None else [beside])
         if parallel < 1 or repeat < 1:
             raise ConfigurationError("parallel and repeat are at least 1")
         jobs = [_Job(planned=each, attempt=1 + at) for each in planned for at in range(repeat)]
         with _directory(keep) as directory:
             clock = any(approver.do == "expire" for case in cases for approver in case.approvers)
-            async with staged(loaded, own, directory, clock=clock) as stage:
+            async with staged(loaded, found, directory, clock=clock) as stage:
                 attempts = await _all(stage, jobs, directory, parallel, on_attempt, stop or asyncio.Event())
         return Report(
             attempts=tuple(attempts),
@@ -86,8 +91,19 @@ async def run_cases(
             directory=None if keep is None else str(directory),
         )
     finally:
-        if registry is None:
-            await own.aclose()
+        await found.aclose()
+
+
+def _models(settings: Settings, base: Path) -> Models:
+    """Return the models that a worker of these settings would have."""
+    return Models(
+        ModelSettings(
+            openai_base_url=settings.openai_base_url,
+            openai_api_key=settings.openai_api_key,
+            script_base=base,
+        ),
+        load_profiles(found_file(settings.models_file, settings.data_dir, base)),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +190,11 @@ async def _attempt(stage: Stage, job: _Job, workspace: Path) -> Attempt:
             place = await _copied(planned.case, workspace)
             began = time.monotonic()
             try:
-                async with asyncio.timeout(limit):
+                async with asyncio.timeout(limit) as clock:
                     await _talk(stage, services, planned, approvers, run_ids, place)
             except TimeoutError:
+                if not clock.expired():
+                    raise
                 problems.append(f"it took longer than {limit:g} s, and was interrupted")
                 await _give_up(approvers, run_ids, problems[0])
             except asyncio.CancelledError:
@@ -186,6 +204,10 @@ async def _attempt(stage: Stage, job: _Job, workspace: Path) -> Attempt:
             seconds = time.monotonic() - began
     except TurngateError as error:
         return job.ended("failed", why=[*problems, error.message])
+    except Exception as error:
+        # What came of the others is worth more than a clean end.
+        logger.exception("an attempt could not be made")
+        return job.ended("failed", why=[*problems, f"it could not be run: {type(error).__name__}: {error}"])
     if not run_ids:
         return job.ended("failed", why=problems)
     run = await facts_of(

@@ -6,6 +6,7 @@ what is kept of it.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -76,6 +77,7 @@ class Stage:
         self._client = client
         self._plain: Services | None = None
         self._open = AsyncExitStack()
+        self._opening = asyncio.Lock()
 
     @asynccontextmanager
     async def world(self, handlers: World, model: LanguageModel | None) -> AsyncIterator[Services]:
@@ -84,8 +86,9 @@ class Stage:
             async with self._working(self._app.app.with_handlers(handlers), model) as services:
                 yield services
             return
-        if self._plain is None:
-            self._plain = await self._open.enter_async_context(self._working(self._app.app, None))
+        async with self._opening:  # the first attempts come together, and one worker is enough for all
+            if self._plain is None:
+                self._plain = await self._open.enter_async_context(self._working(self._app.app, None))
         yield self._plain
 
     @asynccontextmanager

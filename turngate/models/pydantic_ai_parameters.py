@@ -14,13 +14,12 @@ from pydantic_ai.tools import ToolDefinition
 
 from turngate.domain.errors import ModelError
 from turngate.domain.messages import Message
+from turngate.domain.structured_output import ANSWER_TOOL
 from turngate.domain.tools import ToolManifest
 from turngate.models.port import ModelRequest
 from turngate.models.pydantic_ai_opaque import own
 from turngate.models.pydantic_ai_request import cache_mark
 
-ANSWER: Final = "turngate_answer"
-"""The call by which a model gives a structured answer when it has no other way to; never a tool of an agent's."""
 ANSWER_DESCRIPTION: Final = "Give the final answer. Call this once, when nothing else is left to do."
 NATIVE_TOOL: Final[TypeAdapter[Any]] = TypeAdapter(AbstractNativeTool)
 SYSTEM_CACHE: Final = {"anthropic": "anthropic_cache_instructions", "bedrock": "bedrock_cache_instructions"}
@@ -43,7 +42,7 @@ def request_parameters(request: ModelRequest, model: Model[Any], provider: str) 
             function_tools=functions, native_tools=native, output_mode="native", output_object=answer
         )
     call = ToolDefinition(
-        name=ANSWER, description=ANSWER_DESCRIPTION, parameters_json_schema=schema, kind="output", strict=False
+        name=ANSWER_TOOL, description=ANSWER_DESCRIPTION, parameters_json_schema=schema, kind="output", strict=False
     )
     # A model that is let to answer by text does; so it is told to call something, its other tools or this one.
     return ModelRequestParameters(

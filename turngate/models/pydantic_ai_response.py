@@ -41,10 +41,10 @@ from turngate.domain.messages import (
     Usage,
 )
 from turngate.domain.results import MAX_DEPTH, is_deeper
+from turngate.domain.structured_output import ANSWER_TOOL
 from turngate.models.openai_malformed import raw_call, unread_finish
 from turngate.models.openai_response import CALL_IS_MISSING
 from turngate.models.pydantic_ai_opaque import packed, packed_response
-from turngate.models.pydantic_ai_parameters import ANSWER
 
 SENDS_OBJECTS: Final = frozenset({"anthropic", "bedrock", "google", "google-cloud"})
 """Who sends a call's input as an object when it does not stream."""
@@ -228,7 +228,7 @@ def _finish(response: TheirResponse, native: str | None, *, has_calls: bool) -> 
 
 
 def _is_answer(part: ModelResponsePart) -> bool:
-    return isinstance(part, TheirCall) and part.tool_name == ANSWER
+    return isinstance(part, TheirCall) and part.tool_name == ANSWER_TOOL
 
 
 def _usage(response: TheirResponse) -> Usage:

@@ -86,7 +86,7 @@ class TurngateTui(App[None]):
             screen.show_away(why)
 
     def _live_screens(self) -> list[LiveScreen]:
-        return [screen for screen in self.screen_stack if isinstance(screen, LiveScreen) and screen.is_mounted]
+        return [screen for screen in self.screen_stack if isinstance(screen, LiveScreen) and screen.is_drawn]
 
     def action_inbox(self) -> None:
         """Go back to the inbox."""

@@ -108,7 +108,11 @@ class AskDialog(ModalScreen[Sent]):
 
     def complain(self, words: str) -> None:
         """Say what is wrong; the text stays."""
-        self.query_one("#wrong", Static).update(line(("! ", "bold red"), (words[:_TAIL], "red")))
+        self._show(line(("! ", "bold red"), (words[:_TAIL], "red")))
+
+    def _show(self, text: Text) -> None:
+        for widget in self.query("#wrong").results(Static):  # none before it is drawn, and while it closes
+            widget.update(text)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Send a line."""
@@ -122,7 +126,7 @@ class AskDialog(ModalScreen[Sent]):
             self.complain(wrong)
         elif not self._is_sending:
             self._is_sending = True
-            self.query_one("#wrong", Static).update(line("Sending…"))
+            self._show(line("Sending…"))
             self.run_worker(self._sent(self.typed))
 
     async def _sent(self, text: str) -> None:

@@ -98,6 +98,8 @@ class InboxScreen(LiveScreen):
         self._draw()
 
     def _draw(self) -> None:
+        if not self.is_drawn:
+            return
         width = max(20, self.size.width - 4)
         self.query_one(Rows).fill(
             [

@@ -98,7 +98,7 @@ class RunScreen(LiveScreen):
     def _draw(self) -> None:
         self._drawing = None
         run = self.run_view
-        if run is None or not self.is_attached:
+        if run is None or not self.is_drawn:
             return
         reading = self.query_one(Reading)
         # Textual's own anchor leaves short content at the lower edge.

@@ -54,6 +54,8 @@ class RunsScreen(LiveScreen):
         self._draw()
 
     def _draw(self) -> None:
+        if not self.is_drawn:
+            return
         width = max(20, self.size.width - 4)
         self.query_one(Rows).fill([Option(summary_text(run, width), id=run.id) for run in self.runs])
         live = sum(run.status == "running" for run in self.runs)

@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
@@ -28,15 +29,19 @@ class Refresher:
     """Looks when it is asked to, never twice at once, and once more when it was asked meanwhile."""
 
     def __init__(
-        self, owner: Widget, look: Callable[[], Awaitable[None]], failed: Callable[[TurngateError], None]
+        self,
+        owner: Widget,
+        look: Callable[[], Awaitable[None]],
+        failed: Callable[[TurngateError], None],
+        is_drawn: Callable[[], bool],
     ) -> None:
-        self._owner, self._look, self._failed = owner, look, failed
+        self._owner, self._look, self._failed, self._is_drawn = owner, look, failed, is_drawn
         self._is_wanted = self._is_running = False
 
     def ask(self) -> None:
         """Look soon."""
         self._is_wanted = True
-        if not self._is_running:
+        if not self._is_running and self._is_drawn():
             self._is_running = True
             self._owner.run_worker(self._run())
 
@@ -48,6 +53,8 @@ class Refresher:
                     await self._look()
                 except TurngateError as error:
                     self._failed(error)
+                except NoMatches:
+                    return  # the screen is being taken down: its parts go before the worker that asks for them
                 await asyncio.sleep(REFRESH_PAUSE_SECONDS)
         finally:
             self._is_running = False
@@ -67,7 +74,7 @@ class LiveScreen(Screen[None]):
         super().__init__()
         self.session = session
         self.client = session.client
-        self.refresher = Refresher(self, self.look, self.failed)
+        self.refresher = Refresher(self, self.look, self.failed, lambda: self.is_drawn)
 
     def compose(self) -> ComposeResult:
         """Draw the frame around the middle."""
@@ -76,6 +83,11 @@ class LiveScreen(Screen[None]):
         yield from self.middle()
         yield Static(Text(), id="notice")
         yield Static(line((self.KEYS, "dim")), id="keys")
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether all parts are there. A screen is told of things, and answered, before that and while it goes."""
+        return self.is_attached and bool(self.query("#keys"))
 
     def middle(self) -> ComposeResult:
         """Draw what is the screen's own."""
@@ -105,23 +117,25 @@ class LiveScreen(Screen[None]):
 
     def show_away(self, why: str) -> None:
         """Show that the API is away, or (empty) that it is not."""
-        banner = self.query_one("#banner", Static)
-        banner.display = bool(why)
-        banner.update(line(("API AWAY ", "bold"), f"what is shown may be old; trying again. {why}"))
+        self._show("#banner", line(("API AWAY ", "bold"), f"what is shown may be old; trying again. {why}"), bool(why))
 
     def say(self, words: str, *, is_bad: bool = False) -> None:
         """Show a notice until the next one; empty: none."""
-        notice = self.query_one("#notice", Static)
-        notice.display = bool(words)
-        notice.update(line(("! ", "bold red"), (words, "red")) if is_bad else line(("> ", "bold"), words))
+        mark, style = (("! ", "bold red"), "red") if is_bad else (("> ", "bold"), "")
+        self._show("#notice", line(mark, (words, style)), bool(words))
 
     def title_line(self, text: Text) -> None:
         """Show the first line."""
-        self.query_one("#title", Static).update(text)
+        self._show("#title", text)
 
     def keys_line(self, text: str) -> None:
         """Show the keys."""
-        self.query_one("#keys", Static).update(line((text, "dim")))
+        self._show("#keys", line((text, "dim")))
+
+    def _show(self, part: str, text: Text, is_shown: bool = True) -> None:
+        for widget in self.query(part).results(Static):
+            widget.display = is_shown
+            widget.update(text)
 
     def action_up(self) -> None:
         """Go back to the screen below."""

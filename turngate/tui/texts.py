@@ -7,6 +7,7 @@ looks the same on the page, on the command line and here.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,6 +37,7 @@ Piece = str | tuple[str, str]
 
 TAB_CELLS: Final = 4
 NARROWEST: Final = 10
+COLOURLESS: Final = frozenset({"bold", "dim"})
 FOLD_MARK: Final = "↳ "
 _SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -76,8 +78,15 @@ def line(*pieces: Piece) -> Text:
     made = Text()
     for piece in pieces:
         text, style = (piece, "") if isinstance(piece, str) else piece
-        made.append(plain(text).expandtabs(TAB_CELLS), style=style)
+        made.append(plain(text).expandtabs(TAB_CELLS), style=_shown_style(style))
     return made
+
+
+def _shown_style(style: str) -> str:
+    """Return a style without its colours under NO_COLOR (https://no-color.org): as greys, some are as dark as the ground."""
+    if "NO_COLOR" not in os.environ:
+        return style
+    return " ".join(word for word in style.split() if word in COLOURLESS)
 
 
 def joined(lines: Iterable[Text]) -> Text:

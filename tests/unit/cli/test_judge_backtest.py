@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 from stored_requests import asked, live_run
+from tools_under_test import Amount
 from typer.testing import CliRunner
 
-from turngate import tool
+from turngate import Agent, App, ConfigurationError, Judge, Toolkit, tool
 from turngate.cli import judge_trials
 from turngate.cli.main import app
+from turngate.cli.model_wiring import require_model_names
 from turngate.domain.ask_terms import AskTerms
 from turngate.domain.judging import Judgement
 from turngate.domain.policy import Verdict
+from turngate.runtime.app_loader import check_app
+from turngate.runtime.settings import load_settings
 from turngate.store import calls, judgements, requests
 from turngate.store.database import Database
 
@@ -41,9 +45,8 @@ MADE: dict[str, tuple[str, str | None, str | None, dict[str, Any]]] = {
 
 
 @tool(effect="once")
-async def pay(cents: int) -> None:
+async def pay(params: Amount) -> None:
     """Pay."""
-    del cents
 
 
 def said(verdict: str, problem: str | None = None) -> Judgement:
@@ -131,3 +134,16 @@ async def test_a_model_is_asked_now_about_what_people_decided(
     assert "6 calls" in refused
     assert "--yes" in refused
     assert "judge scripted:judge.yaml said allow of 6" in (await backtest(tmp_path, *asking, "--yes")).stdout
+
+
+def test_a_start_refuses_a_judge_whose_model_is_nobodys(tmp_path: Path) -> None:
+    """A typo in its model would otherwise be an ask with a problem, at each call of each run."""
+    agent = Agent(name="agent", instructions="x", toolkit=Toolkit.of(pay), model="scripted:x")
+    for model, known in (("scripted:judge.yaml", True), ("fsat", False), ("nobody:x", False)):
+        loaded = check_app(App(agents=[agent], judge=Judge(model=model, criteria="x")), base=tmp_path)
+        settings = load_settings(data_dir=tmp_path)
+        if known:
+            require_model_names(settings, loaded)
+            continue
+        with pytest.raises(ConfigurationError, match="judge"):
+            require_model_names(settings, loaded)

@@ -91,3 +91,15 @@ def test_errors_carry_a_code_a_fix_and_details() -> None:
     assert "register_value" in str(missing)
     assert TurngateError("x", code="special").error_code == "special"
     assert TurngateError("x").error_code == "error"
+
+
+@pytest.mark.parametrize("name", ["extend_budget", "turngate_answer"])
+def test_a_name_of_the_engines_own_is_refused(name: str) -> None:
+    """A tool that bore one would get the engine's calls, or the model's answer would be taken for a call of it."""
+
+    @tool(name=name)
+    async def mine() -> None:
+        """Do something."""
+
+    with pytest.raises(ConfigurationError, match=f"the name '{name}' is the engine's own"):
+        Agent(name="a", instructions="", toolkit=Toolkit.of(mine), model="scripted:x")

@@ -13,6 +13,7 @@ import pytest
 from harness import Cast, call, says
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tools_under_test import Amount
 
 from activities.judging import ToJudge, asked_about
 from turngate import Agent, App, ConfigurationError, Judge, Limits, Policy, Price, Rule, Toolkit, tool
@@ -29,9 +30,9 @@ JUDGE = Judge(model="scripted:judge", criteria="Allow payments below one euro.",
 
 
 @tool(effect="once", ask=True)
-async def pay(cents: int) -> int:
+async def pay(params: Amount) -> int:
     """Pay an amount."""
-    return cents
+    return params.cents
 
 
 def saying(*parts: Any, **more: Any) -> ModelResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel
 
 from turngate import Policy, Rule, tool
 from turngate.domain.grants import Grant, GrantPattern
+from turngate.domain.judging import Judgement
 from turngate.domain.known_tools import KnownTool
 from turngate.domain.policy import Verdict
 from turngate.domain.recorded_calls import RecordedCall
@@ -34,6 +36,20 @@ def call(answer: str, rule: str, *, cents: Any = 3, call_id: str = "c1", grant_i
 
 def rules(*made: tuple[str, str]) -> Policy:
     return Policy(rule=[Rule(name=name, verdict=verdict, tools=["pay"]) for name, verdict in made])
+
+
+BY_JUDGE = Judgement(
+    verdict="allow", reason="r", model="m", ms=1, mode="enforce", digest="d", judge="j", asked_by="tool:ask"
+)
+
+
+def test_a_call_that_the_judge_let_run_is_judged_by_what_would_have_asked() -> None:
+    """Rules stand alone, without the judge; the tool's own ask of then stands in its record, also without the app."""
+    was = Verdict(answer="allow", rule="judge", reason="r", risk="low", judged=BY_JUDGE)
+    recorded = replace(call("allow", "judge"), verdict_json=was.model_dump_json(exclude_defaults=True))
+    now = judge(rules(), recorded, None, None)
+    assert isinstance(now, Verdict)
+    assert (now.answer, now.rule) == ("ask", "tool:ask")
 
 
 GRANT = Grant(

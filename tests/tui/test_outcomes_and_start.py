@@ -1,0 +1,86 @@
+"""Outcome requests at the keys, a screen without colour, and how the command refuses to start."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import httpx
+import pytest
+from api_server import token_for
+from desk import URL, desk_on
+from textual.widgets import Input, TextArea
+from tui_bench import Person
+from typer.testing import CliRunner
+
+from turngate.cli.main import app as commands
+from turngate.client import Retries, TurngateClient
+from turngate.store.database import Database
+from turngate.tui.app import TurngateTui
+
+
+class Kept(httpx.AsyncBaseTransport):
+    """Passes on what is sent, and keeps the decisions."""
+
+    def __init__(self, to: httpx.AsyncBaseTransport) -> None:
+        self.to, self.decisions, self.keys = to, [], []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/decisions"):
+            self.decisions.append(json.loads(request.content))
+            self.keys.append(request.headers["Idempotency-Key"])
+        return await self.to.handle_async_request(request)
+
+
+async def test_outcomes_are_answered_and_sent_again_as_the_same_decision(
+    sqlite: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`h`, `d` and `t` say what became of a call; without colour, risk and marks are words. What nobody took stays typed."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with desk_on(sqlite) as desk:
+        run = await desk.run()
+        await desk.put(run, kind="outcome", risk="high", tool_name="pay", input='{"cents": 5}')
+        header = await token_for(sqlite, "ada", "requests:read", "requests:decide")
+        kept = Kept(desk.transport)
+        token = header["Authorization"].removeprefix("Bearer ")
+        async with TurngateClient(URL, token=token, retries=Retries(attempts=1), transport=kept) as client:
+            app = TurngateTui(client)
+            async with app.run_test(size=(80, 24)) as pilot:
+                person = Person(app, pilot, None)
+                await person.sees("HIGH pay")
+                await person.opens()
+                screen = await person.sees("h it happened")
+                assert "Did this happen?" in screen
+                await person.press("a")
+                await person.sees("This kind of request takes: respond.")
+                await person.press("h")
+                await person.asked(TextArea).fill('{"receipt": 1.10}')
+                await person.press("ctrl+s")
+                await person.sees("Send it again")
+                await person.press("ctrl+s")
+                await person.until(lambda: len(kept.decisions) == 2, "the decision again")
+                await person.press("escape", "d")
+                await person.asked(Input).fill("pay")
+                await person.press("enter")
+                await person.until(lambda: len(kept.decisions) == 3, "third decision")
+                await person.press("escape")
+                await person.twice("t")
+                await person.until(lambda: len(kept.decisions) == 4, "fourth decision")
+    assert [each["outcome"] for each in kept.decisions] == ["happened", "happened", "did_not_happen", "tell_model"]
+    assert kept.decisions[0]["args"] == {"receipt": 1.10}
+    assert len(set(kept.keys)) == 3
+    assert kept.keys[0] == kept.keys[1], "the same decision sent again has another key, so it may count twice"
+
+
+@pytest.mark.parametrize(("missing", "why"), [(False, "needs a terminal"), (True, "pip install 'turngate[tui]'")])
+def test_the_command_says_what_it_lacks(missing: bool, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its package or without a terminal, the command names the fix, with the exit code of a wrong configuration."""
+    if missing:
+        gone: Any = None
+        for name in [each for each in sys.modules if each.startswith(("textual", "turngate.tui"))]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "textual", gone)
+    answer = CliRunner().invoke(commands, ["tui"])
+    assert answer.exit_code == 2
+    assert why in " ".join(answer.output.split())

@@ -1,0 +1,62 @@
+"""What the judge said stands beside the request, on the page and in the terminal, labelled as a model's words."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planted_filling import Filling
+from planted_pages import STATES, pages_of
+
+from approvals_api import run_views
+from turngate.cli.request_view import show_request
+from turngate.cli.run_words import judged_said
+from turngate.cli.terminal import out
+
+SAID = "small\u202e enough"
+
+
+class _Judged(HTMLParser):
+    """The text of the part of the page that is about the judge."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.text, self.inside = "", 0
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if ("id", "judged") in attrs or (self.inside and tag == "div"):
+            self.inside += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside -= self.inside > 0 and tag == "div"
+
+    def handle_data(self, data: str) -> None:
+        self.text += data if self.inside else ""
+
+
+async def test_what_the_judge_said_is_labelled(
+    sqlite_template: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who said it, what it comes to, its words with hidden characters spelled out; a failure's words are not a model's."""
+    async with (
+        pages_of(Filling(SAID), sqlite_template, tmp_path / "judged") as served,
+        served.database.read() as conn,
+    ):
+        page = " ".join(_Judged(await served.html(STATES["approval"])).text.split())
+        detail = await run_views.request_detail(conn, "rq_approval")
+    for piece in ("The judge (model ", ") would have allowed this: ", "U+202E", "A model's words. Nothing follows"):
+        assert piece in page
+    assert "\u202e" not in page
+    out.cache_clear()
+    show_request(detail)
+    shown = " ".join(capsys.readouterr().out.split())
+    out.cache_clear()
+    assert "the judge (model small" in shown
+    assert "would have allowed this: “small" in shown
+    assert "(a model's words)" in shown
+    assert detail.judged is not None
+    failed = detail.judged.model_copy(update={"verdict": "ask", "problem": "timeout", "reason": "It was late."})
+    assert judged_said(failed).endswith("gave no answer: It was late.")
