@@ -13,6 +13,7 @@ from turngate.domain import results
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import derived_id
 from turngate.domain.probes import DidNotHappen, Happened
+from turngate.domain.requests import ExecutionState
 from turngate.domain.results import Failure, Ok, as_object
 from turngate.domain.tools import Tool, ToolManifest
 from turngate.store import calls, events, executions, requests, runs, whole_results
@@ -22,6 +23,7 @@ from turngate.store.database import Connection
 MAX_STARTS = 5
 """How often a handler is started when its workers keep dying under it; a ``once`` one only where its probe allows it."""
 
+MOVED_ON = "another attempt moved this execution on; looking again"
 LOST = "The worker was lost while this call ran. It may or may not have taken effect: which?"
 
 
@@ -42,7 +44,7 @@ async def again(
         if not await is_answer(conn, execution, order):
             return OutcomeUnknown(outcome_id, call.digest)
     elif call.effect == "once" and seen is not None and isinstance(seen.probed, Happened) and tool is not None:
-        return await _it_happened(engine, conn, run, call, tool, seen.probed)
+        return await _it_happened(engine, conn, run, call, tool, execution, seen.probed)
     elif call.effect == "once" and _may_start_again(execution, seen):
         pass  # it starts again, on the tool's own word that the first start will never take effect
     elif call.effect == "once":
@@ -50,7 +52,7 @@ async def again(
         return await ask_outcome(conn, run, call, tool, execution)
     elif execution.attempts >= MAX_STARTS:
         lost = f"its worker was lost {execution.attempts} times while it ran"
-        await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
+        await _end(conn, execution, "failed")
         return await refuse(conn, run, call, Failure(kind="execution_error", reason=f"{call.tool_name!r}: {lost}."))
     verdict = judged(await engine.rules(conn, run), run, call, tool, execution.digest, decided=True)
     if tool is None or isinstance(verdict, Failure):
@@ -64,7 +66,7 @@ async def again(
         decision_id=order.decision_id,
     )
     if not begun:
-        raise LookupError("another attempt moved this execution on; looking again")
+        raise LookupError(MOVED_ON)
     decided = None if order.decision_id is None else await requests.by_decision(conn, order.decision_id)
     by = None if decided is None else decided.decided_by
     start = Start(attempt=execution.attempts + 1, decision_id=order.decision_id, by=by, digest=execution.digest)
@@ -100,12 +102,18 @@ def _may_start_again(execution: executions.Execution, seen: Seen | None) -> bool
 
 
 async def _it_happened(
-    engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, happened: Happened
+    engine: Engine,
+    conn: Connection,
+    run: runs.Run,
+    call: calls.Call,
+    tool: Tool,
+    execution: executions.Execution,
+    happened: Happened,
 ) -> AlreadySettled:
     """Settle a lost call with the result its tool's probe found, as if its handler had returned it."""
     result, whole = shown_to_model(engine, run, Ok(value=as_object(happened.result)))
     digest = None if whole is None else await whole_results.keep(conn, whole)
-    await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="succeeded")
+    await _end(conn, execution, "succeeded")
     await calls.settle(conn, run.id, call.tool_call_id, result, whole_result=digest)
     told = {"tool_call_id": call.tool_call_id, "tool": tool.name, "ok": True, "by": "probe"}
     await events.append(conn, run.id, [("execution.finished", told)])
@@ -119,7 +127,7 @@ async def _not_again(
     if execution.state == "unknown":  # a person said that it did not happen, so the problem tells all
         await executions.resolve_unknown(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
         return await refuse(conn, run, call, problem)
-    await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
+    await _end(conn, execution, "failed")
     why = f"{results.outcome_unknown(call.tool_name).reason} It was not started again: {problem.reason}"
     return await refuse(conn, run, call, Failure(kind="unknown", reason=why))
 
@@ -137,9 +145,10 @@ async def ask_outcome(
     """Mark the execution unknown and open an ``outcome`` request for it, in the caller's transaction.
 
     What its handler had said before it was stopped stays with the execution. ``why``, ``rule``: what the person reads.
+    Raises LookupError when the execution is not as it was read any more: nobody is to be asked about what has a result.
     """
-    named, outcome_id = {"run_id": run.id, "tool_call_id": call.tool_call_id}, _outcome_id(execution)
-    await executions.finish(conn, **named, state="unknown", partial_output=execution.partial_output)
+    outcome_id = _outcome_id(execution)
+    await _end(conn, execution, "unknown", partial_output=execution.partial_output)
     approval = await requests.get(conn, request_id_of(run.id, call.tool_call_id, "approval"))
     opened_at = as_text(now())
     raw_input = call.running_input
@@ -170,6 +179,18 @@ async def ask_outcome(
     told = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "request_id": outcome_id}
     await events.append(conn, run.id, [("execution.unknown", told), opened(request)])
     return OutcomeUnknown(outcome_id, call.digest)
+
+
+async def _end(
+    conn: Connection, execution: executions.Execution, state: ExecutionState, *, partial_output: str = ""
+) -> None:
+    """End the start that was lost.
+
+    On PostgreSQL two attempts may look at a call at once: one that was thought lost may store its result, or the next start
+    may begin, after this one has read the row.
+    """
+    if not await executions.finish_start(conn, execution, state=state, partial_output=partial_output):
+        raise LookupError(MOVED_ON)
 
 
 def _manifest(call: calls.Call, tool: Tool | None) -> ToolManifest:

@@ -10,6 +10,7 @@ from textual import events
 from textual.widgets import Input, TextArea
 from tui_bench import person_at
 
+from turngate.tui.reading import Reading
 from turngate.tui.request_screen import RequestScreen
 
 
@@ -64,7 +65,7 @@ async def test_high_risk_takes_the_name_and_no_paste_or_held_key_decides(api: Ap
     async with person_at(api) as person:
         await person.sees("2 wait for a person")
         person.app.screen.focused.post_message(events.Paste("\raa\raa"))
-        await person.pilot.pause()
+        await person.settled()
         assert not isinstance(person.app.screen, RequestScreen)
         await person.opens()
         person.app.screen.focused.post_message(events.Paste("aaaa"))
@@ -81,7 +82,7 @@ async def test_high_risk_takes_the_name_and_no_paste_or_held_key_decides(api: Ap
         await person.press("a")
         asked = person.asked(Input)
         (await asked.field()).post_message(events.Paste("wire"))
-        await person.pilot.pause()
+        await person.settled()
         assert await asked.text() == ""
         await asked.fill("wir")
         await person.press("enter")
@@ -104,18 +105,24 @@ async def test_a_call_is_approved_only_when_all_of_it_was_on_screen(api: Api) ->
         screen = await person.sees("line 05")
         assert "a⟨U+202E⟩b\\u001b[2J [link=x]y[/] [bold red]z[/]" in screen
         assert "line 39" not in screen
-        for _ in range(3):
-            await person.press("a")
-            await person.until(lambda: "goes on below" in person.notice or "all of it" in person.notice, "notice")
-            if "line 39" in person.screen:
-                break
+        reading = person.app.screen.query_one(Reading)
+        await person.press("a")
+        await person.sees("It goes on below: look at all of it.")
+        await person.until(lambda: reading.scroll_y > 0, "the part below")
         await person.press("end")
         screen = await person.sees("Trust me")
         assert "Trust me a⟨U+202E⟩b⟨U+001B⟩[2J [link=x]y[/] [bold red]z[/]" in screen
         assert not {"\u202e", "\x1b"} & set(screen)
-        assert (await person.request(shown))["status"] == "pending"
         await person.press("a")
-        await person.sees("This is the call.")
+        await person.until(lambda: reading.scroll_y == 0, "the call's beginning: what was jumped over was not seen")
+        for _ in range(4):
+            before = reading.scroll_y
+            await person.press("space")
+            await person.until(lambda before=before: reading.scroll_y > before or reading.was_read, "the next page")
+        assert reading.was_read
+        assert (await person.request(shown))["status"] == "pending"
+        await person.press("home")
+        await person.until(lambda: reading.scroll_y == 0, "the call's beginning")
         await person.twice("a")
         await person.sees("approved by ada")
 

@@ -13,6 +13,7 @@ from api_server import Api
 from driven import POLICY, TOOLS
 from driven import Talker as DrivenTalker
 from harness import call, says, until
+from textual import events
 from textual.pilot import Pilot
 from textual.widget import Widget
 from textual.widgets import Static, TextArea
@@ -71,7 +72,7 @@ class Asked:
         else:
             field.value = text
             field.cursor_position = len(text)
-        await self.person.pilot.pause()
+        await self.person.settled()
 
 
 @dataclass
@@ -106,7 +107,18 @@ class Person:
         return str(self.app.screen.query_one("#notice", Static).render())
 
     async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
+        """Press keys as the terminal tells them. Not by the pilot, which waits for the whole process, engine and all, to idle."""
+        for key in keys:
+            pressed = events.Key(key, key if len(key) == 1 else {"space": " "}.get(key))
+            pressed.set_sender(self.app)
+            self.app._driver.send_message(pressed)
+            await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until every widget has handled what it was told."""
+        for _ in range(2):
+            await self.pilot._wait_for_screen()
+            await asyncio.sleep(0.005)
 
     async def twice(self, key: str) -> None:
         """Press a key, and again once the screen says what that would do."""
@@ -117,9 +129,6 @@ class Person:
 
     def asked(self, kind: type[Widget]) -> Asked:
         return Asked(self, kind)
-
-    async def types(self, text: str) -> None:
-        await self.pilot.press(*(each if each != " " else "space" for each in text))
 
     async def opens(self, words: str = "THE EXACT CALL") -> None:
         """Open the marked request, and look at it for a moment."""

@@ -12,6 +12,7 @@ from temporalio.testing import ActivityEnvironment
 from tools_under_test import Bench
 
 import worker as composition
+from activities.lost_calls import ask_outcome
 from activities.run_tool import RunTool
 from approvals_api import run_views
 from turngate import Agent, App, Toolkit, tool
@@ -19,7 +20,7 @@ from turngate.domain.contract import RunToolInput
 from turngate.domain.results import Failure, Ok
 from turngate.domain.tools import Effect, Tool
 from turngate.runtime.app_loader import check_app
-from turngate.store import requests
+from turngate.store import executions, requests
 from turngate.store.database import Database
 
 
@@ -96,6 +97,35 @@ async def test_i1_i3_an_attempt_that_comes_back_cannot_close_a_call_that_is_aske
         assert (await engine.ended(run)).status == "completed"
         assert (await engine.results(run))["c1"] == Ok(value={"value": 1})
         assert len(bench.paid) == 1
+
+
+async def test_i5_nobody_is_asked_about_a_call_that_has_its_result_by_now(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I5: an attempt that looked at a lost call just before its result was stored opens no request, which nobody could answer."""
+
+    @tool(effect="once", ask=False)
+    async def pay() -> int:
+        bench.paid.append(1)
+        await bench.release.wait()
+        return 1
+
+    async with stack(client, database, pay, model=model()) as engine:
+        run = await engine.start()
+        await started(bench, 1)
+        async with database.read() as conn:
+            seen = await executions.standing(conn, run.id, "c1")
+        assert seen is not None
+        seen_call, execution = seen
+        assert execution is not None
+        bench.release.set()
+        await engine.event(run, "execution.finished")
+        with pytest.raises(LookupError, match="moved this execution on"):
+            async with database.write() as conn:
+                await ask_outcome(conn, run, seen_call, None, execution)
+        assert (await engine.ended(run)).status == "completed"
+        async with database.read() as conn:
+            assert await requests.of_run(conn, run.id) == []
 
 
 @pytest.mark.parametrize("after", ["changed", "gone"])

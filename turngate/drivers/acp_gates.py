@@ -154,6 +154,8 @@ class Gates:
         facts = [f"risk {request.risk} · effect {request.manifest.effect} · asked by {request.rule}: {request.reason}"]
         if request.quorum > 1:
             facts.append(f"approvals {request.approvals} of {request.quorum}")
+        if (judged := request.judged) is not None:
+            facts.append(f"the judge (a model, {judged.model}) {judged.said}: {judged.reason}")
         return [
             show.arguments(request.input),
             *show.preview(request.preview_kind, request.preview, directory=self._calls.directory),

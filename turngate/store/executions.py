@@ -23,6 +23,7 @@ _FINISH = (
     )
     .values(state=bindparam("to"), partial_output=bindparam("partial"), ended_at=bindparam("at"))
 )
+_FINISH_START = _FINISH.where(executions.c.attempts == bindparam("of_start"))
 _STANDING = (
     select(calls, executions)
     .select_from(
@@ -123,6 +124,15 @@ async def finish(
     """End an execution that is under way; False when it is not (somebody else ended it)."""
     ended = {"run": run_id, "call": tool_call_id, "to": state, "partial": partial_output, "at": as_text(now())}
     return (await conn.execute(_FINISH, ended)).rowcount == 1
+
+
+async def finish_start(
+    conn: Connection, execution: Execution, *, state: ExecutionState, partial_output: str = ""
+) -> bool:
+    """End this very start of an execution; False when it has ended, or another start has begun, since it was read."""
+    named = {"run": execution.run_id, "call": execution.tool_call_id, "of_start": execution.attempts}
+    ended = {**named, "to": state, "partial": partial_output, "at": as_text(now())}
+    return (await conn.execute(_FINISH_START, ended)).rowcount == 1
 
 
 async def stop(conn: Connection, *, run_id: str, tool_call_id: str, attempt: int, partial_output: str) -> bool:

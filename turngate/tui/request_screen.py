@@ -15,16 +15,15 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
-from turngate.domain.errors import NotFoundError, TurngateError
+from turngate.domain.errors import NotFoundError
 from turngate.domain.requests import Outcome, Verb
 from turngate.tui.answering import Answer, answer_of
-from turngate.tui.arming import Arming
 from turngate.tui.dialogs import AskDialog
 from turngate.tui.reading import Reading
+from turngate.tui.request_moves import RequestMoves
 from turngate.tui.request_text import call_text, ended_words, facts_text, heading
-from turngate.tui.screens import LiveScreen
 from turngate.tui.session import Sent, Session, problem_words
-from turngate.tui.texts import plain_line, until
+from turngate.tui.texts import plain_line
 from turngate.wire.events import EventView
 from turngate.wire.requests import RequestDetail
 
@@ -39,7 +38,7 @@ KEYS_OF: Final[dict[Verb, str]] = {
 OUTCOME_KEYS: Final = "h it happened  d d did not, run it  t t nobody knows"
 
 
-class RequestScreen(LiveScreen):
+class RequestScreen(RequestMoves):
     """Shows and decides one request. ``order``: the inbox's, for the next one. ``wanted``: what the person came to do."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -56,12 +55,9 @@ class RequestScreen(LiveScreen):
     ]
 
     def __init__(self, session: Session, request_id: str, *, order: list[str], wanted: str = "") -> None:
-        super().__init__(session)
-        self.request_id = request_id
-        self.request: RequestDetail | None = None
-        self._order, self._wanted = order, wanted
+        super().__init__(session, request_id, order)
+        self._wanted = wanted
         self._inert_until = 0.0
-        self._arming = Arming(self, self.say)
         self._dialog: AskDialog | None = None
 
     def middle(self) -> ComposeResult:
@@ -92,7 +88,10 @@ class RequestScreen(LiveScreen):
         if before is not None and before.id == request.id and before.status == "pending" != request.status:
             self._ended_meanwhile(request)
         if before != request:
-            self._draw(is_new=before is None or before.id != request.id)
+            is_new = before is None or before.id != request.id
+            if is_new or before is None or before.allowed_verbs != request.allowed_verbs:
+                self._inert_until = monotonic() + INERT_SECONDS
+            self._draw(is_new=is_new)
         wanted, self._wanted = self._wanted, ""
         if wanted in {"reject", "edit"}:
             self.action_ask(wanted)
@@ -110,7 +109,6 @@ class RequestScreen(LiveScreen):
         request = self.request
         if request is None:
             return
-        self._inert_until = monotonic() + INERT_SECONDS
         self.title_line(heading(request))
         self.query_one("#call", Static).update(call_text(request))
         self.query_one("#facts", Static).update(facts_text(request))
@@ -271,56 +269,6 @@ class RequestScreen(LiveScreen):
     def _open(self, dialog: AskDialog) -> None:
         self._dialog = dialog
         self.app.push_screen(dialog, self._taken)
-
-    def action_claim(self) -> None:
-        """Claim the request, give one's own claim back, or take somebody else's over (two presses)."""
-        request = self.request
-        if request is None or request.status != "pending":
-            return
-        holder = request.claimed_by if request.claimed_until and until(request.claimed_until) != "now" else None
-        if holder is None:
-            self.run_worker(self._claim())
-        elif holder == self.session.me:
-            self.run_worker(self._claim(give_back=True))
-        else:
-            hint = f"{plain_line(holder, 60)} has claimed it: press c again to take it over."
-            self._arming.press("c", hint, lambda: self.run_worker(self._claim(take_over=True)))
-
-    async def _claim(self, *, take_over: bool = False, give_back: bool = False) -> None:
-        try:
-            if give_back:
-                await self.client.release_request(self.request_id)
-                self.say("You gave it back.")
-            else:
-                claim = await self.client.claim_request(self.request_id, take_over=take_over)
-                self.say(f"You have claimed it; that ends {until(claim.claimed_until)}.")
-        except TurngateError as error:
-            self.say(problem_words(error), is_bad=True)
-        self.refresher.ask()
-
-    def action_next(self) -> None:
-        """Show the next request of the inbox that waits."""
-        self._arming.disarm()
-        self.run_worker(self._next())
-
-    async def _next(self) -> None:
-        try:
-            waiting = [each.id for each in (await self.client.list_requests(limit=200)).items]
-        except TurngateError as error:
-            self.failed(error)
-            return
-        if self.request_id in waiting:
-            behind = waiting[waiting.index(self.request_id) + 1 :]
-        else:  # It was decided: on from where it stood.
-            passed = set(self._order[: self._order.index(self.request_id)] if self.request_id in self._order else [])
-            behind = [each for each in waiting if each not in passed] or waiting
-        self._order = waiting
-        if behind:
-            self.request_id = behind[0]
-            self.say("")
-            self.refresher.ask()
-        else:
-            self.say("Nothing else waits.")
 
     def action_open_run(self) -> None:
         """Open the run that asks."""

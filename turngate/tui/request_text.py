@@ -22,6 +22,7 @@ from turngate.tui.texts import (
     exact_arguments,
     folded,
     joined,
+    judged_said,
     line,
     lines_of,
     plain_line,
@@ -125,6 +126,8 @@ def _why(request: RequestDetail) -> Iterator[Line]:
     yield _fact("rule", plain_line(request.rule, 200))
     if request.reason:
         yield _fact("reason", plain_line(request.reason, 500))
+    if request.judged is not None:
+        yield _fact("the judge", judged_said(request.judged))
     if request.precondition is not None:
         yield _fact("depends on", plain_line(request.precondition, 300))
     if request.instead_of:

@@ -22,11 +22,13 @@ from approvals_api.pages import json_text
 from approvals_api.pages.visible import escape_hidden
 from turngate.cli.plain_text import plain, plain_line
 from turngate.cli.presenting import diff_lines, first_lines, presentation_lines
+from turngate.cli.run_words import judged_said
 
 __all__ = [
     "diff_lines",
     "escape_hidden",
     "first_lines",
+    "judged_said",
     "plain",
     "plain_line",
     "presentation_lines",
