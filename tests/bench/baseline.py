@@ -21,6 +21,8 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 with workflow.unsafe.imports_passed_through():
     from bench.sides import TURN_SECONDS, Ask, Side
 
+    from turngate.runtime.worker_group import WorkerGroup
+
 BRIEF = timedelta(seconds=60)
 
 
@@ -89,9 +91,9 @@ class Baseline(Side):
         self.handlers.note(call.turn_id)
         return {"paid": call.cents}
 
-    def worker(self, like: Worker) -> Worker:
-        """Return the baseline's worker, with every setting of ``like``, which is Turngate's."""
-        settings: dict[str, Any] = like.config()
+    def worker(self, like: WorkerGroup) -> Worker:
+        """Return the baseline's worker, with every setting of ``like``, Turngate's, but its lanes: it has one queue."""
+        settings: dict[str, Any] = like.workers[0].config()
         runner = settings["workflow_runner"]
         assert isinstance(runner, SandboxedWorkflowRunner)
         # As Turngate's own modules are, ours is shared instead of imported anew for every run.
@@ -101,6 +103,7 @@ class Baseline(Side):
             workflows=[MinimalTurn],
             activities=[self.minimal_model, self.minimal_tool],
             workflow_runner=replace(runner, restrictions=shared),
+            interceptors=[],
         )
         return Worker(**settings)
 

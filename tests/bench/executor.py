@@ -29,6 +29,7 @@ import worker as composition
 from turngate import tool
 from turngate.domain.messages import ModelResponse
 from turngate.models.port import ModelRequest
+from turngate.runtime.worker_group import WorkerGroup
 
 AT_ONCE = 4
 """The default of ``Limits(concurrency=…)``."""
@@ -120,9 +121,9 @@ async def measure(client: Client, directory: Path, scale: Scale) -> list[Figure]
     ]
 
 
-def _bare_worker(like: Worker, client: Client, read: Any) -> Worker:
-    """Return a worker for the bare activity with every setting of Turngate's."""
-    settings: dict[str, Any] = like.config()
+def _bare_worker(like: WorkerGroup, client: Client, read: Any) -> Worker:
+    """Return a worker for the bare activity with every setting of Turngate's, but its lanes."""
+    settings: dict[str, Any] = like.workers[0].config()
     runner = settings["workflow_runner"]
     assert isinstance(runner, SandboxedWorkflowRunner)
     shared = runner.restrictions.with_passthrough_modules("bench")
@@ -132,6 +133,7 @@ def _bare_worker(like: Worker, client: Client, read: Any) -> Worker:
         workflows=[BareReads],
         activities=[read],
         workflow_runner=replace(runner, restrictions=shared),
+        interceptors=[],
     )
     return Worker(**settings)
 

@@ -70,6 +70,8 @@ class RunLimits(_Wire):
     """Besides Temporal's own suggestion; for tests and very long runs."""
     budgets_ask: bool = False
     """A budget that is used up asks for more, the steps' among them, so the store's side says when they are."""
+    marks_gates: bool = False
+    """Gates that open leave a command in history (ADR 0023). False: a run that began before they did."""
 
 
 class AgentTurnInput(_Wire):
