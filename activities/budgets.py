@@ -17,6 +17,7 @@ from activities.asking import new_request, opened, planned_call, request_id_of
 from activities.engine import Engine
 from activities.planning import Admitted, planned_row
 from activities.rules import RulesInForce
+from activities.spending import lacks_price
 from turngate import Tool, ToolContext, tool
 from turngate.domain import budgets, contract
 from turngate.domain.agents import Agent, Limits
@@ -31,7 +32,7 @@ from turngate.domain.budgets import (
     exact,
 )
 from turngate.domain.contract import PlannedCall
-from turngate.domain.digest import derived_id, repeat_key
+from turngate.domain.digest import derived_id
 from turngate.domain.messages import ToolCallPart
 from turngate.domain.policy import Verdict
 from turngate.domain.previews import Preview
@@ -196,8 +197,7 @@ def _call(run: runs.Run, tool: Tool, rules: RulesInForce, over: UsedUp, number: 
         verdict = verdict.model_copy(update={"terms": terms})
     call = ToolCallPart(tool_call_id=call_id, tool_name=tool.name, input=raw_input)
     admitted = Admitted(tool, asks, verdict)
-    position, key = BEHIND_THE_STEP + number, repeat_key(tool.name, raw_input)
-    return planned_row(run, run.step, position, call, key, admitted, rules.policy.version), verdict
+    return planned_row(run, run.step, BEHIND_THE_STEP + number, call, admitted, rules.policy.version), verdict
 
 
 def _shown(over: UsedUp) -> str:
@@ -214,7 +214,7 @@ def _ended(over: UsedUp, refused: str = "") -> ApplicationError:
 
 
 def _require_price(engine: Engine, run: runs.Run, agent: Agent) -> None:
-    if agent.limits.cost is None or run.model in engine.prices:
+    if not lacks_price(engine, agent, run.model):
         return
     raise ApplicationError(
         f"agent {agent.name!r} has a limit of cost, and nobody says what {run.model!r} costs: add it to App(prices=…)",

@@ -1,12 +1,15 @@
-"""Writing down what becomes of a call at the door: started, or settled without running."""
+"""Writing down what becomes of a call at the door: started, settled with a result, or settled without running."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from activities.engine import Engine
+from activities.read_result import shown_to_model
 from activities.redeemed import AlreadySettled
-from turngate.domain.results import Failure
-from turngate.store import calls, events, runs
+from turngate.domain.requests import ExecutionState
+from turngate.domain.results import Failure, Ok
+from turngate.store import calls, events, runs, whole_results
 from turngate.store.database import Connection
 
 
@@ -16,6 +19,34 @@ async def refuse(conn: Connection, run: runs.Run, call: calls.Call, failure: Fai
     told = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "kind": failure.kind}
     await events.append(conn, run.id, [("call.closed", told)])
     return AlreadySettled()
+
+
+async def settle_with(
+    engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, result: Ok | Failure, *, by: str | None = None
+) -> AlreadySettled:
+    """Settle the call with a result that no handler of this attempt returned; the caller ends its execution.
+
+    ``by``: who brought it (``probe``, ``report``); None: the engine itself made it.
+    """
+    shown, whole = shown_to_model(engine, run, result)
+    digest = None if whole is None else await whole_results.keep(conn, whole)
+    await calls.settle(conn, run.id, call.tool_call_id, shown, whole_result=digest)
+    told: dict[str, object] = {
+        "tool_call_id": call.tool_call_id,
+        "tool": call.tool_name,
+        "ok": isinstance(result, Ok),
+    }
+    if by is not None:
+        told["by"] = by
+    if isinstance(result, Failure):
+        told["kind"] = result.kind
+    await events.append(conn, run.id, [("execution.finished", told)])
+    return AlreadySettled()
+
+
+def ended_state(result: Ok | Failure) -> ExecutionState:
+    """Return how an execution ended that gave this result."""
+    return "succeeded" if isinstance(result, Ok) else "failed"
 
 
 @dataclass(frozen=True, kw_only=True)

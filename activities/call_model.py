@@ -27,6 +27,7 @@ from activities.judging import Judging
 from activities.next_messages import open_next, take_messages
 from activities.planning import Planner
 from activities.signals import carry_out
+from activities.spending import cost_micros
 from turngate.domain import contract
 from turngate.domain.agents import Agent
 from turngate.domain.contract import CallModelInput, StepPlan
@@ -94,7 +95,7 @@ class CallModel:
         """Return the run with its previous step closed, and what an earlier attempt stored of this one."""
         async with self._engine.database.read() as conn:
             run = await runs.get(conn, start.run_id)
-            previous, stored = await steps.around(conn, start.run_id, start.step)
+            before, previous, stored = await steps.up_to(conn, start.run_id, start.step)
             response = None if stored is None else await messages.get(conn, stored.assistant_message_id)
             told = stored is None and await queued_messages.wait_for_next_step(conn, start.run_id)
         if run is None:
@@ -106,7 +107,7 @@ class CallModel:
             )
         trail = Trail() if previous is None else previous.kept_trail
         if previous is not None and previous.closed_at is None:
-            run, trail = await self._close(run, previous)
+            run, trail = await self._close(run, previous, before)
         if told:
             trail = Trail()
             async with self._engine.database.write() as conn:
@@ -116,45 +117,39 @@ class CallModel:
             no_progress.require_progress(self._engine.agents.get(run.agent), trail)
         return run, stored, response
 
-    async def _close(self, run: runs.Run, step: steps.Step) -> tuple[runs.Run, Trail]:
-        """Close a step whose calls are settled, and carry out its signals.
+    async def _close(self, run: runs.Run, step: steps.Step, before: Trail) -> tuple[runs.Run, Trail]:
+        """Close a step whose calls are settled, and carry out its signals. ``before``: the trail up to it.
 
         Returns the run as it goes on, and whether the step repeats others.
         """
         closed_by, trail = run, step.kept_trail
         async with self._engine.database.write() as conn:
-            head = await steps.close(conn, run, step.step, CLOSED_BY_REPAIR)
-            if head is not None:
-                run = replace(run, head_message_id=head)
-            signals = head is not None and step.stored_plan is not None and step.stored_plan.signals
-            if head is None or (signals and await carry_out(self._engine, conn, run, step.step)):
+            closed = await steps.close(conn, run, step.step, CLOSED_BY_REPAIR)
+            if closed is None:  # another attempt did
                 run = await runs.get(conn, run.id) or run
-            if head is None:  # another attempt did
                 trail = await steps.trail(conn, run.id, step.step)
             else:
-                run, trail = await no_progress.note(self._engine, conn, run, step.step, agent_name=closed_by.agent)
+                run = replace(run, head_message_id=closed.head_message_id)
+                signals = step.stored_plan is not None and step.stored_plan.signals
+                if signals and await carry_out(self._engine, conn, run, step.step):
+                    run = await runs.get(conn, run.id) or run
+                limit = no_progress.limit_of(self._engine.agents.get(closed_by.agent))
+                run, trail = await no_progress.note(conn, run, step.step, closed.calls, before=before, limit=limit)
         await after_step(self._engine, closed_by, step.step)
         return run, trail
 
     async def _store(self, run: runs.Run, step: int, answer: ModelResponse, corrective: str | None) -> None:
         async with _first_attempt_counts(), self._engine.database.write() as conn:
-            await steps.record_response(
-                conn, run, step, answer, corrective=corrective, cost_micros=self._cost(run, answer)
-            )
-
-    def _cost(self, run: runs.Run, answer: ModelResponse) -> int:
-        """Return what the response cost, in millionths; 0 for a model whose price nobody gave."""
-        price, usage = self._engine.prices.get(answer.spec or run.model), answer.usage
-        if price is None:
-            return 0
-        return price.micros(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+            cost = cost_micros(self._engine, answer.spec or run.model, answer.usage)
+            await steps.record_response(conn, run, step, answer, corrective=corrective, cost_micros=cost)
 
     async def _finish(self, run: runs.Run, step: int, answer: ModelResponse) -> StepPlan:
         """Store the final answer and end the run, in one transaction."""
         plan = StepPlan(final=True)
         ended = end_told(status="completed")
         async with _first_attempt_counts(), self._engine.database.write() as conn:
-            await steps.record_response(conn, run, step, answer, final=plan, cost_micros=self._cost(run, answer))
+            cost = cost_micros(self._engine, answer.spec or run.model, answer.usage)
+            await steps.record_response(conn, run, step, answer, final=plan, cost_micros=cost)
             await self._asker.live.forget(conn, run.id, step)
             responded = _responded(step, answer.message, answer.finish_reason)
             await events.append(conn, run.id, [responded, ("run.ended", ended)])

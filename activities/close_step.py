@@ -55,13 +55,13 @@ async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
     ]
     answer = await _answer(conn, run) if order.status == "completed" else None
     await _close_calls(conn, run, order)
-    head = await steps.close(conn, run, run.step, _closure(order, started=False))
+    closed = await steps.close(conn, run, run.step, _closure(order, started=False))
     if answer is None:
         by = (order.by or None) if order.status == "interrupted" else None
         told = {"reason": order.reason, "error_class": order.error_class}
         await runs.end(conn, run.id, status=order.status, by=by, **told)
     else:
-        await _complete(conn, run, head or run.head_message_id, answer)
+        await _complete(conn, run, run.head_message_id if closed is None else closed.head_message_id, answer)
     ended = end_told(status=order.status, reason=order.reason, error_class=order.error_class, by=order.by)
     await events.append(conn, run.id, [*new, ("run.ended", ended)])
     return run

@@ -46,13 +46,12 @@ class DryPlanner(Planner):
         corrective: str | None,
     ) -> PlannedStep:
         """Return everything to store for this response's calls, each closed. Reads the store, writes nothing."""
-        keys = [repeat_key(call.tool_name, call.input) for call in message.calls]
-        record = await _record(conn, run, message.calls, keys)
+        record = await _record(conn, run, message.calls)
         rules = await self.engine.rules(conn, run)
         planned = PlannedStep(plan=StepPlan(final=False))
         to_settle: list[PlannedCall] = []
         kinds: list[str | None] = []
-        for position, (call, key, recorded) in enumerate(zip(message.calls, keys, record, strict=True)):
+        for position, (call, recorded) in enumerate(zip(message.calls, record, strict=True)):
             found = self.well_formed(agent, call, position, finish_reason)
             tool, verdict = None, None
             if isinstance(found, Failure):
@@ -62,7 +61,7 @@ class DryPlanner(Planner):
                 tool, params = found
                 verdict = _judged_then(rules, rules.verdict(tool, params, run, call.input, agent=agent.name), recorded)
                 result = results.diverged(call.tool_name)
-            row = planned_row(run, step, position, call, key, Closed(result, verdict), rules.policy.version)
+            row = planned_row(run, step, position, call, Closed(result, verdict), rules.policy.version)
             row = _answered(replace(row, effect="" if tool is None else tool.effect), recorded)
             if tool is not None and recorded is not None:
                 row = self._with_signal(row, tool)
@@ -90,14 +89,12 @@ class DryPlanner(Planner):
         return row if isinstance(signal, WaitUntil) else replace(row, signal=signal.model_dump_json())
 
 
-async def _record(
-    conn: Connection, run: runs.Run, made: Sequence[ToolCallPart], keys: Sequence[str]
-) -> list[calls.Call | None]:
+async def _record(conn: Connection, run: runs.Run, made: Sequence[ToolCallPart]) -> list[calls.Call | None]:
     """Return for each call the recorded one that answers it: the n-th of its kind is answered by the n-th; None: there is none.
 
     A recorded call that is still open answers nothing.
     """
-    source = run.replay_of_run_id or ""
+    source, keys = run.replay_of_run_id or "", [repeat_key(call.tool_name, call.input) for call in made]
     behind = run.forked_from_step or 0 if run.forked_from_run_id == source else 0
     left: dict[tuple[str, str], deque[calls.Call]] = defaultdict(deque)
     for recorded in await calls.with_repeat_keys(conn, source, keys, after_step=behind):

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from activities.call_marks import Start, refuse, tell_started
+from activities.call_marks import Start, ended_state, refuse, settle_with, tell_started
 from activities.engine import Engine
-from activities.lost_calls import again, ask_outcome, is_answer
-from activities.read_result import shown_to_model
-from activities.redeemed import AlreadySettled, Redeemed, Redemption, Waits
+from activities.lost_calls import again, ask_outcome, end_start, is_answer
+from activities.redeemed import Redeemed, Redemption, Waits
 from turngate.domain.contract import RunToolInput, Wait
-from turngate.domain.requests import ExecutionState
-from turngate.domain.results import Failure, Ok
+from turngate.domain.results import Failure
 from turngate.domain.tools import Tool
-from turngate.store import calls, events, executions, external_calls, runs, whole_results
+from turngate.store import calls, executions, external_calls, runs
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 
@@ -59,14 +57,15 @@ async def came_back(
     if execution.state == "executing" and outside is not None and outside.deadline_at is not None:
         reported = outside.reported
         if reported is not None:
-            return await _settled(engine, conn, run, call, reported)
+            await end_start(conn, execution, ended_state(reported))
+            return await settle_with(engine, conn, run, call, reported, by="report")
         deadline = from_text(outside.deadline_at)
         if now() < deadline:
             return Waits(Wait(until=deadline, news="reported"))
         await external_calls.take_back(conn, run.id)
         if call.effect == "once":
             return await ask_outcome(conn, run, call, tool, execution, why=NO_REPORT, rule="engine:no-report")
-        await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
+        await end_start(conn, execution, "failed")
         late = f"{call.tool_name!r} was started outside, and no result was reported in time."
         return await refuse(conn, run, call, Failure(kind="timeout", reason=late))
     if await is_answer(conn, execution, order) and not await is_wanted(conn, run):
@@ -80,19 +79,3 @@ async def _let_run(conn: Connection, run: runs.Run, tool: Tool) -> Waits:
     await external_calls.hand_out(conn, run.id, deadline_at=as_text(deadline))
     # A moment more than the sender has: what it reports at the very end must be in the store before we look.
     return Waits(Wait(until=deadline + timedelta(seconds=1), news="reported"))
-
-
-async def _settled(
-    engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, result: Ok | Failure
-) -> AlreadySettled:
-    shown, whole = shown_to_model(engine, run, result)
-    digest = None if whole is None else await whole_results.keep(conn, whole)
-    ok = isinstance(result, Ok)
-    state: ExecutionState = "succeeded" if ok else "failed"
-    await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state=state)
-    await calls.settle(conn, run.id, call.tool_call_id, shown, whole_result=digest)
-    told: dict[str, object] = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "ok": ok, "by": "report"}
-    if isinstance(result, Failure):
-        told["kind"] = result.kind
-    await events.append(conn, run.id, [("execution.finished", told)])
-    return AlreadySettled()

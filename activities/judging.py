@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
-from temporalio.exceptions import ApplicationError
 
 from activities.author_code import apart
 from activities.engine import Engine, ModelResolver
 from activities.planning import Admitted, Planner, planned_digest
+from activities.spending import lacks_price, spend
 from turngate.domain.agents import Agent
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.judged_verdicts import is_for_judge
@@ -37,7 +37,7 @@ from turngate.domain.messages import Message, ToolCallPart, Usage
 from turngate.domain.model_choice import Profiles
 from turngate.domain.tools import ToolManifest
 from turngate.models.port import ModelRequest
-from turngate.store import events, judgements, runs, used_below
+from turngate.store import events, judgements, runs
 
 log = structlog.get_logger(__name__)
 
@@ -94,7 +94,7 @@ class Judging:
         waiting = await self._to_judge(run, agent, step, message, finish_reason)
         if not waiting:
             return
-        unpriced = agent.limits.cost is not None and judge.model not in self._engine.prices
+        unpriced = lacks_price(self._engine, agent, judge.model)
         heard = await asked_about(self._engine, judge, waiting, unpriced=unpriced)
         await self._record(run, step, judge, heard)
 
@@ -125,17 +125,13 @@ class Judging:
         ]
 
     async def _record(self, run: runs.Run, step: int, judge: Judge, heard: Mapping[str, Heard]) -> None:
-        tokens = sum(each.usage.input_tokens + each.usage.output_tokens for each in heard.values())
-        price, cost = self._engine.prices.get(judge.model), 0
-        if price is not None:
-            cost = sum(
-                price.micros(input_tokens=each.usage.input_tokens, output_tokens=each.usage.output_tokens)
-                for each in heard.values()
-            )
+        usage = Usage(
+            input_tokens=sum(each.usage.input_tokens for each in heard.values()),
+            output_tokens=sum(each.usage.output_tokens for each in heard.values()),
+        )
+        too_late = f"step {step} is not planned any more"
         async with self._engine.database.write() as conn:
-            if not await runs.advance(conn, run.id, step=step, used=runs.Used(tokens=tokens, cost_micros=cost)):
-                raise ApplicationError(f"run {run.id} has ended; step {step} is not planned any more", "conflict")
-            await used_below.add(conn, run, used_below.UsedBelow(tokens=tokens, cost_micros=cost))
+            await spend(self._engine, conn, run, step=step, spec=judge.model, usage=usage, too_late=too_late)
             new = await judgements.record(conn, run.id, {call: each.judgement for call, each in heard.items()})
             await events.append(conn, run.id, [(JUDGED, told(call, judgement)) for call, judgement in new.items()])
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import structlog
 
+from activities.last_write import end_or_abandon
 from turngate.domain.deltas import Delta
 from turngate.domain.errors import TurngateError
 from turngate.domain.messages import ModelResponse
@@ -28,11 +29,6 @@ INTERVAL_SECONDS: Final = 0.03
 """Between two writes while deltas come; the first words are written at once."""
 MAX_BATCH_CHARS: Final = 16 * 1024
 """Of one row. A model that says more in between is not read live by anybody."""
-LAST_WRITE_SECONDS: Final = 1.0
-"""How long the end of an answer waits for a write under way, or for taking back what was shown."""
-
-_abandoned: set[asyncio.Task[Any]] = set()
-"""Writes that were given up and have not noticed yet; the loop itself holds tasks only weakly."""
 
 
 class LiveDeltas:
@@ -107,7 +103,7 @@ class _Writer:
         self._waiting.clear()
         if self._task is not None and not self._task.done():
             if self._under_way:
-                await _bounded(self._task, self._tell_once)
+                await end_or_abandon(self._task, self._tell_once)
             else:
                 self._task.cancel()
         return self._attempt is not None
@@ -122,7 +118,7 @@ class _Writer:
             await deltas.give_up(conn, self._run_id, self._step, attempt, n, reason)
 
         # A task of its own: the activity may be told once more to let go, and then the watchers would not be told.
-        await _bounded(asyncio.create_task(self._write(give_up)), self._tell_once)
+        await end_or_abandon(asyncio.create_task(self._write(give_up)), self._tell_once)
         return True
 
     async def _write_all(self) -> None:
@@ -180,18 +176,6 @@ class _Writer:
         if not self._failed:
             log.warning("what a model says is not shown", run_id=self._run_id, step=self._step, why=why)
         self._failed = True
-
-
-async def _bounded(task: asyncio.Task[Any], tell: Callable[[str], None]) -> None:
-    """Wait for a write, but not for a store that hangs: it may hang in its rollback, too."""
-    try:
-        await asyncio.wait({task}, timeout=LAST_WRITE_SECONDS)
-    finally:
-        if not task.done():
-            task.cancel()
-            _abandoned.add(task)
-            task.add_done_callback(_abandoned.discard)
-            tell("the store is too slow")
 
 
 def _reason(error: BaseException) -> str:

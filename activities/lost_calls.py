@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from activities.asking import opened, request_id_of
 from activities.call_checks import judged, not_run
-from activities.call_marks import Start, refuse, tell_started
+from activities.call_marks import Start, refuse, settle_with, tell_started
 from activities.engine import Engine
 from activities.preflight import Seen
-from activities.read_result import shown_to_model
 from activities.redeemed import AlreadySettled, OutcomeUnknown, Redeemed, Redemption
 from turngate.domain import results
 from turngate.domain.contract import RunToolInput
@@ -16,7 +15,7 @@ from turngate.domain.probes import DidNotHappen, Happened
 from turngate.domain.requests import ExecutionState
 from turngate.domain.results import Failure, Ok, as_object
 from turngate.domain.tools import Tool, ToolManifest
-from turngate.store import calls, events, executions, requests, runs, whole_results
+from turngate.store import calls, events, executions, requests, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 
@@ -43,8 +42,8 @@ async def again(
     if execution.state == "unknown":
         if not await is_answer(conn, execution, order):
             return OutcomeUnknown(outcome_id, call.digest)
-    elif call.effect == "once" and seen is not None and isinstance(seen.probed, Happened) and tool is not None:
-        return await _it_happened(engine, conn, run, call, tool, execution, seen.probed)
+    elif call.effect == "once" and seen is not None and isinstance(seen.probed, Happened):
+        return await _it_happened(engine, conn, run, call, execution, seen.probed)
     elif call.effect == "once" and _may_start_again(execution, seen):
         pass  # it starts again, on the tool's own word that the first start will never take effect
     elif call.effect == "once":
@@ -52,7 +51,7 @@ async def again(
         return await ask_outcome(conn, run, call, tool, execution)
     elif execution.attempts >= MAX_STARTS:
         lost = f"its worker was lost {execution.attempts} times while it ran"
-        await _end(conn, execution, "failed")
+        await end_start(conn, execution, "failed")
         return await refuse(conn, run, call, Failure(kind="execution_error", reason=f"{call.tool_name!r}: {lost}."))
     verdict = judged(await engine.rules(conn, run), run, call, tool, execution.digest, decided=True)
     if tool is None or isinstance(verdict, Failure):
@@ -106,18 +105,12 @@ async def _it_happened(
     conn: Connection,
     run: runs.Run,
     call: calls.Call,
-    tool: Tool,
     execution: executions.Execution,
     happened: Happened,
 ) -> AlreadySettled:
     """Settle a lost call with the result its tool's probe found, as if its handler had returned it."""
-    result, whole = shown_to_model(engine, run, Ok(value=as_object(happened.result)))
-    digest = None if whole is None else await whole_results.keep(conn, whole)
-    await _end(conn, execution, "succeeded")
-    await calls.settle(conn, run.id, call.tool_call_id, result, whole_result=digest)
-    told = {"tool_call_id": call.tool_call_id, "tool": tool.name, "ok": True, "by": "probe"}
-    await events.append(conn, run.id, [("execution.finished", told)])
-    return AlreadySettled()
+    await end_start(conn, execution, "succeeded")
+    return await settle_with(engine, conn, run, call, Ok(value=as_object(happened.result)), by="probe")
 
 
 async def _not_again(
@@ -127,7 +120,7 @@ async def _not_again(
     if execution.state == "unknown":  # a person said that it did not happen, so the problem tells all
         await executions.resolve_unknown(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
         return await refuse(conn, run, call, problem)
-    await _end(conn, execution, "failed")
+    await end_start(conn, execution, "failed")
     why = f"{results.outcome_unknown(call.tool_name).reason} It was not started again: {problem.reason}"
     return await refuse(conn, run, call, Failure(kind="unknown", reason=why))
 
@@ -148,7 +141,7 @@ async def ask_outcome(
     Raises LookupError when the execution is not as it was read any more: nobody is to be asked about what has a result.
     """
     outcome_id = _outcome_id(execution)
-    await _end(conn, execution, "unknown", partial_output=execution.partial_output)
+    await end_start(conn, execution, "unknown", partial_output=execution.partial_output)
     approval = await requests.get(conn, request_id_of(run.id, call.tool_call_id, "approval"))
     opened_at = as_text(now())
     raw_input = call.running_input
@@ -181,10 +174,10 @@ async def ask_outcome(
     return OutcomeUnknown(outcome_id, call.digest)
 
 
-async def _end(
+async def end_start(
     conn: Connection, execution: executions.Execution, state: ExecutionState, *, partial_output: str = ""
 ) -> None:
-    """End the start that was lost.
+    """End the start that was read; raises LookupError when it is not as it was read any more.
 
     On PostgreSQL two attempts may look at a call at once: one that was thought lost may store its result, or the next start
     may begin, after this one has read the row.

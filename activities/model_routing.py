@@ -12,6 +12,7 @@ import structlog
 
 from activities.author_code import heard
 from activities.engine import Engine
+from activities.spending import lacks_price
 from turngate.domain.agents import Agent
 from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.domain.hooks import RunScope
@@ -58,7 +59,7 @@ class ModelRouter:
         Raises:
             ConfigurationError: it cannot be used here, or the agent has a limit of cost and nobody says what it costs.
         """
-        if agent.limits.cost is not None and spec not in self._engine.prices:
+        if lacks_price(self._engine, agent, spec):
             raise ConfigurationError(
                 f"agent {agent.name!r} has a limit of cost, and nobody says what {spec!r} costs: add it to App(prices=…), "
                 "or price_in and price_out to its profile"

@@ -10,6 +10,7 @@ from turngate.domain.digest import derived_id
 from turngate.domain.messages import user_message
 from turngate.store import events, messages, queued_messages, runs
 from turngate.store.database import Connection
+from turngate.store.opening import NewRun, open_run
 
 
 async def take_messages(conn: Connection, run: runs.Run) -> runs.Run:
@@ -46,18 +47,8 @@ async def open_next(engine: Engine, conn: Connection, run: runs.Run) -> ChildRun
         return None
     message, next_id = waiting[0], derived_id("run", run.id, waiting[0].id)
     agent = engine.agents.get(run.agent)
-    await messages.append(
-        conn,
-        message_id=message.id,
-        parent_id=await messages.head_of(conn, run.conversation_id),
-        conversation_id=run.conversation_id,
-        run_id=next_id,
-        step=None,
-        message=user_message(message.text),
-    )
-    await runs.create(
-        conn,
-        run_id=next_id,
+    new = NewRun(
+        id=next_id,
         conversation_id=run.conversation_id,
         agent=run.agent,
         agent_version=run.agent_version if agent is None else agent.version,
@@ -66,18 +57,15 @@ async def open_next(engine: Engine, conn: Connection, run: runs.Run) -> ChildRun
         task=message.text,
         input_message_id=message.id,
         started_by=message.sent_by,
-        idempotency_key=None,
         request_fingerprint=message.fingerprint,
         attended=run.attended,
         unattended_asks=run.unattended_asks,
         world=run.world,
     )
-    await messages.set_head(conn, run.conversation_id, message.id)
     await queued_messages.take(conn, message.id, run_id=next_id)
     await queued_messages.hand_on(conn, run.id, to=next_id)
-    named = {"agent": run.agent, "model": run.chosen_model, "follows": run.id}
-    started = {**named, "started_by": message.sent_by, "by": message.sent_by}
-    await events.append(conn, next_id, [("run.started", started)])
+    head = await messages.head_of(conn, run.conversation_id)
+    await open_run(conn, new, says=user_message(message.text), behind=head, told={"follows": run.id})
     return _to_start(engine, next_id, run.agent)
 
 

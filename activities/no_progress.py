@@ -6,11 +6,11 @@ continued as new all find the same.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from temporalio.exceptions import ApplicationError
 
-from activities.engine import Engine
 from activities.signals import SIGNAL
 from turngate.domain import contract
 from turngate.domain.agents import Agent
@@ -24,21 +24,31 @@ from turngate.store import calls, events, messages, runs, steps
 from turngate.store.database import Connection
 
 
-async def note(
-    engine: Engine, conn: Connection, run: runs.Run, step: int, *, agent_name: str
-) -> tuple[runs.Run, Trail]:
-    """Let a step that this transaction closes keep whether it repeats, and nudge the model when it is time to.
+def limit_of(agent: Agent | None) -> NoProgress | None:
+    """Return what bounds the agent's circles; None: nothing, or this worker has no such agent."""
+    return None if agent is None else agent.limits.no_progress
 
-    ``agent_name``: who took the step. Returns the run as it goes on, and the trail. Runs once for each step.
+
+async def note(
+    conn: Connection,
+    run: runs.Run,
+    step: int,
+    closed: Sequence[calls.Call],
+    *,
+    before: Trail,
+    limit: NoProgress | None,
+) -> tuple[runs.Run, Trail]:
+    """Let a step that this transaction closed keep whether it repeats, and nudge the model when it is time to.
+
+    ``closed``: its calls with their results. ``before``: the trail up to it. ``limit``: of the agent that took it. Returns
+    the run as it goes on, and the trail. Runs once for each step.
     """
-    agent = engine.agents.get(agent_name)
-    if agent is None or agent.limits.no_progress is None:
+    if limit is None:
         return run, Trail()
-    made = [each for each in await calls.of_step(conn, run.id, step) if each.position < BEHIND_THE_STEP]
-    before = await steps.trail(conn, run.id, step - 1) if step > 1 else Trail()
-    trail = before.then(_digest(made, agent.limits.no_progress))
+    made = [each for each in closed if each.position < BEHIND_THE_STEP]
+    trail = before.then(_digest(made, limit))
     await steps.note_trail(conn, run.id, step, trail)
-    if trail.in_a_row == agent.limits.no_progress.steps:
+    if trail.in_a_row == limit.steps:
         run = await _nudged(conn, run, step, nudge(trail.in_a_row, [each.tool_name for each in made]), trail.in_a_row)
     return run, trail
 
@@ -54,7 +64,7 @@ def require_progress(agent: Agent | None, trail: Trail) -> None:
     Raises:
         ApplicationError: ``run_failed``, not retryable; ``details[0]``: ``no_progress``.
     """
-    limit = None if agent is None else agent.limits.no_progress
+    limit = limit_of(agent)
     if limit is not None and trail.in_a_row >= limit.end:
         raise ApplicationError(
             ended_reason(trail.in_a_row), NO_PROGRESS, type=contract.ERROR_RUN_FAILED, non_retryable=True

@@ -83,14 +83,13 @@ class Planner:
 
         ``corrective``: what the model is told of a response that nothing can be made of.
         """
-        keys = [repeat_key(call.tool_name, call.input) for call in message.calls]
         planned = PlannedStep(plan=StepPlan(final=False))
         to_settle: list[PlannedCall] = []
         kinds: list[str | None] = []
         rules, admissions = await self.admissions(conn, run, agent, step, message, finish_reason)
         admissions = await judged_admissions(conn, rules, run, message, admissions)
-        for position, (call, key, admitted) in enumerate(zip(message.calls, keys, admissions, strict=True)):
-            row = planned_row(run, step, position, call, key, admitted, rules.policy.version)
+        for position, (call, admitted) in enumerate(zip(message.calls, admissions, strict=True)):
+            row = planned_row(run, step, position, call, admitted, rules.policy.version)
             planned.calls.append(row)
             if isinstance(admitted, Closed):
                 kinds.append(admitted.failure.kind)
@@ -234,11 +233,10 @@ def planned_row(
     step: int,
     position: int,
     call: ToolCallPart,
-    key: str,
     admitted: Admitted | Closed,
     policy_version: str,
 ) -> calls.Call:
-    """Return a call as it is stored when it is planned. ``key``: its repeat key."""
+    """Return a call as it is stored when it is planned."""
     closed = isinstance(admitted, Closed)
     disposition: calls.Disposition = "closed"
     if not isinstance(admitted, Closed):
@@ -250,7 +248,7 @@ def planned_row(
         position=position,
         tool_name=call.tool_name,
         input=call.input,
-        repeat_key=key,
+        repeat_key=repeat_key(call.tool_name, call.input),
         disposition=disposition,
         verdict="" if admitted.verdict is None else admitted.verdict.model_dump_json(exclude_defaults=True),
         digest=planned_digest(run, call, admitted, policy_version),

@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 from pydantic import JsonValue
 
+from activities.last_write import end_or_abandon
 from turngate.domain.results import is_deeper
 from turngate.store import progress
 from turngate.store.database import Database
@@ -30,13 +31,9 @@ MAX_DEPTH = 32
 """Deeper than anybody reads, and far from where readers' JSON parsers give up."""
 BUFFERED = 256
 INTERVAL_SECONDS = 0.1
-FLUSH_SECONDS = 1.0
-"""How long a finished call waits for its last progress to be stored; what is not stored by then is lost."""
 ELLIPSIS = "…"
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_abandoned: set[asyncio.Task[None]] = set()
-"""Writes that were given up and have not noticed yet; the loop itself holds tasks only weakly."""
 
 
 class ProgressBuffer:
@@ -130,16 +127,7 @@ class _Reporter:
         if not self._buffer.close():
             return
         self._leaving.set()
-        writer = self._start()
-        try:
-            await asyncio.wait({writer}, timeout=FLUSH_SECONDS)
-        finally:
-            if not writer.done():
-                # Not waited for: a database that hangs may hang in its rollback, too.
-                writer.cancel()
-                _abandoned.add(writer)
-                writer.add_done_callback(_abandoned.discard)
-                self._tell_once("the store is too slow")
+        await end_or_abandon(self._start(), self._tell_once)
 
     async def _write_all(self) -> None:
         while batch := self._buffer.take():

@@ -17,6 +17,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.after_calls import after_tool, presentation_of
 from activities.call_checks import raises
+from activities.call_marks import ended_state
 from activities.engine import Engine
 from activities.executor import execute
 from activities.heartbeats import heartbeating
@@ -39,7 +40,6 @@ from turngate.domain import contract
 from turngate.domain.clipping import READ_RESULT, shortened
 from turngate.domain.contract import RunToolInput, RunToolResult
 from turngate.domain.errors import UnavailableError
-from turngate.domain.requests import ExecutionState
 from turngate.domain.results import Failure, Ok
 from turngate.domain.tool_context import ToolContext
 from turngate.domain.tools import Tool
@@ -203,11 +203,11 @@ class RunTool:
 
     async def _record_once(self, order: RunToolInput, finished: Finished) -> bool:
         result = finished.result
-        state: ExecutionState = "succeeded" if isinstance(result, Ok) else "failed"
         told: dict[str, object] = {"tool_call_id": order.call, "tool": finished.tool.name, "ok": isinstance(result, Ok)}
         if isinstance(result, Failure):
             told["kind"] = result.kind
         async with self._engine.database.write() as conn:
+            state = ended_state(result)
             in_time = await executions.finish(conn, run_id=order.run_id, tool_call_id=order.call, state=state)
             if not in_time:
                 # This worker was thought lost, and a person was asked what became of the call. Their inbox shows this.

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from temporalio import activity
 
+from activities.call_marks import ended_state, settle_with
 from activities.close_step import end_run
 from activities.engine import Engine
-from activities.read_result import shown_to_model
 from activities.signals import SIGNAL, result_of
 from activities.sub_agents import answer_of
 from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, SettleCallInput
-from turngate.domain.requests import ExecutionState
 from turngate.domain.results import Failure, Ok
-from turngate.store import calls, events, executions, runs, whole_results
+from turngate.store import calls, executions, runs
 from turngate.store.clock import now
 from turngate.store.database import Connection
 
@@ -33,16 +32,9 @@ class SettleCall:
             if call is None or run is None or call.result is not None:
                 return
             result = await _result(conn, call)
-            shown, whole = shown_to_model(self._engine, run, result)
-            digest = None if whole is None else await whole_results.keep(conn, whole)
-            ok = isinstance(result, Ok)
-            state: ExecutionState = "succeeded" if ok else "failed"
+            state = ended_state(result)
             await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state=state)
-            await calls.settle(conn, run.id, call.tool_call_id, shown, whole_result=digest)
-            told: dict[str, object] = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "ok": ok}
-            if isinstance(result, Failure):
-                told["kind"] = result.kind
-            await events.append(conn, run.id, [("execution.finished", told)])
+            await settle_with(self._engine, conn, run, call, result)
 
 
 async def _result(conn: Connection, call: calls.Call) -> Ok | Failure:

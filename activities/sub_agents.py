@@ -15,8 +15,9 @@ from turngate.domain.messages import Message, user_message
 from turngate.domain.results import Failure, Ok
 from turngate.domain.tools import Tool
 from turngate.domain.turn_state import TurnState
-from turngate.store import calls, events, messages, runs
+from turngate.store import calls, messages, runs
 from turngate.store.database import Connection
+from turngate.store.opening import NewRun, open_run
 
 log = structlog.get_logger(__name__)
 
@@ -61,30 +62,16 @@ async def open_child(
     """
     agent = engine.agent(agent_name(tool))
     child_id = derived_id("run", run.id, call.tool_call_id)
-    conversation_id, message_id = derived_id("conv", child_id), derived_id("msg", child_id, "input")
-    await messages.create_conversation(conn, conversation_id)
-    await messages.append(
-        conn,
-        message_id=message_id,
-        parent_id=None,
-        conversation_id=conversation_id,
-        run_id=child_id,
-        step=None,
-        message=brief,
-    )
-    await runs.create(
-        conn,
-        run_id=child_id,
-        conversation_id=conversation_id,
+    new = NewRun(
+        id=child_id,
+        conversation_id=derived_id("conv", child_id),
         agent=agent.name,
         agent_version=agent.version,
         model=agent.model,
         workspace=run.workspace,
         task=brief.text,
-        input_message_id=message_id,
+        input_message_id=derived_id("msg", child_id, "input"),
         started_by=run.started_by,
-        idempotency_key=None,
-        request_fingerprint="",
         parent_run_id=run.id,
         parent_tool_call_id=call.tool_call_id,
         path=f"{run.path}/{agent.name}",
@@ -92,11 +79,9 @@ async def open_child(
         unattended_asks=run.unattended_asks,
         world=run.world,
     )
-    await messages.set_head(conn, conversation_id, message_id)
+    await messages.create_conversation(conn, new.conversation_id)
     await calls.set_child(conn, run.id, call.tool_call_id, child_id)
-    named = {"agent": agent.name, "model": agent.model, "parent_run_id": run.id}
-    started = {**named, "started_by": run.started_by, "by": run.started_by}
-    await events.append(conn, child_id, [("run.started", started)])
+    await open_run(conn, new, says=brief, behind=None, told={"parent_run_id": run.id})
     return child_id
 
 

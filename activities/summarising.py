@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from temporalio.exceptions import ApplicationError
 
 from activities.engine import Engine
+from activities.spending import lacks_price, spend
 from activities.windows import window_of
 from turngate.domain.agents import Agent
 from turngate.domain.context import Context, message_tokens, text_tokens
-from turngate.domain.messages import Message, ModelResponse
+from turngate.domain.messages import Message, ModelResponse, Usage
 from turngate.domain.summaries import request_for_summary, why_unusable
 from turngate.models.port import ModelRequest
-from turngate.store import events, runs, used_below
+from turngate.store import events, runs
 from turngate.store.database import Connection
 
 log = structlog.get_logger(__name__)
@@ -69,7 +69,7 @@ class Summariser:
                 ``cut_off``, ``empty`` or ``too_long``, which it also is when it takes as much as what it stands for.
         """
         spec = context.summary_model or run.model
-        if agent.limits.cost is not None and spec not in self._engine.prices:
+        if lacks_price(self._engine, agent, spec):
             raise NoSummaryError("no_price", spec=spec, error_class="configuration")
         taken = window_of(self._engine.profiles, spec) or window or UNKNOWN_WINDOW
         asked = request_for_summary(covered, most_chars=int(taken * RECORD_SHARE * CHARS_PER_TOKEN))
@@ -103,12 +103,6 @@ class Summariser:
 
         Raises ApplicationError ``conflict``, retryable, when the run has ended since: an attempt that was thought lost.
         """
-        usage, price = (None if answer is None else answer.usage), self._engine.prices.get(spec)
-        tokens = 0 if usage is None else usage.input_tokens + usage.output_tokens
-        cost = 0
-        if usage is not None and price is not None:
-            cost = price.micros(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+        usage, too_late = Usage() if answer is None else answer.usage, "its conversation is not cut any more"
         # Of the step that was noted before: this one has no response yet, and recovery goes by that.
-        if not await runs.advance(conn, run.id, step=run.step, used=runs.Used(tokens=tokens, cost_micros=cost)):
-            raise ApplicationError(f"run {run.id} has ended; its conversation is not cut any more", "conflict")
-        await used_below.add(conn, run, used_below.UsedBelow(tokens=tokens, cost_micros=cost))
+        await spend(self._engine, conn, run, step=run.step, spec=spec, usage=usage, too_late=too_late)

@@ -10,6 +10,7 @@ from turngate.domain.contract import StepPlan
 from turngate.domain.errors import ConflictError
 from turngate.domain.history import CLOSED_BY_REPAIR, is_reconciled
 from turngate.domain.messages import Message, ModelResponse, TextPart, ToolCallPart, Usage
+from turngate.domain.no_progress import Trail
 from turngate.domain.results import Failure, Ok
 from turngate.store import calls, messages, runs, steps
 from turngate.store.database import Connection, Database
@@ -82,8 +83,10 @@ async def test_i5_a_response_is_stored_once_per_step(database: Database, run: ru
             4,
         )
         assert await steps.of_run(conn, run.id) == [step]
-        assert await steps.around(conn, run.id, 2) == (step, None)
-        assert await steps.around(conn, run.id, 1) == (None, step)
+        assert await steps.up_to(conn, run.id, 1) == (Trail(), None, step)
+        assert await steps.up_to(conn, run.id, 2) == (Trail(), step, None)
+        await steps.note_trail(conn, run.id, 1, trail := Trail().then("a step"))
+        assert await steps.up_to(conn, run.id, 3) == (trail, None, None)
 
 
 @pytest.mark.parametrize("final", [None, StepPlan(final=True)])
@@ -141,8 +144,9 @@ async def test_i1_closing_gives_every_call_one_result_in_the_models_order(databa
     async with database.write() as conn:
         await calls.set_edited_input(conn, run.id, "a", '{"cents":2}')
         assert await calls.settle(conn, run.id, "a", Ok(value={"n": 1.0}))
-        head = await steps.close(conn, run, 1, OPEN)
-        assert head == await messages.head_of(conn, run.conversation_id)
+        closed = await steps.close(conn, run, 1, OPEN)
+        assert closed is not None
+        assert closed.head_message_id == await messages.head_of(conn, run.conversation_id)
         said = await history(conn, run.id)
         settled = {call.tool_call_id: call for call in await calls.of_run(conn, run.id)}
     assert is_reconciled(said)
@@ -153,6 +157,9 @@ async def test_i1_closing_gives_every_call_one_result_in_the_models_order(databa
     ]
     assert {call_id: call.settled_result for call_id, call in settled.items()} == {
         part.tool_call_id: part.result for part in said[-1].results
+    }
+    assert {call.tool_call_id: call.result for call in closed.calls} == {
+        call_id: call.result for call_id, call in settled.items()
     }
 
 
@@ -173,13 +180,12 @@ async def test_i1_of_two_that_close_at_once_one_writes(database: Database, run: 
     """I1: two activities closing the same step leave one results message."""
     await respond(database, run, response("c1", "c2"))
 
-    async def close(closure: Failure) -> str | None:
+    async def close(closure: Failure) -> steps.Closed | None:
         async with database.write() as conn:
             return await steps.close(conn, run, 1, closure)
 
     closed = await asyncio.gather(close(OPEN), close(CLOSED_BY_REPAIR))
     assert closed.count(None) == 1
-    assert sum(isinstance(head, str) for head in closed) == 1
     async with database.read() as conn:
         said = await history(conn, run.id)
     assert is_reconciled(said)

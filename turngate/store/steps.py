@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from sqlalchemy import bindparam, insert, select, update
 
@@ -22,8 +23,8 @@ from turngate.store.tables import steps
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _THIS = (steps.c.run_id == bindparam("run")) & (steps.c.step == bindparam("at_step"))
 _INSERT = insert(steps)
-_AROUND = select(steps).where(
-    steps.c.run_id == bindparam("run"), steps.c.step.between(bindparam("before"), bindparam("at_step"))
+_UP_TO = select(steps).where(
+    steps.c.run_id == bindparam("run"), steps.c.step.between(bindparam("first"), bindparam("at_step"))
 )
 _PLAN = update(steps).where(_THIS, steps.c.plan.is_(None)).values(plan=bindparam("planned"))
 _CLOSE = (
@@ -34,6 +35,14 @@ _CLOSE = (
 )
 _TRAIL = select(steps.c.trail).where(_THIS)
 _NOTE_TRAIL = update(steps).where(_THIS).values(trail=bindparam("kept"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Closed:
+    """A step that was closed just now: the message that closes it, and its calls as they stand, in the model's order."""
+
+    head_message_id: str
+    calls: tuple[calls.Call, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +87,12 @@ async def get(conn: Connection, run_id: str, step: int) -> Step | None:
     return Step(**row) if row else None
 
 
-async def around(conn: Connection, run_id: str, step: int) -> tuple[Step | None, Step | None]:
-    """Return the step before this one and this one, each None when its response is not stored."""
-    rows = (await conn.execute(_AROUND, {"run": run_id, "before": step - 1, "at_step": step})).mappings()
+async def up_to(conn: Connection, run_id: str, step: int) -> tuple[Trail, Step | None, Step | None]:
+    """Return this step last and the one before it, each None when its response is not stored; first, the trail up to those."""
+    rows = (await conn.execute(_UP_TO, {"run": run_id, "first": step - 2, "at_step": step})).mappings()
     found = {row["step"]: Step(**row) for row in rows}
-    return found.get(step - 1), found.get(step)
+    before = found.get(step - 2)
+    return Trail() if before is None else before.kept_trail, found.get(step - 1), found.get(step)
 
 
 async def of_run(conn: Connection, run_id: str) -> list[Step]:
@@ -171,10 +181,10 @@ async def note_trail(conn: Connection, run_id: str, step: int, kept: Trail) -> N
     await conn.execute(_NOTE_TRAIL, noted)
 
 
-async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure) -> str | None:
+async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure) -> Closed | None:
     """Write the one message that closes a step and move the head to it; calls without a result get ``open_calls``.
 
-    Returns the message's id; None when there was nothing to close. Safe to repeat: a closed step stays as it is.
+    Returns None when there was nothing to close. Safe to repeat: a closed step stays as it is.
     """
     message_id = derived_id("msg", run.id, str(step), "results")
     claim = {"run": run.id, "at_step": step, "at": as_text(now()), "closing": message_id}
@@ -182,8 +192,10 @@ async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure)
     if closing is None:
         return None
     assistant = await messages.get(conn, closing.assistant_message_id)
+    made = await calls.of_step(conn, run.id, step) if assistant.calls else []
     if assistant.calls and closing.corrective is None:
-        message = await _results(conn, run, step, assistant, open_calls)
+        made = [await _settled(conn, call, assistant, open_calls) for call in made]
+        message = _results(assistant, made, open_calls)
     else:
         message = user_message(closing.corrective or EMPTY_RESPONSE)
     await messages.append(
@@ -196,20 +208,29 @@ async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure)
         message=message,
     )
     await runs.move_head(conn, run, message_id)
-    return message_id
+    return Closed(head_message_id=message_id, calls=tuple(made))
 
 
-async def _results(conn: Connection, run: runs.Run, step: int, assistant: Message, open_calls: Failure) -> Message:
-    """Return the results of the step's calls, in the model's order; settle those that were left open."""
-    settled = {call.tool_call_id: call for call in await calls.of_step(conn, run.id, step)}
+async def _settled(conn: Connection, call: calls.Call, assistant: Message, open_call: Failure) -> calls.Call:
+    """Return the call with its result; one that the model left open is settled."""
+    if call.result is not None or all(part.tool_call_id != call.tool_call_id for part in assistant.calls):
+        return call
+    if await calls.settle(conn, call.run_id, call.tool_call_id, open_call):
+        return replace(call, result=open_call.model_dump_json())
+    return (
+        await calls.get(conn, call.run_id, call.tool_call_id) or call
+    )  # settled since it was read: that result counts
+
+
+def _results(assistant: Message, made: Sequence[calls.Call], open_calls: Failure) -> Message:
+    """Return the results of the step's calls, in the model's order."""
+    stored = {call.tool_call_id: call for call in made}
     parts: list[ToolResultPart] = []
     for part in closures(assistant.calls, open_calls):
-        call = settled.get(part.tool_call_id)
-        if call is not None and call.settled_result is None:
-            await calls.settle(conn, run.id, part.tool_call_id, part.result)
-        elif call is not None:
+        call = stored.get(part.tool_call_id)
+        if call is not None:
             edited = {
-                "result": call.settled_result,
+                "result": call.settled_result or part.result,
                 "edited_input": call.edited_input,
                 "whole_result": call.whole_result,
             }
