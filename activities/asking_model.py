@@ -48,7 +48,7 @@ class ModelAsker:
 
     async def ask(self, run: runs.Run, agent: Agent, step: int) -> tuple[ModelResponse, str | None]:
         """Return the model's answer, and what it is told of one that nothing can be made of."""
-        async with self._engine.database.read() as conn:
+        async with self._engine.database.glance() as conn:  # messages are immutable: nothing here can come apart
             history = await self._histories.load(conn, run, agent)
             rules = await self._engine.rules(conn, run) if any(t.kind == "provider" for t in agent.toolkit) else None
         offered = self._offered(run, agent, history, rules)

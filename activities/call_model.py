@@ -93,9 +93,9 @@ class CallModel:
 
     async def _load(self, start: CallModelInput) -> tuple[runs.Run, steps.Step | None, Message | None]:
         """Return the run with its previous step closed, and what an earlier attempt stored of this one."""
-        async with self._engine.database.read() as conn:
-            run = await runs.get(conn, start.run_id)
+        async with self._engine.database.glance() as conn:
             before, previous, stored = await steps.up_to(conn, start.run_id, start.step)
+            run = await runs.get(conn, start.run_id)  # behind the steps: the head of a closed one is there to be seen
             response = None if stored is None else await messages.get(conn, stored.assistant_message_id)
             told = stored is None and await queued_messages.wait_for_next_step(conn, start.run_id)
         if run is None:
@@ -163,7 +163,7 @@ class CallModel:
         self, run: runs.Run, agent: Agent, step: int, message: Message, finish_reason: str, told: str | None
     ) -> StepPlan:
         await self._judging.judge_step(run, agent, step, message, finish_reason)
-        async with self._engine.database.read() as conn:
+        async with self._engine.database.glance() as conn:  # the door asks again about all that is looked at here
             planner = self._dry_planner if run.is_dry else self._planner
             planned = await planner.plan(conn, run, agent, step, message, finish_reason, told)
         async with self._engine.database.write() as conn:

@@ -11,13 +11,17 @@ from temporalio.exceptions import ApplicationError
 from turngate.domain import contract, external
 from turngate.domain.agents import Agent
 from turngate.domain.messages import Message, ModelResponse, TextPart, ToolCallPart
+from turngate.domain.results import Failure
 from turngate.domain.toolkit import Toolkit
 from turngate.domain.tools import Tool
 from turngate.store import external_calls, runs
+from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.external_calls import ExternalCall
 from turngate.toolkits.json_schema import JsonSchemaParameters
 
+REJECTION_STANDS: Final = timedelta(hours=1)
+"""How long a person's no to a call counts for the same call again, where its sender does not say in which turn it was made."""
 _RESULT: Final[TypeAdapter[dict[str, JsonValue]]] = TypeAdapter(dict[str, JsonValue])
 
 
@@ -72,6 +76,11 @@ async def response(conn: Connection, run: runs.Run, step: int) -> ModelResponse:
     return ModelResponse(
         message=Message(role="assistant", parts=parts), finish_reason="tool_calls", model=external.MODEL
     )
+
+
+async def rejected_before(conn: Connection, run: runs.Run) -> Failure | None:
+    """Return a person's rejection of the same call before, in the same turn of the sender; None: ask (I12)."""
+    return await external_calls.rejected_before(conn, await _call(conn, run), since=as_text(now() - REJECTION_STANDS))
 
 
 async def _call(conn: Connection, run: runs.Run) -> ExternalCall:

@@ -102,7 +102,7 @@ class Judging:
         self, run: runs.Run, agent: Agent, step: int, message: Message, finish_reason: str
     ) -> list[ToJudge]:
         """Return the calls that a person would be asked about and nothing was said of yet."""
-        async with self._engine.database.read() as conn:
+        async with self._engine.database.glance() as conn:
             rules, admissions = await self._planner.admissions(conn, run, agent, step, message, finish_reason)
             if rules.judge is None:
                 return []

@@ -9,6 +9,7 @@ from typing import Any
 
 from activities.asking import new_request, opened, planned_call, previewed, request_id_of
 from activities.engine import Engine
+from activities.external_agents import rejected_before
 from activities.preflight import precondition_or_failure
 from activities.rules import RulesInForce
 from activities.signals import read_signal
@@ -17,6 +18,7 @@ from turngate.domain.agents import Agent
 from turngate.domain.budgets import EXTEND_BUDGET
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.digest import call_digest, repeat_key
+from turngate.domain.external import is_external
 from turngate.domain.judged_verdicts import with_judgement
 from turngate.domain.malformed import problem_in
 from turngate.domain.messages import Message, ToolCallPart
@@ -122,6 +124,8 @@ class Planner:
         """Return the rules in force, and what they say of each call, in the model's order; without the judge."""
         keys = [repeat_key(call.tool_name, call.input) for call in message.calls]
         refused = await calls.refusals_by_key(conn, run.id, keys) if step > 1 else {}
+        if is_external(run.agent) and (before := await rejected_before(conn, run)) is not None:
+            refused = dict.fromkeys(keys, before)  # such a run has one call
         rules = await self.engine.rules(conn, run)
         return rules, [
             self._admit(run, agent, rules, call, position, finish_reason, refused.get(key))

@@ -180,7 +180,9 @@ async def _look_up(services: Services, offer: Decision, *, chosen: bool) -> tupl
     ``chosen``: the caller named the decision id, so it may have been used. Raises ConflictError when it was used for
     something else.
     """
-    async with services.database.read() as conn:
+    async with (
+        services.database.glance() as conn
+    ):  # the workflow is asked in any case; an earlier answer only ever comes
         request = await requests.get(conn, offer.request_id)
         if request is None:
             raise NotFoundError(f"there is no request {offer.request_id!r}")

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import logging
-import secrets
-from dataclasses import replace
-
 from sqlalchemy.exc import IntegrityError
 
 from approvals_api.gateway import BUSY_WAIT
-from approvals_api.own_worlds import own_facts
+from approvals_api.order_recording import record, run_live, take_back
 from approvals_api.principals import Principal
 from approvals_api.run_order import Order, checked_order
 from approvals_api.services import Services
 from approvals_api.switching import require_known_model
 from turngate.domain.contract import AgentTurnInput
-from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
 from turngate.domain.external import is_external
-from turngate.domain.messages import user_message
-from turngate.domain.outcomes import end_told
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.turn_state import TurnState
-from turngate.store import agents, events, external_calls, messages, runs, summaries, worlds
+from turngate.store import agents, runs
 from turngate.store.agents import PublishedAgent
 from turngate.store.database import Connection
 from turngate.store.runs import Run
-from turngate.store.tables import conversations
-
-logger = logging.getLogger(__name__)
 
 SWEEP_PAGE = 200
-SUMMARISED = {"summarise": True}
-"""Of a fork's beginning: a summary stands in place of the past it shares."""
 
 
 async def start(
@@ -87,7 +76,7 @@ async def start(
 async def start_ordered(services: Services, principal: Principal, agent: str, order: Order) -> Run:
     """Start the run that a checked order asks for: record it, then start its workflow. Raises as :func:`start` does."""
     principal.require("runs:write")
-    async with services.database.read() as conn:
+    async with services.database.glance() as conn:
         published = await (published_agent(conn, agent) if order.external is None else _stands_for(conn, agent))
         first = await _first_under_key(conn, order)
     if first is not None:
@@ -96,13 +85,14 @@ async def start_ordered(services: Services, principal: Principal, agent: str, or
         raise UnavailableError("Temporal cannot be reached, so no run was started. Try again when it is back.")
     try:
         async with services.database.write() as conn:
-            run = await _record(conn, principal, published, order)
+            run = await record(conn, principal, published, order)
     except IntegrityError:  # somebody else was first with this key or in this conversation
         return await _again(services, await _first_or_conflict(services, order), published)
     try:
         await services.gateway.start_run(turn_input(services, run, published), published.task_queue)
     except UnavailableError:
-        await _take_back(services, run, order)
+        async with services.database.write() as conn:
+            await take_back(conn, run, order)
         raise
     return run
 
@@ -131,89 +121,6 @@ async def start_recorded(services: Services) -> int:
         before = (page[-1].created_at, page[-1].id)
 
 
-async def _record(conn: Connection, principal: Principal, agent: PublishedAgent, order: Order) -> Run:
-    """Write conversation, input message, run and its first event. Raises IntegrityError when another run was first."""
-    conversation_id = order.conversation_id or f"conv_{secrets.token_hex(12)}"
-    if order.conversation_id is None:
-        await messages.create_conversation(conn, conversation_id)
-    elif not await messages.conversation_exists(conn, conversation_id):
-        raise NotFoundError(f"there is no conversation {conversation_id!r}")
-    live = await runs.live_of_conversation(conn, conversation_id)
-    if live is not None:
-        raise _live(live)
-    fork = order.forked_from
-    run_id, model = f"run_{secrets.token_hex(12)}", order.model or agent.model
-    message_id = await _input_message(conn, order, conversation_id, run_id)
-    await runs.create(
-        conn,
-        run_id=run_id,
-        conversation_id=conversation_id,
-        agent=agent.name,
-        agent_version=agent.version,
-        model=model,
-        workspace=order.workspace,
-        task=order.text,
-        input_message_id=message_id,
-        started_by=principal.name,
-        idempotency_key=order.key,
-        request_fingerprint=order.fingerprint,
-        forked_from_run_id=None if fork is None else fork.run_id,
-        forked_from_step=None if fork is None else fork.step,
-        attended=order.unattended is None,
-        unattended_asks=order.unattended or "park",
-        world=await worlds.keep(conn, order.world),
-        replay_of_run_id=order.replay_of,
-        model_chosen_by=principal.name if order.model_is_fixed else None,
-    )
-    if order.external is not None:
-        await external_calls.add(conn, replace(order.external, run_id=run_id))
-    # The input is part of the conversation from now on, whatever becomes of the run that answers it.
-    await messages.set_head(conn, conversation_id, message_id)
-    named = {"agent": agent.name, "model": model}
-    started: dict[str, object] = {**named, "started_by": principal.name, "by": principal.name}
-    if order.unattended is not None:
-        started["unattended"] = order.unattended
-    if order.world is not None and not order.world.is_plain:
-        started["own"] = own_facts(order.world)
-    if fork is not None:
-        started["forked_from"] = {"run_id": fork.run_id, "step": fork.step} | (SUMMARISED if order.summarise else {})
-    if order.replay_of is not None:
-        started["replay_of"] = {"run_id": order.replay_of, "step": 0 if fork is None else fork.step}
-    await events.append(conn, run_id, [("run.started", started)])
-    run = await runs.get(conn, run_id)
-    if run is None:  # pragma: no cover - inserted above, in this transaction
-        raise RuntimeError(f"run {run_id} vanished")
-    return run
-
-
-async def _input_message(conn: Connection, order: Order, conversation_id: str, run_id: str) -> str:
-    """Write what is said to the new run, and return the message it begins with."""
-    if order.begins_at is not None:
-        return order.begins_at
-    fork = order.forked_from
-    head = await messages.head_of(conn, conversation_id) if fork is None or order.continues else fork.message_id
-    if order.continues:
-        if fork is None or head != fork.message_id:
-            raise ConflictError(
-                "the conversation has gone on since: fork the run from one of its steps instead",
-                code="conversation_moved_on",
-            )
-        return fork.message_id
-    if order.summarise:
-        await summaries.want(conn, run_id)
-    message_id = f"msg_{secrets.token_hex(12)}"
-    await messages.append(
-        conn,
-        message_id=message_id,
-        parent_id=head,
-        conversation_id=conversation_id,
-        run_id=run_id,
-        step=None,
-        message=user_message(order.text),
-    )
-    return message_id
-
-
 async def _again(services: Services, first: Run, agent: PublishedAgent) -> Run:
     """Return the first run; start its workflow if a crash came between recording the run and starting it.
 
@@ -222,30 +129,6 @@ async def _again(services: Services, first: Run, agent: PublishedAgent) -> Run:
     if first.status == "running" and first.step == 0:
         await services.gateway.start_run(turn_input(services, first, agent), agent.task_queue)
     return first
-
-
-async def _take_back(services: Services, run: Run, order: Order) -> None:
-    """Remove a run that did not start. Its events stay: the log is append-only, and it says how the run ended.
-
-    Should the workflow have started after all, it finds no run in the store, and nothing can run in its name.
-    """
-    async with services.database.write() as conn:
-        now = await runs.get(conn, run.id)
-        if now is None or now.step > 0:
-            return
-        parent_id = (await messages.path_to(conn, run.input_message_id))[-1].parent_id
-        why = "Temporal was away; the run did not start"
-        ended = end_told(status="failed", reason=why, error_class="not_started")
-        await events.append(conn, run.id, [("run.ended", ended)])
-        await events.keep_head(conn, run.id)
-        await external_calls.remove(conn, run.id)
-        await runs.remove_unstarted(conn, run.id)
-        if order.continues:
-            return
-        if order.conversation_id is None:
-            await conn.execute(conversations.delete().where(conversations.c.id == run.conversation_id))
-        elif parent_id is not None:
-            await messages.set_head(conn, run.conversation_id, parent_id)
 
 
 async def _first_under_key(conn: Connection, order: Order) -> Run | None:
@@ -267,7 +150,7 @@ async def _first_or_conflict(services: Services, order: Order) -> Run:
         if order.conversation_id is not None:
             live = await runs.live_of_conversation(conn, order.conversation_id)
     if live is not None:
-        raise _live(live)
+        raise run_live(live)
     raise ConflictError("another run was started at the same moment: send this again")
 
 
@@ -295,11 +178,3 @@ def turn_input(services: Services, run: Run, agent: PublishedAgent, state: TurnS
     heartbeat = {"heartbeat_timeout_seconds": services.settings.heartbeat_timeout_seconds}
     limits = agent.run_limits.for_run().model_copy(update=heartbeat)
     return AgentTurnInput(run_id=run.id, agent=run.agent, limits=limits, state=state)
-
-
-def _live(run: Run) -> ConflictError:
-    return ConflictError(
-        f"run {run.id} of this conversation is still live: wait for its end, or interrupt it",
-        code="run_live",
-        run_id=run.id,
-    )

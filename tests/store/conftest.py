@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from turngate.domain.messages import user_message
-from turngate.store import messages, runs
+from turngate.store import messages, opening, runs
 from turngate.store.database import Connection, Database
 
 NewRun = Callable[..., Awaitable[runs.Run]]
@@ -28,19 +28,19 @@ async def insert_run(
         step=None,
         message=user_message("go"),
     )
-    await runs.create(
+    await opening.insert_run(
         conn,
-        run_id=run_id,
-        conversation_id=conversation_id,
-        agent="agent",
-        agent_version="v1",
-        model="scripted:test",
-        workspace=None,
-        task="go",
-        input_message_id=message_id,
-        started_by="starter",
-        idempotency_key=key,
-        request_fingerprint="",
+        opening.NewRun(
+            id=run_id,
+            conversation_id=conversation_id,
+            agent="agent",
+            agent_version="v1",
+            model="scripted:test",
+            task="go",
+            input_message_id=message_id,
+            started_by="starter",
+            idempotency_key=key,
+        ),
     )
     run = await runs.get(conn, run_id)
     assert run is not None

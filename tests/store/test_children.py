@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 
 from turngate.domain.messages import user_message
 from turngate.domain.results import Ok
-from turngate.store import calls, messages, requests, runs
+from turngate.store import calls, messages, opening, requests, runs
 from turngate.store.clock import now
 from turngate.store.database import Connection, Database
 
@@ -28,22 +28,22 @@ async def insert_child(conn: Connection, parent: runs.Run, run_id: str, *, call_
         step=None,
         message=user_message("a task"),
     )
-    await runs.create(
+    await opening.insert_run(
         conn,
-        run_id=run_id,
-        conversation_id=f"conv_{run_id}",
-        agent="helper",
-        agent_version="v1",
-        model="scripted:test",
-        workspace="/somewhere",
-        task="a task",
-        input_message_id=f"msg_{run_id}",
-        started_by=parent.started_by,
-        idempotency_key=None,
-        request_fingerprint="",
-        parent_run_id=parent.id,
-        parent_tool_call_id=call_id,
-        path=f"{parent.path}/helper",
+        opening.NewRun(
+            id=run_id,
+            conversation_id=f"conv_{run_id}",
+            agent="helper",
+            agent_version="v1",
+            model="scripted:test",
+            workspace="/somewhere",
+            task="a task",
+            input_message_id=f"msg_{run_id}",
+            started_by=parent.started_by,
+            parent_run_id=parent.id,
+            parent_tool_call_id=call_id,
+            path=f"{parent.path}/helper",
+        ),
     )
     found = await runs.get(conn, run_id)
     assert found is not None

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from tampering import take_guards_away
 
 from turngate.domain.event_chain import chain_hash
-from turngate.store import events, runs
+from turngate.store import events, opening, runs
 from turngate.store.database import Connection, Database
 from turngate.store.tables import events as events_table
 from turngate.store.tables import runs as runs_table
@@ -89,6 +89,26 @@ async def test_readers_never_see_a_smaller_number_after_a_larger_one(database: D
         assert [event.run_seq for event in seen if event.run_id == run.id] == list(range(1, 9))
     async with database.read() as conn:
         assert [await events.chain_break(conn, run.id) for run in written] == [None] * 20
+
+
+async def test_writers_of_one_chain_take_turns(database: Database, new_run) -> None:
+    """Twenty transactions that append to the same run at once leave one chain without a gap, a fork or a number twice."""
+    run = await new_run()
+    await asyncio.gather(*(tell(database, run, f"{number}a", f"{number}b") for number in range(20)))
+    async with database.read() as conn:
+        told = await events.after(conn, 0, run_id=run.id)
+        assert await events.chain_break(conn, run.id) is None
+    assert [event.run_seq for event in told] == list(range(1, 41))
+    assert [event.type[-1] for event in told] == ["a", "b"] * 20
+
+
+async def test_a_chain_that_is_not_there_is_told(database: Database) -> None:
+    """Events of a run that does not exist are an error, and take no number."""
+    with pytest.raises(LookupError, match="no chain of events 'run_none'"):
+        async with database.write() as conn:
+            await events.append(conn, "run_none", [("a.b", {})])
+    async with database.read() as conn:
+        assert await events.last_seq(conn) == 0
 
 
 async def swap(conn: Connection, run: runs.Run, column: str, one: int, other: int) -> None:
@@ -228,7 +248,7 @@ async def test_events_of_a_removed_run_can_still_be_checked(database: Database, 
     await tell(database, run, "a", "b")
     async with database.write() as conn:
         await events.keep_head(conn, run.id)
-        await runs.remove_unstarted(conn, run.id)
+        await opening.remove_unstarted(conn, run.id)
     async with database.read() as conn:
         assert await runs.get(conn, run.id) is None
         assert await events.chain_break(conn, run.id) is None

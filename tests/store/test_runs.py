@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
-from turngate.store import messages, runs
+from turngate.store import messages, opening, runs
 from turngate.store.database import Database
 from turngate.store.tables import runs as runs_table
 
@@ -87,7 +87,7 @@ async def test_only_a_run_that_took_no_step_is_taken_back(database: Database, ne
     async with database.write() as conn:
         await runs.advance(conn, busy.id, step=1)
         for run in (idle, busy):
-            await runs.remove_unstarted(conn, run.id)
+            await opening.remove_unstarted(conn, run.id)
     async with database.read() as conn:
         assert await runs.get(conn, idle.id) is None
         assert await messages.path_to(conn, idle.input_message_id) == []
@@ -99,19 +99,18 @@ async def test_a_long_task_is_shortened_for_lists(database: Database) -> None:
     """The row keeps 500 characters of the task; the message keeps all."""
     async with database.write() as conn:
         await messages.create_conversation(conn, "conv")
-        await runs.create(
+        await opening.insert_run(
             conn,
-            run_id="r",
-            conversation_id="conv",
-            agent="agent",
-            agent_version="v",
-            model="m",
-            workspace=None,
-            task="é" * 600,
-            input_message_id="m",
-            started_by="ann",
-            idempotency_key=None,
-            request_fingerprint="",
+            opening.NewRun(
+                id="r",
+                conversation_id="conv",
+                agent="agent",
+                agent_version="v",
+                model="m",
+                task="é" * 600,
+                input_message_id="m",
+                started_by="ann",
+            ),
         )
         run = await runs.get(conn, "r")
     assert run is not None

@@ -22,7 +22,7 @@ from turngate.domain.messages import Message, ModelResponse, TextPart, ToolCallP
 from turngate.domain.results import Failure
 from turngate.models.port import ModelRequest
 from turngate.runtime.app_loader import check_app
-from turngate.store import messages, runs, steps
+from turngate.store import messages, opening, runs, steps
 from turngate.store.database import Database
 from turngate.store.summaries import Cut
 
@@ -76,19 +76,18 @@ class Talk:
         async with self.database.write() as conn:
             await messages.create_conversation(conn, f"conv_{self.run_id}")
             input_id = await self._say(conn, None, "The task.")
-            await runs.create(
+            await opening.insert_run(
                 conn,
-                run_id=self.run_id,
-                conversation_id=f"conv_{self.run_id}",
-                agent="agent",
-                agent_version="v1",
-                model="scripted:test",
-                workspace=None,
-                task="The task.",
-                input_message_id=input_id,
-                started_by="starter",
-                idempotency_key=None,
-                request_fingerprint="",
+                opening.NewRun(
+                    id=self.run_id,
+                    conversation_id=f"conv_{self.run_id}",
+                    agent="agent",
+                    agent_version="v1",
+                    model="scripted:test",
+                    task="The task.",
+                    input_message_id=input_id,
+                    started_by="starter",
+                ),
             )
 
     async def _say(self, conn: object, parent_id: str | None, text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import select, text, update
+from sqlalchemy import bindparam, select, text, update
 
 from turngate.domain.agents import App, Limits
 from turngate.domain.external import MODEL, is_external
@@ -18,7 +18,9 @@ _RESERVE = text(
     "INSERT INTO agents (name, version, model, description, limits, tools, task_queue, published_at) "
     "VALUES (:name, '', '', '', '', '', '', '') ON CONFLICT DO NOTHING"
 )
-_EVERY = select(agents).order_by(agents.c.name)  # built once: the inbox reads them, too
+# Built once: the inbox reads them, too, and each start one.
+_EVERY = select(agents).order_by(agents.c.name)
+_BY_NAME = select(agents).where(agents.c.name == bindparam("agent"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +73,7 @@ async def get(conn: Connection, name: str) -> PublishedAgent | None:
     """Return one agent, or None. One that stands for calls from outside is judged where an app was published last."""
     if is_external(name):
         return await _external(conn, name)
-    row = (await conn.execute(select(agents).where(agents.c.name == name))).mappings().one_or_none()
+    row = (await conn.execute(_BY_NAME, {"agent": name})).mappings().one_or_none()
     return PublishedAgent(**row) if row else None
 
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeVar
 import psycopg
 import sqlalchemy
 from sqlalchemy import Executable, event
-from sqlalchemy.engine import CursorResult, make_url
+from sqlalchemy.engine import CursorResult, Dialect, make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
@@ -44,6 +44,10 @@ Parameters = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 class Connection(Protocol):
     """What store functions are given: one open transaction."""
 
+    @property
+    def dialect(self) -> Dialect:
+        """The database's own language, for what has no common form."""
+
     async def execute(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
         """Run one statement; the rows are there when it returns."""
 
@@ -63,7 +67,7 @@ class _Backend(Protocol):
 
 
 class Database:
-    """A store's database and the ways to use it: :meth:`read` and :meth:`write`, and :meth:`glance` for one statement."""
+    """A store's database and the ways to use it: :meth:`read` and :meth:`write`, and :meth:`glance` without a common view."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -79,9 +83,9 @@ class Database:
 
     @asynccontextmanager
     async def glance(self) -> AsyncIterator[Connection]:
-        """Open a connection for one reading statement, with no transaction around it: that saves PostgreSQL half the trips.
+        """Open a connection for statements that read, each for itself: no transaction around them saves PostgreSQL two trips.
 
-        Raises UnavailableError when the database is away.
+        For one statement, or for several that need no common view. Raises UnavailableError when the database is away.
         """
         async with _reported(), self._backend.glance() as connection:
             yield connection
@@ -141,6 +145,10 @@ class _SqliteConnection:
 
     def __init__(self, connection: sqlalchemy.Connection) -> None:
         self.sync = connection
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.sync.dialect
 
     async def execute(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
         return self.sync.execute(statement, parameters)

@@ -11,45 +11,41 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import RowMapping, Select, bindparam, delete, insert, select, text, update
+from sqlalchemy import RowMapping, Select, bindparam, delete, insert, select
 
 from turngate.domain.deltas import Delta
+from turngate.store import sequences
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.tables import deltas, event_counter, runs, steps
+from turngate.store.for_watchers import Sayings
+from turngate.store.sequences import NEWEST_EVENT, Numbered
+from turngate.store.tables import deltas, runs, steps
 
 KEPT_PER_STEP = 2_000
 """Rows kept of one response, more than a minute of talking without a pause; older ones make room."""
-KEPT_FOR = timedelta(days=1)
 KEPT_AFTER_THE_END = timedelta(minutes=10)
 """What a lost worker left behind, of a response or a run that has ended since."""
-SWEPT_AT_ONCE = 1_000
-COUNTER = 3
-"""The row of ``event_counter`` that numbers deltas, under a lock, as those of events and progress do."""
 LOST = "its worker was lost"
 
-_TAKE_ID = (
-    update(event_counter)
-    .where(event_counter.c.id == COUNTER)
-    .values(last_seq=event_counter.c.last_seq + 1)
-    .returning(event_counter.c.last_seq)
-)
-# The counter's row is made by the first writer; two first writers are no trouble to each other.
-_MAKE_COUNTER = text("INSERT INTO event_counter (id, last_seq) VALUES (:id, 0) ON CONFLICT DO NOTHING")
 _OF_STEP = (deltas.c.run_id == bindparam("run")) & (deltas.c.step == bindparam("at_step"))
 _IS_MADE = (
     select(runs.c.id).where(runs.c.id == bindparam("run"), runs.c.status == "running").exists()
     & ~select(steps.c.step).where(steps.c.run_id == bindparam("run"), steps.c.step == bindparam("at_step")).exists()
 )
-_AFTER_SEQ = select(event_counter.c.last_seq).where(event_counter.c.id == 1, _IS_MADE)
+_AFTER_SEQ = NEWEST_EVENT.where(_IS_MADE)
 _GOES_ON = _AFTER_SEQ.where(~select(deltas.c.id).where(_OF_STEP, deltas.c.attempt > bindparam("this_attempt")).exists())
 _NEWEST = select(deltas.c.payload).where(_OF_STEP).order_by(deltas.c.n.desc()).limit(1)
 _INSERT = insert(deltas)
 _FORGET = delete(deltas).where(_OF_STEP)
 _MAKE_ROOM = delete(deltas).where(_OF_STEP, deltas.c.n <= bindparam("upto"))
-_OLDEST = select(deltas.c.created_at).order_by(deltas.c.id).limit(1)
+_SAYINGS = Sayings(
+    table=deltas,
+    goes_on=select(runs.c.id).where(runs.c.id == deltas.c.run_id, runs.c.status == "running").exists()
+    & ~select(steps.c.step).where(steps.c.run_id == deltas.c.run_id, steps.c.step == deltas.c.step).exists(),
+    kept_after_the_end=KEPT_AFTER_THE_END,
+)
 
 
 class Said(NamedTuple):
@@ -85,7 +81,7 @@ async def begin(conn: Connection, run_id: str, step: int, said: Said) -> int | N
     Rows of earlier attempts go; if the last of them had not failed as far as anybody knows, its worker was lost, and this
     row says so.
     """
-    row_id = await _take_id(conn)
+    row_id = await sequences.take(conn, Numbered.DELTAS)
     at = {"run": run_id, "at_step": step}
     after_seq = (await conn.execute(_AFTER_SEQ, at)).scalar_one_or_none()
     if after_seq is None:
@@ -105,7 +101,9 @@ async def append(conn: Connection, run_id: str, step: int, attempt: int, n: int,
 
     So nothing comes from a worker that was thought lost, and nothing after the response. The oldest rows make room.
     """
-    row_id = await _take_id(conn)  # before the look: its lock keeps another attempt from beginning in between
+    row_id = await sequences.take(
+        conn, Numbered.DELTAS
+    )  # before the look: its lock keeps another attempt from beginning in between
     after_seq = await _place(conn, run_id, step, attempt)
     if after_seq is None:
         return False
@@ -117,7 +115,7 @@ async def append(conn: Connection, run_id: str, step: int, attempt: int, n: int,
 
 async def give_up(conn: Connection, run_id: str, step: int, attempt: int, n: int, reason: str) -> None:
     """Take back what an attempt said, for this reason; does nothing when another attempt has begun, or the step a response."""
-    row_id = await _take_id(conn)
+    row_id = await sequences.take(conn, Numbered.DELTAS)
     after_seq = await _place(conn, run_id, step, attempt)
     if after_seq is None:
         return
@@ -132,13 +130,7 @@ async def forget(conn: Connection, run_id: str, step: int) -> None:
 
 async def sweep(conn: Connection) -> None:
     """Delete what lost workers left behind: among the oldest 1,000 rows. Cheap if there is none."""
-    at = now()
-    ended_at = as_text(at - KEPT_AFTER_THE_END)
-    oldest = (await conn.execute(_OLDEST)).scalar_one_or_none()
-    if oldest is not None and oldest < ended_at:
-        first = select(deltas.c.id).order_by(deltas.c.id).limit(SWEPT_AT_ONCE)
-        expired = (deltas.c.created_at < as_text(at - KEPT_FOR)) | ((deltas.c.created_at < ended_at) & ~_is_made())
-        await conn.execute(delete(deltas).where(deltas.c.id.in_(first), expired))
+    await _SAYINGS.sweep(conn)
 
 
 async def after(
@@ -153,20 +145,8 @@ async def after(
 
     Up to number ``ended_from`` only of responses that are still made; from there on of every one.
     """
-    query = select(deltas).where(deltas.c.id > last).order_by(deltas.c.id).limit(limit)
-    if run_ids is not None:
-        query = query.where(deltas.c.run_id.in_(run_ids))
-    if last < ended_from:
-        query = query.where((deltas.c.id > ended_from) | _is_made())
+    query = _SAYINGS.after(last, ended_from=ended_from, run_ids=run_ids, limit=limit)
     return [_loaded(row) for row in (await conn.execute(query)).mappings()]
-
-
-def _is_made() -> Any:
-    """Return the condition that the response which a row is of is still being made."""
-    return (
-        select(runs.c.id).where(runs.c.id == deltas.c.run_id, runs.c.status == "running").exists()
-        & ~select(steps.c.step).where(steps.c.run_id == deltas.c.run_id, steps.c.step == deltas.c.step).exists()
-    )
 
 
 async def _place(conn: Connection, run_id: str, step: int, attempt: int) -> int | None:
@@ -195,15 +175,6 @@ async def _insert(
     }
     row = {"id": row_id, "run_id": run_id, "step": step, "attempt": attempt, "n": n, "created_at": as_text(now())}
     await conn.execute(_INSERT, {**row, "payload": json.dumps(payload, ensure_ascii=False)})
-
-
-async def _take_id(conn: Connection) -> int:
-    """Return the next number, which is this transaction's until it ends."""
-    taken = (await conn.execute(_TAKE_ID)).scalar_one_or_none()
-    if taken is None:
-        await conn.execute(_MAKE_COUNTER, {"id": COUNTER})
-        taken = (await conn.execute(_TAKE_ID)).scalar_one()
-    return int(taken)
 
 
 def _loaded(row: RowMapping) -> Deltas:

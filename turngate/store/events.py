@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, insert, select, text, update
 
 from turngate.domain.event_chain import ChainBreak, ChainCheck, ChainedEvent, ChainHead, chain_hash
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.sequences import NEWEST_EVENT, Numbered
 from turngate.store.storable import storable
-from turngate.store.tables import event_chains, event_counter, events, runs
+from turngate.store.tables import event_chains, events, runs
 
 NewEvent = tuple[str, Mapping[str, Any]]
 """Type (``noun.past_participle``) and JSON payload: ids and short words, never conversation content."""
@@ -28,29 +29,28 @@ CHECKED_AT_ONCE: Final = 1_000
 """How many events of a chain are read at once when it is checked."""
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
-_TAKE_SEQ = (
-    update(event_counter)
-    .where(event_counter.c.id == 1)
-    .values(last_seq=event_counter.c.last_seq + bindparam("more"))
-    .returning(event_counter.c.last_seq)
-)
-_TAKE_RUN_SEQ = (
-    update(runs)
-    .where(runs.c.id == bindparam("run"))
-    .values(event_count=runs.c.event_count + bindparam("more"))
-    .returning(runs.c.event_count, runs.c.event_hash)
-)
-_TAKE_CHAIN_SEQ = (
-    update(event_chains)
-    .where(event_chains.c.id == bindparam("run"))
-    .values(event_count=event_chains.c.event_count + bindparam("more"))
-    .returning(event_chains.c.event_count, event_chains.c.event_hash)
-)
+# Numbers and the chain's end are taken in one: a turn appends six times. SQLite has one writer, so what it reads beside the
+# counter is the newest; PostgreSQL reads only the rows anew that it changes, so there the chain's end is changed as well.
+_TAKE = {
+    "sqlite": "UPDATE event_counter SET last_seq = last_seq + :more WHERE id = :sequence RETURNING last_seq, "
+    "(SELECT event_count FROM {chain} WHERE id = :run) AS run_seq, "
+    "(SELECT event_hash FROM {chain} WHERE id = :run) AS previous",
+    "postgresql": "WITH taken AS (UPDATE event_counter SET last_seq = last_seq + :more WHERE id = :sequence "
+    "RETURNING last_seq) UPDATE {chain} SET event_count = event_count + :more FROM taken WHERE id = :run "
+    "RETURNING taken.last_seq AS last_seq, event_count - :more AS run_seq, event_hash AS previous",
+}
+_TAKE_OF = {
+    (dialect, chain.name): text(take.format(chain=chain.name))
+    for dialect, take in _TAKE.items()
+    for chain in (runs, event_chains)
+}
 _INSERT = insert(events)
-_SET_CHAIN_HASH = (
-    update(event_chains).where(event_chains.c.id == bindparam("run")).values(event_hash=bindparam("last_hash"))
-)
-_SET_HASH = update(runs).where(runs.c.id == bindparam("run")).values(event_hash=bindparam("last_hash"))
+_SET_END = {
+    chain.name: update(chain)
+    .where(chain.c.id == bindparam("run"))
+    .values(event_count=bindparam("run_seq"), event_hash=bindparam("last_hash"))
+    for chain in (runs, event_chains)
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,24 +75,26 @@ async def append(conn: Connection, run_id: str, new: Sequence[NewEvent]) -> None
     """
     if not new:
         return
-    seq = int((await conn.execute(_TAKE_SEQ, {"more": len(new)})).scalar_one()) - len(new)
-    take, set_hash = (_TAKE_CHAIN_SEQ, _SET_CHAIN_HASH) if run_id == SYSTEM else (_TAKE_RUN_SEQ, _SET_HASH)
-    row = (await conn.execute(take, {"run": run_id, "more": len(new)})).one()
-    run_seq, previous = int(row.event_count) - len(new), str(row.event_hash)
+    chain = event_chains.name if run_id == SYSTEM else runs.name
+    wanted = {"sequence": Numbered.EVENTS.value, "run": run_id, "more": len(new)}
+    row = (await conn.execute(_TAKE_OF[conn.dialect.name, chain], wanted)).one_or_none()
+    if row is None or row.run_seq is None:
+        raise LookupError(f"there is no chain of events {run_id!r}")
+    seq, run_seq, previous = int(row.last_seq) - len(new), int(row.run_seq), str(row.previous)
     created_at = as_text(now())
     rows = []
     for kind, payload in new:
         seq, run_seq = seq + 1, run_seq + 1
         # Mended here, not by the column: the hash is over what is stored.
-        text = storable(json.dumps(payload, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
-        digest = chain_hash(previous, run_id, run_seq, kind, text, created_at)
+        written = storable(json.dumps(payload, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
+        digest = chain_hash(previous, run_id, run_seq, kind, written, created_at)
         rows.append(
             {
                 "seq": seq,
                 "run_id": run_id,
                 "run_seq": run_seq,
                 "type": kind,
-                "payload": text,
+                "payload": written,
                 "created_at": created_at,
                 "previous_hash": previous,
                 "hash": digest,
@@ -100,7 +102,7 @@ async def append(conn: Connection, run_id: str, new: Sequence[NewEvent]) -> None
         )
         previous = digest
     await conn.execute(_INSERT, rows)
-    await conn.execute(set_hash, {"run": run_id, "last_hash": previous})
+    await conn.execute(_SET_END[chain], {"run": run_id, "run_seq": run_seq, "last_hash": previous})
 
 
 async def after(
@@ -130,7 +132,7 @@ async def newest(conn: Connection, run_id: str, kind: str, *, limit: int) -> lis
 
 async def last_seq(conn: Connection) -> int:
     """Return the newest sequence number; 0 when there is no event."""
-    return int((await conn.execute(select(event_counter.c.last_seq).where(event_counter.c.id == 1))).scalar_one())
+    return int((await conn.execute(NEWEST_EVENT)).scalar_one())
 
 
 async def chain_break(conn: Connection, run_id: str) -> ChainBreak | None:

@@ -9,7 +9,7 @@ from sqlalchemy import insert, select, tuple_, update
 from turngate.domain.external import ExternalTool
 from turngate.domain.results import TOOL_RESULT, Failure, Ok
 from turngate.store.database import Connection
-from turngate.store.tables import external_calls, runs
+from turngate.store.tables import calls, external_calls, runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +18,8 @@ class ExternalCall:
 
     ``wanted_by``: the attempt that asked last to start it. ``running_for``: the attempt that may run it, while one may.
     ``deadline_at``: until when that one may report. ``report``: JSON of a tool result; None until it came.
+    ``turn``: the stretch of the sender's conversation it was made in; None: not said. ``repeat_key``: equal for calls that mean
+    the same and were made in one turn.
     """
 
     run_id: str
@@ -29,6 +31,8 @@ class ExternalCall:
     running_for: str | None = None
     deadline_at: str | None = None
     report: str | None = None
+    turn: str | None = None
+    repeat_key: str = ""
 
     @property
     def declared(self) -> ExternalTool:
@@ -66,6 +70,34 @@ async def open_of(
     if after is not None:
         query = query.where(tuple_(runs.c.created_at, runs.c.id) > after)
     return [(row.created_at, row.id) for row in await conn.execute(query)]
+
+
+async def rejected_before(conn: Connection, call: ExternalCall, *, since: str) -> Failure | None:
+    """Return the first rejection by a person of what this call repeats; None: there was none (I12).
+
+    ``since``: what was settled before counts no more, where nobody said in which turn.
+    """
+    query = (
+        select(calls.c.result)
+        .join(
+            external_calls,
+            (external_calls.c.run_id == calls.c.run_id) & (external_calls.c.tool_call_id == calls.c.tool_call_id),
+        )
+        .where(
+            external_calls.c.repeat_key == call.repeat_key,
+            external_calls.c.run_id != call.run_id,
+            calls.c.result.is_not(None),
+        )
+        .order_by(calls.c.settled_at)
+    )
+    if call.turn is None:
+        query = query.where(calls.c.settled_at >= since)
+    for row in await conn.execute(query):
+        result = TOOL_RESULT.validate_json(row.result)
+        # Not of a rule: those are asked again each time, and may have changed. Not of a repeat: it would stand for ever.
+        if isinstance(result, Failure) and result.kind == "rejected" and not result.fields.get("repeat"):
+            return result
+    return None
 
 
 async def give_up(conn: Connection, run_id: str, attempt: str, *, at: str) -> bool:

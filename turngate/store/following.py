@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, select
 
-from turngate.store import deltas, events, progress
+from turngate.store import deltas, events, progress, sequences
 from turngate.store.database import Connection
 from turngate.store.deltas import Deltas
 from turngate.store.events import Event
 from turngate.store.progress import Progress
-from turngate.store.tables import event_counter, runs
+from turngate.store.sequences import Numbered
+from turngate.store.tables import runs
 
 BATCH = 500
 
@@ -22,7 +23,6 @@ Told = Event | Said
 EVERY_RUN = ""
 """In place of a run's id: deltas of all that are followed."""
 
-_COUNTERS = select(event_counter.c.id, event_counter.c.last_seq)
 _TREE = select(runs.c.id).where(runs.c.id == bindparam("run")).cte("tree", recursive=True)
 _FAMILY = select(_TREE.union(select(runs.c.id).where(runs.c.parent_run_id == _TREE.c.id)).c.id)
 
@@ -37,8 +37,8 @@ class Newest(NamedTuple):
 
 async def newest(conn: Connection) -> Newest:
     """Return how far events, progress and deltas have come: one look at three rows tells whether anything is new."""
-    counters = {row.id: int(row.last_seq) for row in await conn.execute(_COUNTERS)}
-    return Newest(counters.get(1, 0), counters.get(progress.COUNTER, 0), counters.get(deltas.COUNTER, 0))
+    last = await sequences.newest(conn)
+    return Newest(last.get(Numbered.EVENTS, 0), last.get(Numbered.PROGRESS, 0), last.get(Numbered.DELTAS, 0))
 
 
 async def family(conn: Connection, run_id: str) -> list[str]:

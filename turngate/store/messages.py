@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from pydantic_core import PydanticSerializationError
 from sqlalchemy import CTE, Select, bindparam, insert, literal, select, update
 from sqlalchemy.engine import RowMapping
 
+from turngate.domain.digest import derived_id
 from turngate.domain.messages import Message, Part
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
@@ -41,6 +43,12 @@ def _root_query() -> Select[Any]:
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _INSERT = insert(messages)
+_CREATE = insert(conversations)
+_SET_HEAD = (
+    update(conversations)
+    .where(conversations.c.id == bindparam("conversation"))
+    .values(head_message_id=bindparam("head"))
+)
 _BY_ID = select(messages).where(messages.c.id == bindparam("message"))
 _PATH = _along(_walk())
 _NEWEST = _along(_walk(newest=True))
@@ -61,7 +69,7 @@ class StoredMessage:
 
 async def create_conversation(conn: Connection, conversation_id: str) -> None:
     """Insert an empty conversation."""
-    await conn.execute(insert(conversations).values(id=conversation_id, created_at=as_text(now())))
+    await conn.execute(_CREATE, {"id": conversation_id, "created_at": as_text(now())})
 
 
 async def head_of(conn: Connection, conversation_id: str) -> str | None:
@@ -78,8 +86,27 @@ async def conversation_exists(conn: Connection, conversation_id: str) -> bool:
 
 async def set_head(conn: Connection, conversation_id: str, message_id: str) -> None:
     """Move the conversation's head; only ever to a message after which every call is answered."""
-    query = update(conversations).where(conversations.c.id == conversation_id).values(head_message_id=message_id)
-    await conn.execute(query)
+    await conn.execute(_SET_HEAD, {"conversation": conversation_id, "head": message_id})
+
+
+async def plant(conn: Connection, conversation_id: str, said: Sequence[Message]) -> None:
+    """Insert a conversation in which this was said already, in no run, every call answered."""
+    await create_conversation(conn, conversation_id)
+    head = None
+    for number, message in enumerate(said):
+        message_id = derived_id("msg", conversation_id, str(number))
+        await append(
+            conn,
+            message_id=message_id,
+            parent_id=head,
+            conversation_id=conversation_id,
+            run_id=None,
+            step=None,
+            message=message,
+        )
+        head = message_id
+    if head is not None:
+        await set_head(conn, conversation_id, head)
 
 
 async def append(

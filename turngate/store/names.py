@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from turngate.domain.ask_terms import Role
 from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.domain.identity import name_key
+from turngate.store import sequences
 from turngate.store.database import Connection
-from turngate.store.tables import api_tokens, event_counter, users
+from turngate.store.sequences import Numbered
+from turngate.store.tables import api_tokens, users
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +69,7 @@ async def one_at_a_time(conn: Connection) -> None:
     transaction ends with one anyway. Taken first, it also keeps two of them on PostgreSQL from each holding a row that
     the other wants.
     """
-    await conn.execute(
-        update(event_counter).where(event_counter.c.id == 1).values(last_seq=event_counter.c.last_seq + 0)
-    )
+    await sequences.take(conn, Numbered.EVENTS, 0)
 
 
 async def require_no_user(conn: Connection, name: str) -> None:

@@ -6,39 +6,29 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import JsonValue
-from sqlalchemy import RowMapping, bindparam, delete, func, insert, select, text, update
+from sqlalchemy import RowMapping, bindparam, delete, func, insert, select
 
+from turngate.store import sequences
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.tables import event_counter, executions, progress
+from turngate.store.for_watchers import Sayings
+from turngate.store.sequences import NEWEST_EVENT, Numbered
+from turngate.store.tables import executions, progress
 
 KEPT_PER_CALL = 500
 """Rows kept per call; older ones of that call make room."""
-KEPT_FOR = timedelta(days=1)
 KEPT_AFTER_THE_END = timedelta(hours=1)
 """Only watchers who were there read what a finished call said, within a second; every new watcher has to step over it."""
-SWEPT_AT_ONCE = 1_000
-COUNTER = 2
-"""The row of ``event_counter`` that numbers progress. Numbers given under a lock, as for events: no reader sees a smaller
-one after a larger one, and none is ever given again, which a key of the database's own does not promise."""
 
-_TAKE_IDS = (
-    update(event_counter)
-    .where(event_counter.c.id == COUNTER)
-    .values(last_seq=event_counter.c.last_seq + bindparam("more"))
-    .returning(event_counter.c.last_seq)
-)
-# The counter's row is made by the first writer; two first writers are no trouble to each other.
-_MAKE_COUNTER = text("INSERT INTO event_counter (id, last_seq) VALUES (:id, 0) ON CONFLICT DO NOTHING")
 _STANDING = select(
     select(func.max(progress.c.n))
     .where(progress.c.run_id == bindparam("run"), progress.c.tool_call_id == bindparam("call"))
     .scalar_subquery()
     .label("last_n"),
-    select(event_counter.c.last_seq).where(event_counter.c.id == 1).scalar_subquery().label("after_seq"),
+    NEWEST_EVENT.scalar_subquery().label("after_seq"),
 ).where(
     select(executions.c.state)
     .where(
@@ -49,11 +39,21 @@ _STANDING = select(
     .exists()
 )
 _INSERT = insert(progress)
-_OLDEST = select(progress.c.created_at).order_by(progress.c.id).limit(1)
 _MAKE_ROOM = delete(progress).where(
     progress.c.run_id == bindparam("run"),
     progress.c.tool_call_id == bindparam("call"),
     progress.c.n <= bindparam("upto"),
+)
+_SAYINGS = Sayings(
+    table=progress,
+    goes_on=select(executions.c.state)
+    .where(
+        executions.c.run_id == progress.c.run_id,
+        executions.c.tool_call_id == progress.c.tool_call_id,
+        executions.c.state == "executing",
+    )
+    .exists(),
+    kept_after_the_end=KEPT_AFTER_THE_END,
 )
 
 
@@ -89,7 +89,7 @@ async def append(conn: Connection, run_id: str, tool_call_id: str, new: Sequence
     """
     if not new:
         return True
-    last_id = await _take_ids(conn, len(new))
+    last_id = await sequences.take(conn, Numbered.PROGRESS, len(new))
     # After the lock above, so that two attempts of one call cannot give the same `n`.
     standing = (await conn.execute(_STANDING, {"run": run_id, "call": tool_call_id})).one_or_none()
     if standing is None:
@@ -114,13 +114,7 @@ async def append(conn: Connection, run_id: str, tool_call_id: str, new: Sequence
 
 async def sweep(conn: Connection) -> None:
     """Delete progress older than a day, or an hour if its call has ended: among the oldest 1,000 rows. Cheap if there is none."""
-    at = now()
-    ended_at = as_text(at - KEPT_AFTER_THE_END)
-    oldest = (await conn.execute(_OLDEST)).scalar_one_or_none()
-    if oldest is not None and oldest < ended_at:
-        first = select(progress.c.id).order_by(progress.c.id).limit(SWEPT_AT_ONCE)
-        expired = (progress.c.created_at < as_text(at - KEPT_FOR)) | ((progress.c.created_at < ended_at) & ~_executes())
-        await conn.execute(delete(progress).where(progress.c.id.in_(first), expired))
+    await _SAYINGS.sweep(conn)
 
 
 async def after(
@@ -130,45 +124,19 @@ async def after(
 
     Up to number ``finished_from`` only of calls that execute now; from there on of every call.
     """
-    query = select(progress).where(progress.c.id > last).order_by(progress.c.id).limit(limit)
-    if run_ids is not None:
-        query = query.where(progress.c.run_id.in_(run_ids))
-    if last < finished_from:
-        query = query.where((progress.c.id > finished_from) | _executes())
+    query = _SAYINGS.after(last, ended_from=finished_from, run_ids=run_ids, limit=limit)
     return [_loaded(row) for row in (await conn.execute(query)).mappings()]
 
 
 async def newest_of_executing(conn: Connection, run_id: str, *, limit: int) -> dict[str, list[Progress]]:
     """Return tool call id → the newest ``limit`` rows, oldest first, of the run's calls that execute now."""
     back = func.row_number().over(partition_by=progress.c.tool_call_id, order_by=progress.c.n.desc()).label("back")
-    ranked = select(progress, back).where(progress.c.run_id == run_id, _executes()).subquery()
+    ranked = select(progress, back).where(progress.c.run_id == run_id, _SAYINGS.goes_on).subquery()
     query = select(ranked).where(ranked.c.back <= limit).order_by(ranked.c.id)
     found: dict[str, list[Progress]] = {}
     for row in (await conn.execute(query)).mappings():
         found.setdefault(row["tool_call_id"], []).append(_loaded(row))
     return found
-
-
-def _executes() -> Any:
-    """Return the condition that a row's call executes."""
-    return (
-        select(executions.c.state)
-        .where(
-            executions.c.run_id == progress.c.run_id,
-            executions.c.tool_call_id == progress.c.tool_call_id,
-            executions.c.state == "executing",
-        )
-        .exists()
-    )
-
-
-async def _take_ids(conn: Connection, more: int) -> int:
-    """Return the last of ``more`` numbers, which are this transaction's until it ends."""
-    taken = (await conn.execute(_TAKE_IDS, {"more": more})).scalar_one_or_none()
-    if taken is None:
-        await conn.execute(_MAKE_COUNTER, {"id": COUNTER})
-        taken = (await conn.execute(_TAKE_IDS, {"more": more})).scalar_one()
-    return int(taken)
 
 
 def _loaded(row: RowMapping) -> Progress:

@@ -22,6 +22,8 @@ PENDING = InboxFilter()
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _INSERT = insert(requests)
 _BY_ID = select(requests).where(requests.c.id == bindparam("request"))
+_BY_DECISION = select(requests).where(requests.c.decision_id == bindparam("decided"))
+_DECISION = select(decisions).where(decisions.c.id == bindparam("decided"))
 _SETTLE = (
     update(requests)
     .where(requests.c.id == bindparam("request"), requests.c.status == "pending")
@@ -135,8 +137,7 @@ async def get(conn: Connection, request_id: str) -> Request | None:
 
 async def by_decision(conn: Connection, decision_id: str) -> Request | None:
     """Return the request that this decision won, or None."""
-    query = select(requests).where(requests.c.decision_id == decision_id)
-    row = (await conn.execute(query)).mappings().one_or_none()
+    row = (await conn.execute(_BY_DECISION, {"decided": decision_id})).mappings().one_or_none()
     return Request(**row) if row else None
 
 
@@ -241,7 +242,7 @@ async def withdraw(conn: Connection, decision_id: str) -> None:
 
 async def decision(conn: Connection, decision_id: str) -> Decision | None:
     """Return a decision's content, or None."""
-    row = (await conn.execute(select(decisions).where(decisions.c.id == decision_id))).mappings().one_or_none()
+    row = (await conn.execute(_DECISION, {"decided": decision_id})).mappings().one_or_none()
     return Decision(**row) if row else None
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import bindparam, insert, select, tuple_, update
+from sqlalchemy import bindparam, select, tuple_, update
 
 from turngate.domain.budgets import EXTENSIONS, Extension
 from turngate.domain.outcomes import RunOutcome, outcome_of
 from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.tables import conversations, messages, runs
+from turngate.store.tables import conversations, runs
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _BY_ID = select(runs).where(runs.c.id == bindparam("run"))
@@ -124,67 +124,6 @@ class Run:
     def is_dry(self) -> bool:
         """Whether no call of it may ever run."""
         return self.replay_of_run_id is not None
-
-
-async def create(
-    conn: Connection,
-    *,
-    run_id: str,
-    conversation_id: str,
-    agent: str,
-    agent_version: str,
-    model: str,
-    workspace: str | None,
-    task: str,
-    input_message_id: str,
-    started_by: str,
-    idempotency_key: str | None,
-    request_fingerprint: str,
-    parent_run_id: str | None = None,
-    parent_tool_call_id: str | None = None,
-    path: str | None = None,
-    forked_from_run_id: str | None = None,
-    forked_from_step: int | None = None,
-    attended: bool = True,
-    unattended_asks: UnattendedAsks = "park",
-    schedule_id: str | None = None,
-    world: str | None = None,
-    replay_of_run_id: str | None = None,
-    model_chosen_by: str | None = None,
-) -> None:
-    """Insert a live run. ``path`` None: the agent's own name.
-
-    Raises sqlalchemy's IntegrityError when the conversation has a live run or the idempotency key was used.
-    """
-    await conn.execute(
-        insert(runs).values(
-            id=run_id,
-            conversation_id=conversation_id,
-            agent=agent,
-            agent_version=agent_version,
-            model=model,
-            workspace=workspace,
-            task=task[:500],
-            status="running",
-            input_message_id=input_message_id,
-            head_message_id=input_message_id,
-            started_by=started_by,
-            idempotency_key=idempotency_key,
-            request_fingerprint=request_fingerprint,
-            created_at=as_text(now()),
-            parent_run_id=parent_run_id,
-            parent_tool_call_id=parent_tool_call_id,
-            path=path or agent,
-            forked_from_run_id=forked_from_run_id,
-            forked_from_step=forked_from_step,
-            attended=attended,
-            unattended_asks=unattended_asks,
-            schedule_id=schedule_id,
-            world=world,
-            replay_of_run_id=replay_of_run_id,
-            model_chosen_by=model_chosen_by,
-        )
-    )
 
 
 async def get(conn: Connection, run_id: str) -> Run | None:
@@ -312,12 +251,3 @@ async def end(
         .values(status=status, reason=reason, error_class=error_class, ended_by=by, ended_at=as_text(now()))
     )
     return (await conn.execute(query)).rowcount == 1
-
-
-async def remove_unstarted(conn: Connection, run_id: str) -> None:
-    """Take back a run whose workflow could not be started, with its input message. Only ever called before any step."""
-    run = await get(conn, run_id)
-    if run is None or run.step > 0:
-        return
-    await conn.execute(runs.delete().where(runs.c.id == run_id))
-    await conn.execute(messages.delete().where(messages.c.run_id == run_id))

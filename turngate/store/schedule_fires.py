@@ -16,6 +16,7 @@ from turngate.domain.schedules import FireOutcome
 from turngate.store import events, messages, runs, schedules
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.opening import NewRun, open_run
 from turngate.store.schedules import Schedule
 from turngate.store.tables import runs as runs_table
 from turngate.store.tables import schedule_fires
@@ -156,44 +157,25 @@ async def _open(conn: Connection, schedule: Schedule, fire: Fire, agent: AgentAt
     conversation_id = schedule.conversation_id or derived_id("conv", run_id)
     if schedule.conversation_id is None:
         await messages.create_conversation(conn, conversation_id)
-    message_id = derived_id("msg", run_id, "input")
-    await messages.append(
-        conn,
-        message_id=message_id,
-        parent_id=await messages.head_of(conn, conversation_id),
-        conversation_id=conversation_id,
-        run_id=run_id,
-        step=None,
-        message=user_message(schedule.input),
-    )
-    model = schedule.model or agent.model
-    await runs.create(
-        conn,
-        run_id=run_id,
+    new = NewRun(
+        id=run_id,
         conversation_id=conversation_id,
         agent=schedule.agent,
         agent_version=agent.version,
-        model=model,
+        model=schedule.model or agent.model,
         workspace=schedule.workspace,
         task=schedule.input,
-        input_message_id=message_id,
+        input_message_id=derived_id("msg", run_id, "input"),
         started_by=schedule.created_by,
-        idempotency_key=None,
-        request_fingerprint="",
         attended=False,
         unattended_asks=schedule.unattended_asks,
         schedule_id=schedule.id,
     )
-    await messages.set_head(conn, conversation_id, message_id)
-    started = {
-        "agent": schedule.agent,
-        "model": model,
-        "started_by": schedule.created_by,
-        "by": fire.fired_by or schedule.created_by,
-        "schedule_id": schedule.id,
-        "unattended": schedule.unattended_asks,
-    }
-    await events.append(conn, run_id, [("run.started", started)])
+    told = {"schedule_id": schedule.id, "unattended": schedule.unattended_asks}
+    if fire.fired_by is not None:
+        told["by"] = fire.fired_by
+    head = await messages.head_of(conn, conversation_id)
+    await open_run(conn, new, says=user_message(schedule.input), behind=head, told=told)
 
 
 async def _note(conn: Connection, schedule: Schedule | None, fire: Fire, before: Fire | None) -> Fire:

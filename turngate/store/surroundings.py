@@ -11,11 +11,12 @@ from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.grants import stands
 from turngate.store.inbox import count_query
-from turngate.store.tables import event_counter, grants
+from turngate.store.sequences import NEWEST_EVENT
+from turngate.store.tables import grants
 
 # Built once: this runs with every page.
 _ALL = select(
-    select(event_counter.c.last_seq).where(event_counter.c.id == 1).scalar_subquery().label("last_seq"),
+    NEWEST_EVENT.scalar_subquery().label("last_seq"),
     count_query(InboxFilter()).scalar_subquery().label("pending"),
     select(func.count()).select_from(grants).where(*stands(bindparam("at"))).scalar_subquery().label("grants"),
 )

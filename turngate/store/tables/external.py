@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Table
+from sqlalchemy import Column, ForeignKey, Index, Table
 
 from turngate.store.storable import StorableString, StorableText
 from turngate.store.tables.metadata import metadata
@@ -21,4 +21,8 @@ external_calls = Table(
     Column("running_for", StorableString(64)),
     Column("deadline_at", StorableText),
     Column("report", StorableText),
+    # Equal for calls of one sender that mean the same, and within the same turn where one was named (I12).
+    Column("turn", StorableString(255)),
+    Column("repeat_key", StorableString(64), nullable=False, server_default=""),
+    Index("ix_external_calls_repeat_key", "repeat_key"),
 )

@@ -1,0 +1,75 @@
+"""Opening a run, on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from turngate.domain.external import ExternalTool
+from turngate.domain.messages import user_message
+from turngate.store import events, external_calls, messages, runs
+from turngate.store.database import Database
+from turngate.store.external_calls import ExternalCall
+from turngate.store.opening import NewRun, open_run
+
+TOOL = ExternalTool(name="pay").model_dump_json()
+
+
+def new(run_id: str = "r", conversation_id: str = "conv", message_id: str = "m") -> NewRun:
+    return NewRun(
+        id=run_id,
+        conversation_id=conversation_id,
+        agent="agent",
+        agent_version="v1",
+        model="scripted:test",
+        task="go",
+        input_message_id=message_id,
+        started_by="ann",
+    )
+
+
+async def test_a_run_begins_with_its_message_and_its_event(database: Database) -> None:
+    """The input comes behind what was said, the conversation goes on from it, and the event tells agent, model and starter."""
+    async with database.write() as conn:
+        await messages.plant(conn, "conv", [user_message("before")])
+        before = await messages.head_of(conn, "conv")
+        told = {"by": "bob", "unattended": "park"}
+        await open_run(conn, new(), says=user_message("go"), behind=before, told=told)
+    async with database.read() as conn:
+        run = await runs.get(conn, "r")
+        path = await messages.path_to(conn, await messages.head_of(conn, "conv"))
+        happened = await events.after(conn, 0, run_id="r")
+    assert run is not None
+    assert (run.status, run.path, run.head_message_id) == ("running", "agent", "m")
+    assert [(each.run_id, each.message.text) for each in path] == [(None, "before"), ("r", "go")]
+    named = {"agent": "agent", "model": "scripted:test", "started_by": "ann"}
+    assert [(event.type, event.payload) for event in happened] == [("run.started", {**named, **told})]
+
+
+async def test_a_run_may_begin_where_nothing_new_is_said(database: Database) -> None:
+    """It answers a message that the conversation has; the call from outside for which it stands is kept with it."""
+    call = ExternalCall(run_id="", tool_call_id="c", tool=TOOL, input="{}", context="")
+    async with database.write() as conn:
+        await messages.plant(conn, "conv", [user_message("before")])
+        said = await messages.head_of(conn, "conv")
+        assert said is not None
+        await open_run(conn, new(message_id=said), says=None, behind=said, told={}, external=call)
+    async with database.read() as conn:
+        assert [each.id for each in await messages.path_to(conn, await messages.head_of(conn, "conv"))] == [said]
+        kept = await external_calls.get(conn, "r")
+    assert kept is not None
+    assert kept.tool_call_id == "c"
+
+
+async def test_a_conversation_has_one_live_run(database: Database) -> None:
+    """A second one is refused by the database, and nothing of it stays."""
+    async with database.write() as conn:
+        await messages.create_conversation(conn, "conv")
+        await open_run(conn, new(), says=user_message("go"), behind=None, told={})
+    with pytest.raises(IntegrityError):
+        async with database.write() as conn:
+            await open_run(conn, new("other", message_id="n"), says=user_message("go"), behind="m", told={})
+    async with database.read() as conn:
+        assert await runs.get(conn, "other") is None
+        assert await messages.head_of(conn, "conv") == "m"
+        assert await events.after(conn, 0, run_id="other") == []

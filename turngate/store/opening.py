@@ -1,0 +1,111 @@
+"""Opening a run: its row, what is said to it and its first event, in one transaction. And taking one back that never began."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import insert
+
+from turngate.domain.messages import Message
+from turngate.domain.requests import UnattendedAsks
+from turngate.store import events, external_calls, messages
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.external_calls import ExternalCall
+from turngate.store.tables import messages as messages_table
+from turngate.store.tables import runs
+
+_INSERT = insert(runs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun:
+    """A run as it begins; the fields are those of :class:`turngate.store.runs.Run`. ``path`` None: the agent's own name.
+
+    ``input_message_id``: of the message it answers. ``task``: all of the input; lists show its beginning.
+    """
+
+    id: str
+    conversation_id: str
+    agent: str
+    agent_version: str
+    model: str
+    task: str
+    input_message_id: str
+    started_by: str
+    workspace: str | None = None
+    idempotency_key: str | None = None
+    request_fingerprint: str = ""
+    parent_run_id: str | None = None
+    parent_tool_call_id: str | None = None
+    path: str | None = None
+    forked_from_run_id: str | None = None
+    forked_from_step: int | None = None
+    attended: bool = True
+    unattended_asks: UnattendedAsks = "park"
+    schedule_id: str | None = None
+    world: str | None = None
+    replay_of_run_id: str | None = None
+    model_chosen_by: str | None = None
+
+
+async def open_run(
+    conn: Connection,
+    new: NewRun,
+    *,
+    says: Message | None,
+    behind: str | None,
+    told: Mapping[str, Any],
+    external: ExternalCall | None = None,
+) -> None:
+    """Write a live run with its input message and its event ``run.started``. Call it last in the transaction.
+
+    Args:
+        conn: a write transaction.
+        new: the run; its conversation exists.
+        says: the input message; None: the conversation has it already.
+        behind: the message that the input comes behind; None: it is the conversation's first.
+        told: what the event says beyond agent, model and starter.
+        external: the call from outside that the run stands for, if it does; its ``run_id`` is filled in.
+
+    Raises sqlalchemy's IntegrityError when the conversation has a live run or the idempotency key was used.
+    """
+    if says is not None:
+        await messages.append(
+            conn,
+            message_id=new.input_message_id,
+            parent_id=behind,
+            conversation_id=new.conversation_id,
+            run_id=new.id,
+            step=None,
+            message=says,
+        )
+    await insert_run(conn, new)
+    if external is not None:
+        await external_calls.add(conn, replace(external, run_id=new.id))
+    # The input is part of the conversation from now on, whatever becomes of the run that answers it.
+    await messages.set_head(conn, new.conversation_id, new.input_message_id)
+    named = {"agent": new.agent, "model": new.model, "started_by": new.started_by, "by": new.started_by}
+    await events.append(conn, new.id, [("run.started", {**named, **told})])
+
+
+async def insert_run(conn: Connection, new: NewRun) -> None:
+    """Insert the row of a live run, and nothing else. Raises as :func:`open_run` does."""
+    row = {
+        **vars(new),
+        "task": new.task[:500],
+        "path": new.path or new.agent,
+        "status": "running",
+        "head_message_id": new.input_message_id,
+        "created_at": as_text(now()),
+    }
+    await conn.execute(_INSERT, row)
+
+
+async def remove_unstarted(conn: Connection, run_id: str) -> None:
+    """Take back a run whose workflow could not be started, with its input message; does nothing when it has a step."""
+    removed = await conn.execute(runs.delete().where(runs.c.id == run_id, runs.c.step == 0))
+    if removed.rowcount:
+        await conn.execute(messages_table.delete().where(messages_table.c.run_id == run_id))
