@@ -45,6 +45,13 @@ _TAKE_OF = {
     for chain in (runs, event_chains)
 }
 _INSERT = insert(events)
+# PostgreSQL's way to write a single one, with the chain's new end: each trip to it costs as much as ten statements of SQLite.
+_ONE = (
+    "WITH told AS (INSERT INTO events (seq, run_id, run_seq, type, payload, created_at, previous_hash, hash) "
+    "VALUES (:seq, :run_id, :run_seq, :type, :payload, :created_at, :previous_hash, :hash)) "
+    "UPDATE {chain} SET event_hash = :hash WHERE id = :run_id"
+)
+_WRITE_ONE = {chain.name: text(_ONE.format(chain=chain.name)) for chain in (runs, event_chains)}
 _SET_END = {
     chain.name: update(chain)
     .where(chain.c.id == bindparam("run"))
@@ -101,6 +108,9 @@ async def append(conn: Connection, run_id: str, new: Sequence[NewEvent]) -> None
             }
         )
         previous = digest
+    if conn.dialect.name == "postgresql" and len(rows) == 1:
+        await conn.execute(_WRITE_ONE[chain], rows[0])
+        return
     await conn.execute(_INSERT, rows)
     await conn.execute(_SET_END[chain], {"run": run_id, "run_seq": run_seq, "last_hash": previous})
 
