@@ -1,13 +1,42 @@
-"""Several Temporal workers as one: started, stopped and failing together."""
+"""Several Temporal workers as one: made alike, started, stopped and failing together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from temporalio.worker import Worker
+from temporalio.client import Client
+from temporalio.worker import Worker, WorkerDeploymentConfig
+
+
+def worker_of_group(
+    client: Client,
+    task_queue: str,
+    activities: Sequence[Callable[..., Any]],
+    *,
+    slots: int,
+    grace: timedelta,
+    deployment: WorkerDeploymentConfig | None,
+    **more: Any,
+) -> Worker:
+    """Return a worker for one task queue. ``more``: as :class:`Worker` takes it.
+
+    ``slots``: activities at once. ``grace``: how long they may go on after the worker is told to stop.
+    """
+    return Worker(
+        client,
+        task_queue=task_queue,
+        activities=activities,
+        deployment_config=deployment,
+        max_concurrent_activities=slots,
+        # An interrupt reaches a running activity with its heartbeat's answer; the SDK's default makes that 6.5 s.
+        max_heartbeat_throttle_interval=timedelta(milliseconds=500),
+        graceful_shutdown_timeout=grace,
+        **more,
+    )
 
 
 class WorkerGroup:

@@ -5,15 +5,56 @@ A replay under another sandbox or converter than the worker's would prove nothin
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
+from temporalio import workflow
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
-from temporalio.worker import Replayer, WorkerDeploymentConfig
+from temporalio.converter import StorageDriverStoreContext
+from temporalio.worker import Replayer, WorkerDeploymentConfig, WorkflowInstance, WorkflowInstanceDetails
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from turngate.runtime.temporal_client import data_converter, sdk_runtime
 
-SANDBOX: Final = SandboxedWorkflowRunner(
+NO_CONTEXT: Final = StorageDriverStoreContext()
+
+
+class _WithoutContexts(WorkflowInstance):
+    """A run's workflow whose payloads are written without regard to what they are for.
+
+    For each payload the SDK asks the workflow three times, inside its sandbox, which context the converter is to have: code
+    that is compiled and run anew each time, in all a tenth of a turn's Python. :func:`data_converter` knows no context and
+    keeps nothing elsewhere, so the answer makes no difference.
+    """
+
+    def __init__(self, inner: WorkflowInstance) -> None:
+        self._inner = inner
+
+    def activate(self, act: Any) -> Any:
+        return self._inner.activate(act)
+
+    def get_serialization_context(self, command_info: object) -> None:  # noqa: ARG002 - the SDK's signature
+        return None
+
+    def get_external_store_context(self, command_info: object) -> StorageDriverStoreContext:  # noqa: ARG002 - as above
+        return NO_CONTEXT
+
+    def get_info(self) -> workflow.Info:
+        return self._inner.get_info()
+
+    def get_thread_id(self) -> int | None:
+        return self._inner.get_thread_id()
+
+
+@dataclass(frozen=True)
+class _Sandbox(SandboxedWorkflowRunner):
+    """The SDK's sandbox, which is left alone about contexts."""
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        return _WithoutContexts(super().create_instance(det))
+
+
+SANDBOX: Final = _Sandbox(
     # Ours and pydantic are deterministic and are shared, not imported anew for every run.
     restrictions=SandboxRestrictions.default.with_passthrough_modules(
         "pydantic", "pydantic_core", "turngate", "workflows"
