@@ -16,6 +16,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -51,12 +52,13 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Received:
-    """One request as it came. ``headers``: names in lower case."""
+    """One request as it came. ``headers``: names in lower case. ``at``: when, on the monotonic clock."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     content: bytes
+    at: float = field(default_factory=time.monotonic)
 
     @property
     def body(self) -> Any:

@@ -9,6 +9,12 @@ from turngate.domain.messages import Message, ModelResponse, ToolCallPart
 MAX_NAMES = 100
 MAX_PROBLEM_CHARS = 300
 EMPTY_RESPONSE = "Your last response was empty."
+ENDED_EARLY = {
+    "length": " It reached the limit of its length before it said anything.",
+    "content_filter": " A filter of its provider withheld it.",
+    "refusal": " A filter of its provider withheld it.",
+}
+"""Why a response of this finish reason is empty."""
 UNREADABLE = "Your last response could not be parsed: "
 ADVICE = " Call one of your tools, with its arguments as one JSON object, or give your final answer as plain text."
 ADVICE_JSON = (
@@ -34,7 +40,7 @@ def corrective(response: ModelResponse, tool_names: Sequence[str], *, as_json: b
     if response.malformed:
         what = f"{UNREADABLE}{_one_line(response.malformed)}."
     elif not response.message.calls and not response.message.text.strip():
-        what = EMPTY_RESPONSE
+        what = EMPTY_RESPONSE + ENDED_EARLY.get(response.finish_reason, "")
     else:
         return None
     names = ", ".join(tool_names[:MAX_NAMES]) or "none"
@@ -52,7 +58,8 @@ def problem_in(corrective_text: str) -> str:
     what = corrective_text.partition(ADVICE)[0].partition(ADVICE_JSON)[0]
     if what.startswith(UNREADABLE):
         return f"it could not be parsed: {what.removeprefix(UNREADABLE).removesuffix('.')}"
-    return "it was empty"
+    why = what.removeprefix(EMPTY_RESPONSE).strip().removesuffix(".")
+    return f"it was empty: {why[0].lower()}{why[1:]}" if why else "it was empty"
 
 
 def _one_line(problem: str) -> str:

@@ -134,7 +134,7 @@ class OpenAICompatibleModel:
             request.tools,
             output=request.output,
             options=request.options,
-            counts_reasoning=self._url.startswith(OPENAI_ITSELF),
+            of_openai=self._url.startswith(OPENAI_ITSELF),
         )
 
     def _sent(self, body: dict[str, object], *, accept: str = "application/json") -> dict[str, Any]:

@@ -144,6 +144,8 @@ class _Calls:
         place = self._at_index.get(index) if isinstance(index, int) else None
         if place is None and call_id:
             place = next((at for at, each in enumerate(self._calls) if _id_of(each) == call_id), None)
+            if name and isinstance(index, int) and place in self._at_index.values():
+                place = None  # a call with an index of its own, which its server gave another's id
         if place is None and not isinstance(index, int) and not call_id and not name and self._calls:
             place = len(self._calls) - 1
         if place is None or self._is_another(self._calls[place], call_id, name, more):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import mimetypes
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from turngate.domain.errors import ModelError
@@ -18,6 +18,8 @@ from turngate.domain.messages import FilePart, Message, ProviderOptions, TextPar
 from turngate.domain.model_choice import ModelOptions
 from turngate.domain.results import wire_text
 from turngate.domain.tools import ToolManifest
+from turngate.models.accepted_ids import MISTRAL, OPENAI, AcceptedIds
+from turngate.models.openai_turns import OF_MISTRAL, in_turns
 
 PROVIDER: Final = "openai_compatible"
 """The key of ``provider_options`` that this adapter writes and reads; no other provider's is sent."""
@@ -28,6 +30,9 @@ SPEC: Final = "openai"
 MAX_NAME_CHARS: Final = 64
 NAME_IS_FREE_OF: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
+CallIds = Callable[[str], str]
+"""From the id of a call as it is stored to the one that this request gives it."""
+
 
 def request_body(
     model: str,
@@ -36,25 +41,27 @@ def request_body(
     *,
     output: Mapping[str, Any] | None = None,
     options: ModelOptions | None = None,
-    counts_reasoning: bool = False,
+    of_openai: bool = False,
 ) -> dict[str, Any]:
-    """Return the request's body; ``messages`` must be reconciled (I1), and their order is kept.
+    """Return the request's body; ``messages`` must be reconciled (I1), and their order is kept. Neighbours of one side are one.
 
-    ``output``: JSON Schema of the object that the final answer has to be. ``counts_reasoning``: the server knows the bound
-    of the output by the name that OpenAI's own API has for it, as the one that counts reasoning, too.
+    ``output``: JSON Schema of the object that the final answer has to be. ``of_openai``: the server is OpenAI's own,
+    which has another name for the bound of the output, and a bound for call ids.
 
     Raises:
         ModelError: ``invalid_request``, for a file part without content and url; ``configuration``, for a provider tool
             that does not say how this provider runs it.
     """
-    body: dict[str, Any] = {"model": model, "messages": [sent for message in messages for sent in _sent(message)]}
+    call_ids = _call_ids(model, of_openai=of_openai)
+    sent = in_turns((each for message in messages for each in _sent(message, call_ids)), model=model)
+    body: dict[str, Any] = {"model": model, "messages": sent}
     if tools:
         body["tools"] = [_tool(manifest) for manifest in tools]
     if output is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": _answer_schema(output)}
     if options is not None:
         # OpenAI's reasoning models refuse `max_tokens`; Ollama and llama.cpp know no other name.
-        bound = "max_completion_tokens" if counts_reasoning else "max_tokens"
+        bound = "max_completion_tokens" if of_openai else "max_tokens"
         asked = {
             bound: options.max_output_tokens,
             "temperature": options.temperature,
@@ -70,12 +77,22 @@ def _answer_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, "schema": dict(schema)}
 
 
-def _sent(message: Message) -> Iterator[dict[str, Any]]:
+def _call_ids(model: str, *, of_openai: bool) -> CallIds:
+    """Return how this server wants the ids of calls, which another may have written, or the engine minted.
+
+    Elsewhere they stay what they are: a gateway may keep what its provider needs in an id of thousands of characters.
+    """
+    if OF_MISTRAL.search(model):
+        return AcceptedIds(MISTRAL).of
+    return AcceptedIds(OPENAI).of if of_openai else str
+
+
+def _sent(message: Message, call_ids: CallIds) -> Iterator[dict[str, Any]]:
     match message.role:
         case "tool":
-            yield from (_result(part) for part in message.results)
+            yield from (_result(part, call_ids) for part in message.results)
         case "assistant":
-            yield from _assistant(message)
+            yield from _assistant(message, call_ids)
         case "user" | "system":
             yield {"role": message.role, "content": _content(message), **_opaque(message.provider_options)}
 
@@ -86,13 +103,13 @@ def _opaque(options: ProviderOptions) -> dict[str, Any]:
     return kept if isinstance(kept, dict) else {}
 
 
-def _result(part: ToolResultPart) -> dict[str, Any]:
+def _result(part: ToolResultPart, call_ids: CallIds) -> dict[str, Any]:
     content = wire_text(part.result, edited_input=part.edited_input)
     opaque = _opaque(part.provider_options)
-    return {"role": "tool", "tool_call_id": part.tool_call_id, "content": content, **opaque}
+    return {"role": "tool", "tool_call_id": call_ids(part.tool_call_id), "content": content, **opaque}
 
 
-def _assistant(message: Message) -> Iterator[dict[str, Any]]:
+def _assistant(message: Message, call_ids: CallIds) -> Iterator[dict[str, Any]]:
     opaque = _opaque(message.provider_options)
     texts = [part for part in message.parts if isinstance(part, TextPart)]
     text = "".join(part.text for part in texts if not _is_refusal(part))
@@ -101,7 +118,7 @@ def _assistant(message: Message) -> Iterator[dict[str, Any]]:
     if refusal:
         sent["refusal"] = refusal
     if message.calls:
-        sent["tool_calls"] = [_call(call) for call in message.calls]
+        sent["tool_calls"] = [_call(call, call_ids) for call in message.calls]
     # A message that says nothing is left out: `content: null` without calls is refused by OpenAI, and an empty text by
     # Anthropic's models behind OpenRouter. It is the model's own empty answer, so the next request is simply the same.
     if sent["content"] is not None or refusal or message.calls:
@@ -112,13 +129,13 @@ def _is_refusal(part: TextPart) -> bool:
     return "refusal" in _opaque(part.provider_options)
 
 
-def _call(call: ToolCallPart) -> dict[str, Any]:
+def _call(call: ToolCallPart, call_ids: CallIds) -> dict[str, Any]:
     opaque = _opaque(call.provider_options)
     of_function = opaque.get("function")
     function = {"name": _accepted_name(call.tool_name), "arguments": accepted_arguments(call.input)}
     return {
         **{key: value for key, value in opaque.items() if key != "function"},
-        "id": call.tool_call_id,
+        "id": call_ids(call.tool_call_id),
         "type": "function",
         "function": {**function, **(of_function if isinstance(of_function, dict) else {})},
     }

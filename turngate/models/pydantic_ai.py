@@ -75,7 +75,7 @@ class PydanticAIModel:
         """
 
         async def ask(exchange: _Exchange, first_part: int) -> TheirResponse:
-            reader = DeltaReader(first_part)
+            reader = DeltaReader(first_part, answer_asked=request.output is not None)
             async with direct.model_request_stream(
                 self._model,
                 exchange.messages,
@@ -113,7 +113,11 @@ class PydanticAIModel:
             async with asyncio.timeout(within):
                 response = await self._whole(exchange, ask)
             return model_response(
-                response, provider=self._asked.provider, model=self.name, tools_offered=bool(request.tools)
+                response,
+                provider=self._asked.provider,
+                model=self.name,
+                tools_offered=bool(request.tools),
+                answer_asked=request.output is not None,
             )
         except Exception as error:  # noqa: BLE001 - clients raise what they like over an answer; the engine reads one kind
             # Not "from error": what a client raises may quote its request, key and all.

@@ -42,8 +42,8 @@ from turngate.domain.messages import (
     ToolResultPart,
 )
 from turngate.domain.results import REFUSALS, Failure, wire_text
+from turngate.models.accepted_ids import AcceptedIds, accepted_name
 from turngate.models.openai_request import accepted_arguments
-from turngate.models.pydantic_ai_ids import AcceptedIds, accepted_name
 from turngate.models.pydantic_ai_opaque import WHOLE, own, unpacked, unpacked_file, unpacked_whole
 
 RESULTS_ARE_OBJECTS: Final = frozenset({"google", "google-cloud"})

@@ -63,15 +63,19 @@ REFUSED: Final = "refusal"
 UNREAD_BY_GROQ: Final = "the provider could not read the tool call in it (tool_use_failed)"
 
 
-def model_response(response: TheirResponse, *, provider: str, model: str, tools_offered: bool) -> ModelResponse:
+def model_response(
+    response: TheirResponse, *, provider: str, model: str, tools_offered: bool, answer_asked: bool
+) -> ModelResponse:
     """Return the domain's value; ``model`` is the name shown to people.
 
     ``tools_offered``: a text that is a tool call in the model's own raw form is then ``malformed``, not an answer.
+    ``answer_asked``: a call of the answer's name gives the structured answer; else it is one that the model made up.
     """
     native = _native_finish(response)
-    parts, wrong = _parts(response, provider)
+    parts, wrong = _parts(response, provider, answer_asked=answer_asked)
     message = Message(role="assistant", parts=parts, provider_options=packed_response(provider, response))
-    finish = _finish(response, native, has_calls=bool(message.calls))
+    answered = answer_asked and any(_is_answer(part) for part in response.parts)
+    finish = _finish(response, native, has_calls=bool(message.calls), answered=answered)
     malformed = wrong or unread_finish(native)
     if not malformed and response.finish_reason == "error":
         # Groq's "the call does not fit its schema" comes with the call in it, which planning closes, saying why.
@@ -91,10 +95,14 @@ def is_whole(response: TheirResponse) -> bool:
 
 
 class DeltaReader:
-    """Reads the events of one stream. ``first_part``: how many parts came before it, when it goes on with a response."""
+    """Reads the events of one stream. ``first_part``: how many parts came before it, when it goes on with a response.
 
-    def __init__(self, first_part: int = 0) -> None:
+    ``answer_asked``: as for :func:`model_response`.
+    """
+
+    def __init__(self, first_part: int = 0, *, answer_asked: bool = False) -> None:
         self._first = first_part
+        self._answer_asked = answer_asked
         self._calls: dict[int, DeltaKind] = {}
 
     def read(self, event: ModelResponseStreamEvent) -> Iterator[Delta]:
@@ -120,7 +128,7 @@ class DeltaReader:
                 yield Delta(kind="text", part=place, text=part.content)
             case ThinkingPart() if part.content:
                 yield Delta(kind="reasoning", part=place, text=part.content)
-            case TheirCall() if _is_answer(part):
+            case TheirCall() if self._answer_asked and _is_answer(part):
                 self._calls[place] = "text"  # the structured answer is text to everybody else
                 yield Delta(kind="text", part=place, text=_input(part.args or ""))
             case TheirCall():
@@ -130,7 +138,7 @@ class DeltaReader:
                 return
 
 
-def _parts(response: TheirResponse, provider: str) -> tuple[tuple[Part, ...], str]:
+def _parts(response: TheirResponse, provider: str, *, answer_asked: bool) -> tuple[tuple[Part, ...], str]:
     """Return our parts, and why nothing can be made of the response ("" when something can)."""
     parts: list[Part] = []
     seen: set[str] = set()
@@ -144,7 +152,7 @@ def _parts(response: TheirResponse, provider: str) -> tuple[tuple[Part, ...], st
             case ThinkingPart():
                 # Marked as this provider's also when nothing signs it: some want even that back.
                 parts.append(ReasoningPart(text=part.content, provider_options=options or {provider: {}}))
-            case TheirCall() if _is_answer(part):
+            case TheirCall() if answer_asked and _is_answer(part):
                 parts.append(TextPart(text=_input(part.args or "{}")))
             case TheirCall():
                 call_id = _call_id(part.tool_call_id, seen)
@@ -218,11 +226,11 @@ def _native_finish(response: TheirResponse) -> str | None:
     return said if isinstance(said, str) else None
 
 
-def _finish(response: TheirResponse, native: str | None, *, has_calls: bool) -> FinishReason:
+def _finish(response: TheirResponse, native: str | None, *, has_calls: bool, answered: bool) -> FinishReason:
     if native == REFUSED:
         return "refusal"
     finish = FINISH_REASONS.get(response.finish_reason, "other")
-    if finish == "tool_calls" and not has_calls and any(_is_answer(part) for part in response.parts):
+    if finish == "tool_calls" and not has_calls and answered:
         return "stop"
     return "tool_calls" if finish == "stop" and has_calls else finish
 

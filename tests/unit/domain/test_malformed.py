@@ -38,6 +38,19 @@ def test_an_empty_response_is_told_so(parts):
     assert problem_in(text) == "it was empty"
 
 
+@pytest.mark.parametrize(
+    ("finish_reason", "why"),
+    [("length", "reached the limit of its length"), ("content_filter", "a filter"), ("refusal", "a filter")],
+)
+def test_an_empty_response_that_ended_early_is_told_why(finish_reason, why):
+    """A model whose thinking took all its tokens can be brief; whoever reads why the run ended learns it, too."""
+    text = told(response(THOUGHT).model_copy(update={"finish_reason": finish_reason}))
+    assert why in text.lower()
+    assert why in problem_in(text)
+    assert problem_in(text).startswith("it was empty: ")
+    assert is_corrective(user_message(text))
+
+
 @pytest.mark.parametrize("parts", [(), (HALF,), (CALL,)])
 def test_a_malformed_response_is_told_what_was_wrong_and_which_tools_there_are(parts):
     """Whatever could be read of it."""

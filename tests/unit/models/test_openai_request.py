@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -237,7 +238,41 @@ def test_an_answers_schema_and_how_to_answer_are_asked_for():
         "temperature": 0,
         "reasoning_effort": "low",
     }
-    counted = request_body("m", [user_message("hi")], [], options=options, counts_reasoning=True)
+    counted = request_body("m", [user_message("hi")], [], options=options, of_openai=True)
     assert (counted["max_completion_tokens"], "max_tokens" in counted) == (9, False)
     bare = request_body("m", [user_message("hi")], [], options=ModelOptions())
     assert set(bare) == {"model", "messages"}
+
+
+@pytest.mark.parametrize(
+    ("model", "of_openai", "pattern"),
+    [
+        ("mistral-large-latest", False, "[a-zA-Z0-9]{9}"),
+        ("mistralai/Devstral-Small", False, "[a-zA-Z0-9]{9}"),
+        ("gpt-5", True, "[ -~]{1,40}"),
+    ],
+)
+def test_i1_ids_that_somebody_else_wrote_are_made_acceptable(model: str, of_openai: bool, pattern: str):
+    """I1: Mistral's models take nine letters and digits, OpenAI 40 characters; call and result agree, next time as well."""
+    ids = ["a1B2c3D4e", "call_1_0", "x" * 80, "y" * 80]
+    history = [
+        Message(role="assistant", parts=tuple(ToolCallPart(tool_call_id=i, tool_name="look", input="{}") for i in ids)),
+        Message(
+            role="tool",
+            parts=tuple(ToolResultPart(tool_call_id=i, tool_name="look", result=Ok(value={})) for i in ids),
+        ),
+    ]
+    sent = request_body(model, history, [], of_openai=of_openai)["messages"]
+    called = [call["id"] for call in sent[0]["tool_calls"]]
+    assert [result["tool_call_id"] for result in sent[1:]] == called
+    assert all(re.fullmatch(pattern, each) for each in called)
+    assert len(set(called)) == 4
+    assert called[0] == ids[0]
+    again = request_body(model, [*history, user_message("and?")], [], of_openai=of_openai)["messages"]
+    assert again[: len(sent)] == sent
+
+
+def test_elsewhere_ids_stay_what_they_are():
+    """A gateway may keep what its provider wants back in the id itself."""
+    history = [Message(role="assistant", parts=(ToolCallPart(tool_call_id="x" * 200, tool_name="look", input="{}"),))]
+    assert request_body("gpt-x", history, [])["messages"][0]["tool_calls"][0]["id"] == "x" * 200

@@ -184,6 +184,15 @@ FINISH = chunk({}, finish_reason="tool_calls")
             ],
             [("a", "{")],
         ),
+        # One id for two calls: the engine mints the second one's.
+        (
+            [
+                {**CALL, "index": 0, "id": "a"},
+                {"index": 1, "id": "a", "function": {"name": "look", "arguments": "{"}},
+                {"index": 1, "id": "a", "function": {"name": "look", "arguments": "}"}},
+            ],
+            [("a", '{"a":1}'), ("a", "{}")],
+        ),
         # Two calls whose pieces alternate.
         (
             [

@@ -18,10 +18,12 @@ BEGINS_A_NAME: Final = re.compile(r"[a-zA-Z_]")
 
 ANY_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Anthropic's and Bedrock's pattern for ``tool_use_id`` (Bedrock bounds the length); the others take more."""
-ID_OF_PROVIDER: Final = {"mistral": re.compile(r"[a-zA-Z0-9]{9}")}
-"""Mistral answers 422 to an id that is not nine letters and digits."""
+OPENAI: Final = "openai"
+MISTRAL: Final = "mistral"
+ID_OF_PROVIDER: Final = {MISTRAL: re.compile(r"[a-zA-Z0-9]{9}"), OPENAI: re.compile(r"[ -~]{1,40}")}
+"""Mistral answers 422 to an id that is not nine letters and digits, OpenAI's chat completions 400 to more than 40 characters."""
 ID_ALPHABET: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-HASHED_CHARS: Final = {"mistral": 9}
+HASHED_CHARS: Final = {MISTRAL: 9}
 HASHED_CHARS_ELSEWHERE: Final = 24
 
 
@@ -32,7 +34,10 @@ def accepted_name(name: str) -> str:
 
 
 class AcceptedIds:
-    """The call ids of one request. Ask in the order of the conversation: then a longer one gives the same ids."""
+    """The call ids of one request. Ask in the order of the conversation: then a longer one gives the same ids.
+
+    ``provider``: whose form it is; one that is not known takes what most take.
+    """
 
     def __init__(self, provider: str) -> None:
         self._pattern = ID_OF_PROVIDER.get(provider, ANY_ID)

@@ -1,0 +1,212 @@
+"""Engines whose agents ask real adapters, each at its provider's own loopback server: one that streams, one that does not.
+
+What a test queues at a server is what the model says; what the server was sent is what the model was told.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from fake_provider import FakeProvider, Received, serving_provider
+from harness import Cast, Stack, stack
+from provider_wires import DEVSTRAL, WIRES, Said, Turn, Wire
+from pydantic import BaseModel
+from temporalio.client import Client
+from tools_under_test import Bench
+from unit.models.wire.recordings import models_at
+
+from turngate import Agent, Toolkit, tool
+from turngate.domain.agents import Limits
+from turngate.domain.budgets import Price
+from turngate.domain.messages import Message
+from turngate.domain.model_choice import ModelOptions, Profile, Profiles
+from turngate.domain.tools import Tool
+from turngate.models import Models
+from turngate.models.port import LanguageModel
+from turngate.store.database import Database
+from turngate.store.runs import Run
+
+ALL = (*WIRES, DEVSTRAL)
+PATIENCE_SECONDS = 30.0
+"""With a server; a machine under load may stand still for seconds, and an answer that came too late is used up."""
+BOUND = ModelOptions(max_output_tokens=1024)
+"""Without a bound Anthropic's client would stream long answers also where it is asked not to."""
+
+
+class Wired(Cast):
+    """Resolves a wire's name to the model that asks its server."""
+
+    def __init__(self, models: Mapping[str, Models]) -> None:
+        super().__init__()
+        self._all = models
+
+    def resolve(self, spec: str) -> LanguageModel:
+        wire = next(each for each in ALL if each.name == spec)
+        return self._all[spec].resolve(wire.spec)
+
+
+class Nothing(BaseModel):
+    """No parameters at all."""
+
+
+def tools(bench: Bench) -> list[Tool]:
+    """In an order that no sorting would give."""
+
+    @tool(effect="read", ask=False)
+    async def zebra() -> str:
+        """Say which day it is."""
+        return "Sunday"
+
+    @tool(effect="read", ask=False)
+    async def apple(params: Nothing) -> list[int]:
+        """Count."""
+        return [1, 2]
+
+    @tool(effect="read", ask=False)
+    async def mend() -> None:
+        """Mend."""
+        raise RuntimeError("no such luck")
+
+    return [zebra, bench.look, apple, bench.pay, mend]
+
+
+@dataclass
+class Played:
+    """A run that ended, and what its provider was sent."""
+
+    run: Run
+    requests: list[Received]
+    history: list[Message]
+
+
+class Stage:
+    """``bench``: the tools of every agent here, and what they did; forget it with :meth:`reset`."""
+
+    def __init__(self, engines: Mapping[bool, Stack], servers: Mapping[str, FakeProvider], bench: Bench) -> None:
+        self.engines = engines
+        self.servers = servers
+        self.bench = bench
+
+    def reset(self) -> None:
+        for server in self.servers.values():
+            server.reset()
+        self.bench.looked.clear()
+        self.bench.paid.clear()
+
+    def says(self, wire: Wire, *said: Said, streamed: bool = True, cut: bool = False) -> FakeProvider:
+        """Queue the model's answers. Returns the server."""
+        server = self.servers[wire.name]
+        for each in said:
+            wire.answer(server, each, streamed=streamed, cut=cut)
+        return server
+
+    async def start(self, wire: Wire, *, streamed: bool = True, **options: Any) -> Run:
+        return await self.engines[streamed].start(model=wire.name, **options)
+
+    async def ended(self, wire: Wire, run: Run, *, streamed: bool = True) -> Played:
+        engine = self.engines[streamed]
+        run = await engine.ended(run)
+        return Played(run, list(self.servers[wire.name].requests), await engine.history(run))
+
+    async def play(self, wire: Wire, *said: Said, streamed: bool = True, **options: Any) -> Played:
+        """Start a run whose model says this, and wait for its end. Every answer has been asked for."""
+        server = self.says(wire, *said, streamed=streamed)
+        before = len(server.requests)
+        played = await self.ended(wire, await self.start(wire, streamed=streamed, **options), streamed=streamed)
+        played.requests = played.requests[before:]
+        assert len(played.requests) == len(said), played.run.reason
+        return played
+
+
+@asynccontextmanager
+async def staged(
+    client: Client,
+    template: Path,
+    folder: Path,
+    *,
+    limits: Mapping[str, Limits] | None = None,
+    fallbacks: Mapping[str, Sequence[str]] | None = None,
+    price: Price | None = None,
+) -> AsyncIterator[Stage]:
+    """``limits``: of further agents, by name. ``fallbacks``: of further agents, by name. ``price``: of every model."""
+    bench = Bench()
+    kit = tools(bench)
+    profiles = Profiles(
+        {wire.name: Profile(name=wire.name, model=wire.spec, options=BOUND, price=price) for wire in ALL}
+    )
+    prices = {wire.name: price for wire in ALL} if price is not None else {}
+    names = {*(limits or {}), *(fallbacks or {})}
+    agents = [
+        Agent(
+            name=name,
+            instructions="Be brief.",
+            toolkit=Toolkit.of(*kit),
+            model=WIRES[0].name,
+            limits=(limits or {}).get(name, Limits()),
+            fallback=(fallbacks or {}).get(name, ()),
+        )
+        for name in sorted(names)
+    ]
+    async with AsyncExitStack() as open_parts:
+        servers = {wire.name: open_parts.enter_context(serving_provider()) for wire in ALL}
+        models = {wire.name: models_at(servers[wire.name], wire.spec, timeout=PATIENCE_SECONDS) for wire in ALL}
+        engines: dict[bool, Stack] = {}
+        for streamed in (True, False):
+            file = shutil.copy(template, folder / f"streamed-{streamed}.db")
+            database = Database(f"sqlite:///{file}")
+            open_parts.push_async_callback(database.close)
+            made = await open_parts.enter_async_context(
+                stack(
+                    client,
+                    database,
+                    *kit,
+                    model=Wired(models),
+                    agents=agents,
+                    profiles=profiles,
+                    prices=prices,
+                    working=False,
+                )
+            )
+            made.engine = replace(made.engine, streaming=streamed)
+            await open_parts.enter_async_context(made.worker(max_cached_workflows=100))
+            engines[streamed] = made
+        yield Stage(engines, servers, bench)
+        for each in models.values():
+            await each.aclose()
+
+
+def turns_of(wire: Wire, played: Played, place: int = -1) -> list[Turn]:
+    """The messages of a run's n-th request, read; the last one's without a number."""
+    return wire.turns(played.requests[place])
+
+
+def require_order(turns: Sequence[Turn]) -> None:
+    """Fail unless sides take turns, calls are answered directly and in order, ids are unique, and inputs are objects.
+
+    Results that are a message of their own are no side: OpenAI's each, and Google's apart from what people say.
+    """
+    sides = [(turn.role, bool(turn.results) and not turn.text) for turn in turns]
+    assert all(side != following or side[1] for side, following in pairwise(sides)), sides
+    waiting: list[str] = []
+    seen: set[str] = set()
+    for turn in turns:
+        if not turn.results:
+            assert not waiting, turns
+        for call_id, content in turn.results:
+            assert call_id == waiting.pop(0), turns
+            assert isinstance(content, dict), content
+        for call_id, name, given in turn.calls:
+            assert call_id, turns
+            assert name, turns
+            assert call_id not in seen, turns
+            assert isinstance(given, dict), given
+            waiting.append(call_id)
+            seen.add(call_id)
+        assert turn.items, turns
+    assert not waiting, turns
