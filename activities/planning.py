@@ -124,7 +124,7 @@ class Planner:
         """Return the rules in force, and what they say of each call, in the model's order; without the judge."""
         keys = [repeat_key(call.tool_name, call.input) for call in message.calls]
         refused = await calls.refusals_by_key(conn, run.id, keys) if step > 1 else {}
-        if is_external(run.agent) and (before := await rejected_before(conn, run)) is not None:
+        if keys and is_external(run.agent) and (before := await rejected_before(conn, run)) is not None:
             refused = dict.fromkeys(keys, before)  # such a run has one call
         rules = await self.engine.rules(conn, run)
         return rules, [

@@ -1,4 +1,4 @@
-"""A LangChain agent whose refunds wait for a person in Turngate's inbox.
+"""A LangChain agent whose refunds wait for a person in Turngate's inbox. Stop it while it waits; it goes on when started again.
 
 Beside it runs any Turngate (``turngate up``). The agent's own loop, model and tools stay as they are: what is added is the
 middleware, in place of LangChain's human-in-the-loop one, and the line that waits. It needs
@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import sys
+from collections import defaultdict
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from langchain.agents import create_agent
 from langchain.chat_models import init_chat_model
@@ -47,9 +51,39 @@ class PracticeModel(BaseChatModel):
         if isinstance(messages[-1], ToolMessage):
             said = AIMessage(f"Done: {messages[-1].text}")
         else:
-            call = {"name": "refund", "args": {"order": 1042, "cents": 4900}, "id": "call_1"}
+            call = {"name": "refund", "args": {"order": 1042, "cents": 4900}, "id": f"call_{uuid4().hex}"}
             said = AIMessage("The parcel was lost.", tool_calls=[call])
         return ChatResult(generations=[ChatGeneration(message=said)])
+
+
+class FileSaver(InMemorySaver):
+    """Keeps threads in one small file, for a first look; use ``langgraph-checkpoint-sqlite`` or the like for more."""
+
+    def __init__(self, stored: Path) -> None:
+        super().__init__()
+        self._stored = stored
+        if stored.exists():
+            threads, writes, blobs = pickle.loads(stored.read_bytes())  # noqa: S301 - what we wrote ourselves
+            self.storage.update({thread: defaultdict(dict, kept) for thread, kept in threads.items()})
+            self.writes.update(writes)
+            self.blobs.update(blobs)
+
+    async def aput(self, *args: Any, **options: Any) -> RunnableConfig:
+        """Keep a checkpoint."""
+        config = await super().aput(*args, **options)
+        self._keep()
+        return config
+
+    async def aput_writes(self, *args: Any, **options: Any) -> None:
+        """Keep what a step wrote, such as that it waits."""
+        await super().aput_writes(*args, **options)
+        self._keep()
+
+    def _keep(self) -> None:
+        threads = {thread: dict(kept) for thread, kept in self.storage.items()}
+        fresh = self._stored.with_suffix(".new")  # a process that dies in the middle leaves the old
+        fresh.write_bytes(pickle.dumps((threads, dict(self.writes), dict(self.blobs))))
+        fresh.replace(self._stored)
 
 
 async def serve(
@@ -78,8 +112,9 @@ async def serve(
 async def main() -> None:
     """Serve the task named on the command line."""
     async with TurngateClient(os.environ["TURNGATE_URL"], token=os.environ["TURNGATE_TOKEN"]) as client:
-        # One of langgraph's savers on disk keeps threads across a restart; this one forgets them.
-        print(await serve(client, " ".join(sys.argv[1:]) or "Order 1042 never came.", "1042", InMemorySaver()))
+        stored = Path("clerk.pickle")
+        print(await serve(client, " ".join(sys.argv[1:]) or "Order 1042 never came.", "1042", FileSaver(stored)))
+        stored.unlink()  # noqa: ASYNC240 - one small file of one conversation
 
 
 if __name__ == "__main__":

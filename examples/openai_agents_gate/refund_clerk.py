@@ -12,6 +12,7 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from agents import Agent, RunConfig, Runner, RunState, function_tool
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
@@ -33,7 +34,7 @@ def practice_model() -> ScriptedModel:
         last = call.input[-1] if isinstance(call.input, list) else {}
         if last.get("type") == "function_call_output":
             return [assistant_message(f"Done: {last['output']}")]
-        wanted = function_call("refund", '{"order": 1042, "cents": 4900}', call_id="call_1")
+        wanted = function_call("refund", '{"order": 1042, "cents": 4900}', call_id=f"call_{uuid4().hex}")
         return [assistant_message("The parcel was lost."), wanted]
 
     return ScriptedModel([ModelStep.respond(next_line)] * 2)

@@ -80,7 +80,7 @@ def environment(sender: Sender) -> dict[str, str]:
 
 
 def command(sender: Sender, *options: str, server: Sequence[str] = GIT_SERVER) -> list[str]:
-    return [*TURNGATE, "mcp-gateway", "--name", sender.source, *options, "--", *server]
+    return [*TURNGATE, "mcp-gateway", "--name", sender.source, *options, *server]
 
 
 def on_stdio(sender: Sender, directory: Path) -> AbstractAsyncContextManager[Client]:

@@ -34,7 +34,8 @@ class Bank:
 class Shop(Protocol):
     """One process of an agent with the gated tools ``refund(cents)``, ``look_up(order)`` and ``delete_shop()``.
 
-    Its model makes ``calls`` at once, then says what it read of each, joined by a slash.
+    Its model makes ``calls`` at once, those of the id ``again`` when it has read of the others, then says what it read of each,
+    joined by a slash. A run that is interrupted anew is kept, and waits for answers as before.
     """
 
     async def ask(self) -> None:
@@ -133,6 +134,20 @@ async def several_at_once(sender: Sender, shop_for: Opening, bank: Bank) -> None
     assert bank.paid == [500]
 
 
+async def repeated(sender: Sender, shop_for: Opening, bank: Bank) -> None:
+    """A model that makes a rejected call again reads that it was refused, and nobody is asked a second time (I12)."""
+    shop = shop_for(refund(500), refund(500, "again"))
+    await shop.ask()
+    await decided_by_a_person(sender, shop, "reject", message="Too much.")
+    await shop.go_on()
+    await shop.decided(wait=timedelta(seconds=20))
+    said = await shop.go_on()
+    assert said.count("They said: Too much.") == 2
+    assert "nobody was asked again" in said
+    assert bank.paid == []
+    assert await sender.none_pending()
+
+
 async def restarted_twice(sender: Sender, shop_for: Opening, bank: Bank) -> None:
     """A process that dies while people think is followed by one that gets the answer, and nobody is asked twice.
 
@@ -183,6 +198,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     answered,
     by_policy_alone,
     several_at_once,
+    repeated,
     restarted_twice,
     failing,
 )

@@ -7,6 +7,7 @@ import copy
 import functools
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,8 +48,13 @@ class Clerk(BaseChatModel):
 
     def _generate(self, messages: list[BaseMessage], *_args: Any, **_options: Any) -> ChatResult:
         read = [str(message.content) for message in messages if isinstance(message, ToolMessage)]
-        calls = [{"name": name, "args": json.loads(raw), "id": call_id} for name, raw, call_id in self.calls]
-        said = AIMessage(" / ".join(read)) if read else AIMessage("It is due.", tool_calls=calls)
+        calls = [
+            {"name": name, "args": json.loads(raw), "id": call_id}
+            for name, raw, call_id in self.calls
+            if (call_id == "again") == bool(read)
+        ]
+        over = read and not (calls and len(read) < len(self.calls))
+        said = AIMessage(" / ".join(read)) if over else AIMessage("It is due.", tool_calls=calls)
         return ChatResult(generations=[ChatGeneration(message=said)])
 
 
@@ -101,12 +107,14 @@ async def test_gate(scenario: Scenario, mode: str, sender: Sender) -> None:
     await scenario(sender, lambda *calls: Shop(sender, bank, calls, InMemorySaver(), mode), bank)
 
 
-async def test_the_example(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_example(sender: Sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example's clerk is killed while it waits, is started again, and pays once its refund is approved."""
     monkeypatch.delenv("CLERK_MODEL", raising=False)
-    clerk, saver = example("langchain_gate"), InMemorySaver()
+    clerk, stored = example("langchain_gate"), tmp_path / "clerk.pickle"
     said = await killed_and_started_again(
-        sender, lambda: clerk.serve(sender.client, "It never came.", "1042", saver, sender.source)
+        sender,
+        lambda: clerk.serve(sender.client, "It never came.", "1042", clerk.FileSaver(stored), sender.source),
+        stored,
     )
     assert said == "Done: 4900 cents for order 1042 are on their way."
 

@@ -17,12 +17,14 @@ from gate_bench import Sender, sender_on
 from harness import Stack, until
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.types import Tool, ToolAnnotations
+from mcp_bench import McpBench
 from mcp_bench import command as under_test
 from mcp_front import GIT_SERVER, Front, Held, environment, kill, on_http, on_stdio, repository_in, text_of
 from temporalio.client import Client as TemporalClient
 
 import worker as composition
 from approvals_api.gateway import Gateway
+from turngate import Toolkit
 from turngate.bridges.mcp_gateway import McpGateway
 from turngate.bridges.mcp_gateway_downstream import Behind
 from turngate.bridges.mcp_gateway_results import acceptable, external_tool
@@ -88,16 +90,18 @@ async def test_i6_an_edited_call_runs_as_it_was_edited(front: Front) -> None:
 
 
 async def test_i12_a_rejected_call_says_who_refused_and_is_not_asked_again(front: Front) -> None:
-    """The reason reaches the client's model; the same call again is closed without a second request."""
+    """The reason reaches the client's model; the same call again is closed unasked, also when another gateway sends it."""
     before = front.branches
     calling = front.calling("git_create_branch", branch_name="rejected")
     await front.sender.decide("reject", message="Not on a Friday.")
     result = await calling
     assert result.is_error
     assert "An operator rejected this call. They said: Not on a Friday." in text_of(result)
-    again = await front.call("git_create_branch", branch_name="rejected")
-    assert again.is_error
-    assert "nobody was asked again" in text_of(again)
+    async with inside(front.sender.client, front.sender.source, GIT_SERVER) as another:
+        for client in (front.client, another):
+            again = await replace(front, client=client).call("git_create_branch", branch_name="rejected")
+            assert again.is_error
+            assert "nobody was asked again" in text_of(again)
     assert await front.sender.none_pending()
     assert front.branches == before
 
@@ -292,3 +296,25 @@ async def test_the_example(
     assert process.returncode == 0
     assert "On branch main" in said.decode()
     assert "Created branch 'made-here'" in said.decode()
+
+
+async def test_a_result_that_breaks_its_tools_schema_has_happened(sender: Sender, tmp_path: Path) -> None:
+    """It reaches the client, whose business it is; nobody is asked whether the call happened."""
+    async with inside(sender.client, sender.source, under_test(tmp_path)) as client:
+        calling = asyncio.create_task(client.session.call_tool("wrong", {}))
+        request = await sender.decide()
+        assert (await calling).structured_content == {"sum": "many"}
+        assert (await sender.call(request)).state == "done"
+    assert await sender.none_pending()
+
+
+async def test_a_call_out_of_time_leaves_the_server_to_the_others(sender: Sender, tmp_path: Path) -> None:
+    """One that is not answered in time is lost; the connection, on which others may run, stays."""
+    command = under_test(tmp_path)
+    gateway = McpGateway(sender.client, Behind(command=command), name=sender.source, timeout_seconds=1)
+    async with gateway.serving(), Client(gateway.server, cache=None) as client:
+        before = McpBench(tmp_path, Toolkit.of()).processes
+        slow = await client.session.call_tool("slow", {})
+        assert (slow.meta or {})["turngate/error"] == {"kind": "unknown"}
+        await client.session.list_tools()
+        assert McpBench(tmp_path, Toolkit.of()).processes == before != []

@@ -32,12 +32,12 @@ class Shop:
     said: str = ""
 
     def __post_init__(self) -> None:
-        self.gate = TurngateGate(self.sender.client, source=self.sender.source)
+        self.gate = TurngateGate(self.sender.client, source=self.sender.source, conversation="7")
+        first = [function_call(name, raw, call_id=key) for name, raw, key in self.calls if key != "again"]
+        more = [function_call(name, raw, call_id=key) for name, raw, key in self.calls if key == "again"]
         steps = [
-            [
-                assistant_message("It is due."),
-                *(function_call(name, raw, call_id=key) for name, raw, key in self.calls),
-            ],
+            [assistant_message("It is due."), *first],
+            *([more] if more else []),
             ModelStep.respond(_what_it_read),
         ]
         self.agent = Agent(
@@ -79,6 +79,8 @@ class Shop:
             result = await Runner.run(self.agent, self.state, run_config=OFFLINE)
         except UserError as error:
             raise error.__cause__ or error from None
+        if result.interruptions:
+            self.stored = result.to_state().to_string()
         return str(result.final_output)
 
 

@@ -21,6 +21,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from shop_scenarios import SCENARIOS, Bank, Call, Scenario, approved_past_the_gate, refund
 
@@ -57,10 +58,11 @@ class Shop:
 
     def _model(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         del info
-        read = [str(part.content) for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
-        if read:
+        read = [str(part.content) for each in messages for part in each.parts if isinstance(part, ToolReturnPart)]
+        calls = [ToolCallPart(*call) for call in self.calls if (call[2] == "again") == bool(read)]
+        if read and not (calls and len(read) < len(self.calls)):
             return ModelResponse(parts=[TextPart(" / ".join(read))])
-        return ModelResponse(parts=[TextPart("It is due."), *(ToolCallPart(*call) for call in self.calls)])
+        return ModelResponse(parts=[TextPart("It is due."), *calls])
 
     def look_up(self, order: int) -> str:
         """Look an order up."""
@@ -71,10 +73,12 @@ class Shop:
         self.bank.paid.append(-1)
 
     async def ask(self) -> None:
-        result = await self.agent.run("Refund me.")
+        self._keep(await self.agent.run("Refund me."))
+
+    def _keep(self, result: AgentRunResult[Any]) -> None:
         self.messages, self.said = result.all_messages_json(), result.output
-        if isinstance(result.output, DeferredToolRequests):
-            self.requests = REQUESTS.dump_json(result.output)
+        waits = isinstance(result.output, DeferredToolRequests)
+        self.requests = REQUESTS.dump_json(result.output) if waits else b""
 
     def restarted(self) -> Shop:
         return replace(self, results=None)
@@ -87,7 +91,8 @@ class Shop:
         if not self.requests:
             return str(self.said)
         history = ModelMessagesTypeAdapter.validate_json(self.messages)
-        return str((await self.agent.run(message_history=history, deferred_tool_results=self.results)).output)
+        self._keep(await self.agent.run(message_history=history, deferred_tool_results=self.results))
+        return str(self.said)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

@@ -17,6 +17,8 @@ from turngate.domain.agents import Handler
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy import parse_policy
 from turngate.evals import Approver, Attempt, Case, CaseRun, Expect, Report, parse_cases, run_cases
+from turngate.evals.planning import plan
+from turngate.models.registry import Models, ModelSettings
 from turngate.models.scripted import ScriptedModel
 
 POLICY = """
@@ -210,6 +212,13 @@ def cases(seen: Seen) -> list[Case]:
         _case("expires", "hurries", approvers=[{"do": "expire"}], expect={"text": "expired"}),
         _case("never expires", "pays", approvers=[{"do": "expire"}]),
         _case("below", "helps", approvers=[yes], check=seen.checked.append, expect={"calls": ["helper", "pay"]}),
+        _case(
+            "below, by another model",
+            "helps",
+            models={"helper": "scripted:pays.yaml"},
+            approvers=[{"agent": "clerk", "do": "reject"}, {"agent": "help*", "do": "edit", "args": {"amount": 8}}],
+            expect={"calls": [{"tool": "pay", "args": {"amount": 7}, "result": "ok"}]},
+        ),
         _case("slow", "slow", timeout_seconds=0.6),
         _case("json", "json", expect={"text": {"json": {"b": "x", "a": [1, 2]}}}),
         _case("fails", "breaks", expect={"outcome": "provider_error"}),
@@ -276,7 +285,7 @@ async def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     [
         *("plain", "object", "returns", "function", "fresh", "approved", "edited", "rejected", "by arguments"),
         *("rejects by itself", "answered", "quorum", "eligible", "expires", "below", "json", "fails", "two messages"),
-        "workspace",
+        *("workspace", "below, by another model"),
     ],
 )
 def test_a_case_that_goes_as_expected_passes(evaluated: Evaluated, name: str) -> None:
@@ -380,6 +389,9 @@ def test_the_report_keeps_the_order_and_reads_back(evaluated: Evaluated) -> None
         ("check: no_such_module:f", "check: no_such_module cannot be imported: ModuleNotFoundError"),
         ("check: json", "check: 'json' is not of the form module:function"),
         ("model: nothing", "there is no model profile 'nothing'"),
+        ("models: {nobody: 'scripted:says.yaml'}", "models: there is no agent 'nobody'; the agents are: clerk, helper"),
+        ("models: {helper: 'scripted:away.yaml'}", "the model of 'helper': the script"),
+        ("approvers: [{agent: nobody, do: approve}]", "approvers[0].agent: there is no agent 'nobody'"),
         ("model: 'scripted:away.yaml'", "model: the script"),
         ("workspace: /no/such/place", "workspace: /no/such/place is not a directory"),
         ("expect: {max_cost: 1}", "expect.max_cost: nobody says what 'scripted:says.yaml' costs"),
@@ -403,6 +415,29 @@ async def test_models_to_compare_are_looked_at_first(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as refused:
         await run_cases(app, found, models=["scripted:away.yaml"], base=tmp_path)
     assert refused.value.message.startswith("the models to compare: the script")
+
+
+def test_models_are_chosen_by_agent(tmp_path: Path) -> None:
+    """A bare model is the case's agent's; by name, or for every agent, it is a sub-agent's too; the report says what was said."""
+    for name in ("says", "pays", "helper"):
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(SCRIPTS[name]))
+    says, pays = "scripted:says.yaml", "scripted:pays.yaml"
+    words = [says, f"helper={pays}", f"clerk={says},helper={pays}", f"*={pays},clerk={says}"]
+    models = Models(ModelSettings(script_base=tmp_path))
+    one = _case("one", models={"helper": says})
+    found = [(each.name, each.spec, dict(each.models)) for each in plan(app, [one], models, specs=words)]
+    both = {"clerk": says, "helper": pays}
+    assert found == [
+        (words[0], says, {"helper": says}),
+        (words[1], None, {"helper": pays}),
+        (words[2], says, both),
+        (words[3], says, both),
+    ]
+    plain = plan(app, [_case("one")], models, specs=[says])
+    assert (plain[0].spec, plain[0].models) == (says, {})
+    for wrong, said in ((f"nobody={says}", "there is no agent 'nobody'"), ("clerk=", "write AGENT=MODEL")):
+        with pytest.raises(ConfigurationError, match=said):
+            plan(app, [one], models, specs=[wrong])
 
 
 async def test_a_directory_with_something_in_it_is_not_written_to(tmp_path: Path) -> None:

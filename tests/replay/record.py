@@ -21,12 +21,14 @@ from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, Work
 from temporalio.common import WorkflowIDReusePolicy
 from tools_under_test import Amount, Bench
 
-from approvals_api import forking, recovering, scheduling, talking
+from approvals_api import external_calling, forking, recovering, scheduling, talking
 from approvals_api.schedule_order import NewSchedule
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent, tool
 from turngate.domain.contract import AgentTurnInput, DecideInput, PauseInput, ResumeInput, RunLimits
 from turngate.domain.errors import ModelError
+from turngate.domain.external import ExternalTool
 from turngate.domain.grants import GrantPattern, WantedGrant
+from turngate.domain.results import Ok
 from turngate.domain.schedules import Timetable
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
@@ -439,6 +441,65 @@ async def scheduled_start(client: Client, database: Database) -> Recording:
         return {"scheduled-start": (action.workflow_id, None)}
 
 
+async def external_call(client: Client, database: Database) -> Recording:
+    """A call from outside: approved, started and reported; then one whose sender does not know, so that a person is asked."""
+    tool = ExternalTool(name="pay", timeout_seconds=60)
+    async with stack(client, database, model=ListModel()) as engine:
+
+        async def sent(call_id: str) -> runs.Run:
+            view = await external_calling.send(
+                engine.services,
+                STARTER,
+                source="shop",
+                tool_call_id=call_id,
+                tool=tool,
+                raw_input="{}",
+                context="",
+                wait_seconds=0,
+            )
+            async with database.read() as conn:
+                run = await runs.get(conn, view.id)
+            assert run is not None
+            await engine.decide(await engine.request(run), "approve")
+            return run
+
+        async def started(run: runs.Run, attempt: str) -> bool:
+            return (await external_calling.start(engine.services, STARTER, run.id, attempt=attempt)).run is not None
+
+        async def report(run: runs.Run, attempt: str, result: Ok | None) -> None:
+            await external_calling.report(engine.services, STARTER, run.id, attempt=attempt, result=result)
+
+        paid = await sent("c1")
+        assert await started(paid, "attempt-1")
+        await report(paid, "attempt-1", Ok(value={"paid": 5}))
+        lost = await sent("c2")
+        assert await started(lost, "attempt-1")
+        await report(lost, "attempt-1", None)
+        await engine.decide(await engine.request(lost, kind="outcome"), "respond", outcome="did_not_happen")
+        await until(lambda: started(lost, "attempt-2"), "second start")
+        await report(lost, "attempt-2", Ok(value={"paid": 5}))
+        return {
+            **await completed(engine, paid, "external-call"),
+            **await completed(engine, lost, "external-call-lost"),
+        }
+
+
+async def marked_gates(client: Client, database: Database) -> Recording:
+    """Gates without a clock, whose opening leaves a memo: two at once, then one that comes while another call runs."""
+    bench = Bench()
+    steps = [
+        says(call("pay", '{"cents": 1}'), call("pay", '{"cents": 2}')),
+        says(call("look", '{"name": "x"}'), call("pay", '{"cents": 3}')),
+    ]
+    model = ListModel(*steps, says("Done."))
+    limits = Limits(request_expiry=None)
+    async with stack(client, database, bench.pay, bench.look, model=model, limits=limits) as engine:
+        run = await engine.start()
+        for _ in range(3):
+            await engine.decide(await engine.request(run), "approve")
+        return await completed(engine, run, "marked-gates")
+
+
 STORIES: list[Story] = [
     approve,
     edit,
@@ -468,6 +529,8 @@ STORIES: list[Story] = [
     budget,
     fork,
     recovered,
+    external_call,
+    marked_gates,
 ]
 
 

@@ -28,7 +28,7 @@ try:
     from langchain.agents.middleware import HumanInTheLoopMiddleware
     from langchain.agents.middleware.human_in_the_loop import InterruptMode
     from langchain.agents.middleware.types import ToolCallRequest
-    from langchain_core.messages import AIMessage, ToolCall, ToolMessage
+    from langchain_core.messages import AIMessage, HumanMessage, ToolCall, ToolMessage
     from langchain_core.runnables import RunnableConfig
     from langchain_core.tools import BaseTool
     from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -84,7 +84,7 @@ class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
         state = await agent.aget_state(config)
         said = _last_said(state.values)
         waiting = [(found, self._calls_of(found, said)) for found in state.interrupts]
-        kept = {call["id"]: await self._ask(config, call, said) for _, calls in waiting for call in calls}
+        kept = {call["id"]: await self._ask(config, call, state.values) for _, calls in waiting for call in calls}
         answers = await self._outside.all_answers(list(kept.values()), wait=wait)
         resume = {
             found.id: _resume(found, [_decision(call, answers[kept[call["id"]]]) for call in calls])
@@ -106,7 +106,7 @@ class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
                 fits(order, approved.tool_call["args"])
                 return await handler(approved)
 
-            kept = await self._ask(request.runtime.config, call, _last_said(request.state))
+            kept = await self._ask(request.runtime.config, call, request.state)
             outcome = await self._outside.run(kept, run, told=_told)
             return outcome.result if isinstance(outcome, Ran) else _settled(call, outcome)
 
@@ -123,8 +123,9 @@ class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
             )
         return handler(request)
 
-    async def _ask(self, config: RunnableConfig, call: ToolCall, said: AIMessage | None) -> str:
-        described = self._described[call["name"]]
+    async def _ask(self, config: RunnableConfig, call: ToolCall, state: Any) -> str:
+        described, said = self._described[call["name"]], _last_said(state)
+        asked = next((each for each in reversed(state.get("messages", [])) if isinstance(each, HumanMessage)), None)
         return await self._outside.ask(
             # Some providers count their calls from one in each conversation.
             f"{config['configurable']['thread_id']}:{call['id']}",
@@ -133,6 +134,7 @@ class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
             description=described.get("description"),
             parameters=described.get("parameters"),
             context=said.text if said else "",
+            turn=f"{config['configurable']['thread_id']}:{asked.id}" if asked and asked.id else "",
         )
 
     def _calls_of(self, found: Interrupt, said: AIMessage | None) -> list[ToolCall]:

@@ -7,6 +7,7 @@ The tools are listed as the server behind describes them. Stands on the public c
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -19,7 +20,6 @@ try:
     import anyio
     import uvicorn
     from mcp import MCPError
-    from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
     from mcp.types import (
         INTERNAL_ERROR,
@@ -32,9 +32,12 @@ except ImportError as missing:
     raise ConfigurationError("the MCP gateway needs mcp: pip install 'turngate[mcp]'") from missing
 
 from turngate.bridges.mcp_gateway_calls import GatedCalls
+from turngate.bridges.mcp_gateway_clients import Clients, FrontServer
 from turngate.bridges.mcp_gateway_downstream import Behind, Downstream
 from turngate.bridges.mcp_gateway_results import refused
 from turngate.client import TurngateClient
+
+log = logging.getLogger("turngate.mcp_gateway")
 
 CALL_ID: Final = "turngate/call-id"
 """In a call's ``_meta``: the client's own id for it. The same again, from any process, is the same call."""
@@ -50,6 +53,7 @@ class McpGateway:
         name: the gateway's name in policy (agent ``external-NAME``) and inbox. Gateways of one name share open calls.
         trust_annotations: whether a tool that says it only reads runs where no rule speaks of it.
         timeout_seconds: how long one call may run behind.
+        answer_within: seconds after which a client that cannot wait is told to ask again; None: it waits as long as it can.
     """
 
     def __init__(
@@ -60,21 +64,26 @@ class McpGateway:
         name: str,
         trust_annotations: bool = False,
         timeout_seconds: int = 600,
+        answer_within: int | None = None,
     ) -> None:
-        self._downstream = Downstream(behind, answer_seconds=timeout_seconds)
+        self._clients = Clients()
+        self._downstream = Downstream(behind, answer_seconds=timeout_seconds, changed=self._clients.tools_changed)
         self._calls = GatedCalls(
             client=client,
             downstream=self._downstream,
             source=name,
             trusted=trust_annotations,
             timeout_seconds=timeout_seconds,
+            answer_within=answer_within,
         )
-        self.server: Server[Any] = Server(
+        self.server = FrontServer(
             f"turngate-{name}",
             version=version("turngate"),
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
+            on_subscriptions_listen=self._clients.listen,
         )
+        self.server.middleware.append(self._clients.watch)
 
     async def serve_stdio(self) -> None:
         """Serve the client that started this process, until it closes stdin or a signal ends us."""
@@ -108,10 +117,19 @@ class McpGateway:
     async def serving(self) -> AsyncIterator[None]:
         """Hold what :attr:`server` stands on, for whoever runs it themselves."""
         try:
+            await self._say_what_it_says()
             yield
         finally:
             self._calls.closing = True
+            await self._calls.aclose()
             await self._downstream.close()
+
+    async def _say_what_it_says(self) -> None:
+        """Take over the instructions that the server behind gives to a client's model."""
+        try:
+            self.server.instructions = (await self._downstream.client()).instructions
+        except UnavailableError as away:
+            log.warning("%s", away.message)  # it is tried again with each call
 
     @asynccontextmanager
     async def _until_signalled(self, end: Callable[[], object]) -> AsyncIterator[None]:
@@ -157,7 +175,13 @@ class McpGateway:
             pulses += 1
             await ctx.session.report_progress(float(pulses), None, what)
 
-        return await self._calls.call(tool, params.arguments or {}, call_id=call_id, tell=tell)
+        return await self._calls.call(
+            tool,
+            params.arguments or {},
+            call_id=call_id,
+            tell=tell,
+            ran_out_of_time=lambda: self._clients.ran_out_of_time(ctx),
+        )
 
 
 class _Web(uvicorn.Server):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
+from jsonschema import Draft202012Validator
 from mcp.types import CallToolResult, TextContent, Tool
 from pydantic import JsonValue, ValidationError
+from referencing import Registry
 
 from turngate.domain.external import ExternalTool
 from turngate.domain.results import Failure, Ok, wire_text
@@ -62,8 +64,12 @@ def kept(result: CallToolResult) -> Ok | Failure:
     return Ok(value={_MCP: whole})
 
 
-def given(result: Ok | Failure) -> CallToolResult:
-    """Return a call's result, from the log or by Turngate itself, as the client reads it."""
+def given(result: Ok | Failure, tool: Tool) -> CallToolResult:
+    """Return a call's result, from the log or by Turngate itself, as the client reads it.
+
+    A person's answer in the tool's place is seldom of the form that a tool with an output schema promises. Clients refuse such a
+    result unread, unless it is marked as an error.
+    """
     whole = (result.value if isinstance(result, Ok) else result.fields).get(_MCP)
     if whole is not None:
         try:
@@ -71,8 +77,21 @@ def given(result: Ok | Failure) -> CallToolResult:
         except ValidationError:  # a person's word in its place
             pass
     if isinstance(result, Ok):
-        return CallToolResult(content=[TextContent(type="text", text=wire_text(result))])
+        said = [TextContent(type="text", text=wire_text(result))]
+        if tool.output_schema is None:
+            return CallToolResult(content=said)
+        if _fits(result.value, tool.output_schema):
+            return CallToolResult(content=said, structured_content=result.value)
+        return CallToolResult(content=said, is_error=True)
     return refused(result.reason, kind=result.kind)
+
+
+def _fits(value: dict[str, JsonValue], schema: dict[str, Any]) -> bool:
+    # An empty registry: a reference out of the schema is not fetched.
+    try:
+        return bool(Draft202012Validator(schema, registry=Registry()).is_valid(value))
+    except Exception:  # noqa: BLE001 - a schema of a server's, which may be broken in any way
+        return False
 
 
 def refused(reason: str, *, kind: str) -> CallToolResult:

@@ -12,6 +12,7 @@ Source: https://openai.github.io/openai-agents-python/human_in_the_loop/.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -19,6 +20,7 @@ from typing import Any
 
 from turngate.bridges.outside_calls import DEFAULT_TIMEOUT, MayNotRun, OutsideCalls, Ran, noted, ok_of
 from turngate.client import TurngateClient
+from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools import Effect
 
@@ -48,7 +50,8 @@ class TurngateGate:
     Args:
         client: of the API; its token needs the scopes of a program that sends calls, none that decides.
         source: the name of this program in policy and inbox: lower-case letters, digits, ``_`` and ``-``.
-        conversation: put before each call's id; needed where a provider's ids repeat between conversations.
+        conversation: put before each call's id; needed where a provider's ids repeat between conversations, and to close a call
+            that a person rejected when the model makes it again.
         effects: tool name → what running it twice means; of others it is ``once``.
         timeout: how long a tool may run before its call counts as lost.
     """
@@ -64,6 +67,8 @@ class TurngateGate:
     ) -> None:
         self._outside = OutsideCalls(client, source=source, conversation=conversation, effects=effects, timeout=timeout)
         self._tools: dict[str, FunctionTool] = {}
+        # Without the conversation's name, what was said last could have been said in any of them.
+        self._known = bool(conversation)
 
     def tool(self, tool: FunctionTool) -> FunctionTool:
         """Return the tool behind the gate: each call needs approval, starts with Turngate's leave, and is reported."""
@@ -88,7 +93,8 @@ class TurngateGate:
         answer: ask again later.
         """
         waiting = [(item, self._tools[item.name]) for item in state.get_interruptions() if item.name in self._tools]
-        kept = [await self._ask(tool, item.call_id or "", item.arguments or "") for item, tool in waiting]
+        turn = _turn(state) if self._known and waiting else ""
+        kept = [await self._ask(tool, item.call_id or "", item.arguments or "", turn) for item, tool in waiting]
         answers = await self._outside.all_answers(kept, wait=wait)
         for (item, _tool), kept_as in zip(waiting, kept, strict=True):
             answer = answers[kept_as]
@@ -98,14 +104,23 @@ class TurngateGate:
                 state.approve(item)
         return state
 
-    async def _ask(self, tool: FunctionTool, tool_call_id: str, arguments: str) -> str:
+    async def _ask(self, tool: FunctionTool, tool_call_id: str, arguments: str, turn: str = "") -> str:
         return await self._outside.ask(
             tool_call_id,
             name=tool.name,
             input=arguments or "{}",
             description=tool.description,
             parameters=tool.params_json_schema,
+            turn=turn,
         )
+
+
+def _turn(state: RunState[Any]) -> str:
+    """Name what the run was started with, which stays as it is while it waits; empty where its maker's server keeps the rest."""
+    kept = state.to_json()
+    if kept.get("conversation_id") or kept.get("previous_response_id"):
+        return ""
+    return framed_sha256(json.dumps(kept["original_input"], sort_keys=True))
 
 
 def _with_note(ran: Ran[Any]) -> Any:

@@ -22,6 +22,7 @@ from pydantic_core import to_json
 
 from turngate.client import TurngateClient
 from turngate.client.external_calls import LONGEST_WAIT
+from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError, ConflictError, TurngateError, UnavailableError
 from turngate.domain.external import ExternalTool
 from turngate.domain.results import REFUSALS, Failure, Ok, as_object, wire_text
@@ -110,8 +111,12 @@ class OutsideCalls:
         description: str | None,
         parameters: Mapping[str, Any] | None,
         context: str = "",
+        turn: str = "",
     ) -> str:
         """Ask whether a call may run, and return the id of its record; the same call again gets the same one.
+
+        ``turn``: what a person rejected in it is closed, unasked, when the model calls it again under another id (I12). Empty:
+        nobody knows the turn, and each call stands for itself.
 
         Raises:
             ConflictError: ``call_id_reused``: another call, or tool, was asked about under this id.
@@ -134,6 +139,8 @@ class OutsideCalls:
             tool=tool,
             raw_input=input,
             context=context[:20_000],
+            # As a digest: frameworks' ids may be of any length.
+            turn=framed_sha256(self._prefix, turn or f"call {tool_call_id}"),
         )
         return call.id
 

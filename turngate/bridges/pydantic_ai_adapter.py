@@ -31,7 +31,7 @@ try:
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.capabilities.abstract import WrapToolExecuteHandler
     from pydantic_ai.exceptions import ToolFailed
-    from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturn
+    from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturn, UserPromptPart
     from pydantic_ai.tools import (
         DeferredToolRequests,
         DeferredToolResults,
@@ -89,6 +89,7 @@ class TurngateGate(AbstractCapability[Any]):
                 description=tool.description if tool else None,
                 parameters=tool.parameters_json_schema if tool else None,
                 context=said or "",
+                turn=_turn(ctx),
             )
             # The metadata is part of what the caller stores, and comes back to the tool: no process has to remember it.
             requests.metadata[call.tool_call_id] = {**requests.metadata.get(call.tool_call_id, {}), KEPT_AS: kept}
@@ -139,6 +140,12 @@ class TurngateGate(AbstractCapability[Any]):
         if isinstance(outcome.result, Failure):
             raise ToolFailed(outcome.text)
         return outcome.text
+
+
+def _turn(ctx: RunContext[Any]) -> str:
+    """Name what the user last said, of which a run that goes on with answers is a part, too."""
+    asked = sum(isinstance(part, UserPromptPart) for message in ctx.messages for part in message.parts)
+    return f"{ctx.conversation_id}:{asked}" if ctx.conversation_id else ""
 
 
 def _raw(call: ToolCallPart) -> str:

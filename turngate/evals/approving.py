@@ -177,6 +177,7 @@ class Approvers:
 def _is_for(approver: Approver, request: Request, given: JsonValue) -> bool:
     return (
         names_tool(approver.tool, request.tool_name)
+        and names_tool(approver.agent, request.agent)
         and (_can(approver, request) if approver.kind is None else approver.kind == request.kind)
         and (approver.when is None or fits(approver.when, given))
     )

@@ -127,12 +127,13 @@ class Expect(_Form):
 class Approver(_Form):
     """One line of the script by which gates are answered; the first that fits a request answers it.
 
-    ``when``: what the arguments have to hold. ``args``: those that run in place of the model's (``edit``), or the answer to a
-    question (``respond``). ``by``: who decides, one after the other where several have to agree; None: ``eval``, ``eval-2``…
-    ``times``: how many requests it answers; None: all.
+    ``agent``: whose call it is, a sub-agent's name too. ``when``: what the arguments have to hold. ``args``: those that run in
+    place of the model's (``edit``), or the answer to a question (``respond``). ``by``: who decides, one after the other where
+    several have to agree; None: ``eval``, ``eval-2``… ``times``: how many requests it answers; None: all.
     """
 
     tool: Name = "*"
+    agent: Name = "*"
     kind: RequestKind | None = None
     when: Pattern = None
     do: Literal["approve", "edit", "reject", "respond", "expire"]
@@ -183,7 +184,8 @@ class Case(_Form):
     """One case.
 
     ``messages``: said one after the other in one conversation, each when the run before has completed. ``agent`` None: the
-    app's first. ``model``: a spec (``provider:name`` or a profile's name), or a model object; None: the agent's own.
+    app's first. ``model``: a spec (``provider:name`` or a profile's name), or a model object (for every agent); None: the
+    agent's own. ``models``: agent → spec, sub-agents too; ``*`` stands for every agent.
     ``workspace``: a directory, of which each attempt gets a copy. ``handlers``: tool → what takes the place of its handler;
     or a function (in a file ``module:function``) that makes such a mapping anew for each attempt. ``unanswered``: what
     becomes of a gate that no approver answers. ``check``: a function of a :class:`~turngate.evals.facts.CaseRun`: False, a
@@ -195,6 +197,7 @@ class Case(_Form):
     messages: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     agent: str | None = None
     model: Any = None
+    models: Mapping[Name, Name] = Field(default_factory=dict)
     workspace: Path | None = None
     handlers: World = Field(default_factory=dict)
     approvers: tuple[Approver, ...] = ()

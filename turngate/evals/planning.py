@@ -19,6 +19,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.tool_failures import ToolFailure, describe_validation
 from turngate.domain.tools import Tool
 from turngate.evals.cases import Case, Fails, Returns
+from turngate.evals.choosing import Choice, agents_named, chosen
 from turngate.evals.matching import names_tool
 from turngate.models.port import LanguageModel
 from turngate.models.registry import Models
@@ -33,13 +34,15 @@ World = Mapping[str, Handler]
 class Planned:
     """A case that can run. ``spec``: the model to ask, None: the agent's own; ``model``: an object in its place.
 
-    ``name``: what the report calls the model. ``world``: makes the handlers of one attempt.
+    ``models``: agent → the model it has in place of its own, sub-agents too; empty when all have their own. ``name``: what the
+    report calls the model. ``world``: makes the handlers of one attempt.
     """
 
     case: Case
     agent: Agent
     spec: str | None
     model: LanguageModel | None
+    models: Mapping[str, str]
     name: str
     world: Callable[[], World]
     check: Callable[..., Any] | None
@@ -48,7 +51,7 @@ class Planned:
 def plan(
     app: App, cases: Sequence[Case], models: Models, *, specs: Sequence[str] = (), beside: Iterable[Path] = ()
 ) -> list[Planned]:
-    """Return what is to run: each case under each of ``specs``, or else under its own model.
+    """Return what is to run: each case under each of ``specs`` (as of :func:`chosen`), or else under its own model.
 
     ``beside``: directories in which ``module:function`` is looked for, before Python's own path.
 
@@ -56,8 +59,10 @@ def plan(
     """
     if not cases:
         raise ConfigurationError("there is no case to run")
-    for spec in specs:
-        _require_model(models, spec, "the models to compare")
+    choices = [chosen(words, app) for words in specs]
+    for choice in choices:
+        for spec in choice.specs:
+            _require_model(models, spec, "the models to compare")
     sys.path[:0] = [str(each) for each in beside if str(each) not in sys.path]
     problems: list[str] = []
     planned: list[Planned] = []
@@ -66,9 +71,9 @@ def plan(
         if case.name in seen:
             problems.append(f"{case.place}: there is another case of this name; names are unique")
         seen.add(case.name)
-        for spec in specs or (case.model,):
+        for under in choices or (None,):
             try:
-                planned.append(_Case(app, case, models).planned(spec))
+                planned.append(_Case(app, case, models).planned(under))
             except ConfigurationError as error:
                 if error.message not in problems:
                     problems.append(error.message)
@@ -86,12 +91,24 @@ class _Case:
         self._models = models
         self._tools = {tool.name: tool for agent in app.all_agents for tool in agent.toolkit}
 
-    def planned(self, model: Any) -> Planned:
+    def planned(self, under: Choice | None) -> Planned:
         case = self._case
         agent = self._agent()
         self._require_tools()
+        self._require_agents()
+        models = agents_named(case.models, self._app, place=f"{case.place}, models")
+        model: Any = models.get(agent.name, case.model)
+        if under is not None:
+            models |= under.named
+            model = under.own or under.named.get(agent.name, model)
         spec = model if isinstance(model, str) else None
         named = spec or agent.model
+        for other, of_other in models.items():
+            _require_model(self._models, of_other, f"{case.place}, the model of {other!r}")
+        if spec is None and model is not None and models:
+            raise self._wrong(
+                "models", "a model object is every agent's: name models by their specs beside it, or none"
+            )
         given: LanguageModel | None = None if model is None or spec is not None else model
         if given is None:
             _require_model(self._models, named, f"{case.place}, model")
@@ -110,7 +127,9 @@ class _Case:
             agent=agent,
             spec=spec,
             model=given,
-            name=named if given is None else given.name,
+            # Alone, it is said at the start of the run, and the agents stay as they are.
+            models=models if models.keys() - {agent.name} else {},
+            name=under.words if under is not None else named if given is None else given.name,
             world=self._world(),
             check=check,
         )
@@ -132,6 +151,14 @@ class _Case:
         for place, pattern in places:
             if not any(names_tool(pattern, name) for name in (*self._tools, *BUILT_IN)):
                 raise self._wrong(place, f"no agent has a tool {pattern!r}; {self._known_tools()}")
+
+    def _require_agents(self) -> None:
+        """Refuse an approver for an agent that there is not: it would wait for ever."""
+        known = [agent.name for agent in self._app.all_agents]
+        for at, each in enumerate(self._case.approvers):
+            if not any(names_tool(each.agent, name) for name in known):
+                said = f"there is no agent {each.agent!r}; the agents are: {', '.join(known)}"
+                raise self._wrong(f"approvers[{at}].agent", said)
 
     def _world(self) -> Callable[[], World]:
         handlers = self._case.handlers

@@ -60,7 +60,8 @@ async def run_cases(
     Args:
         app: the app, as ``turngate up`` would get it.
         cases: at least one; names are unique.
-        models: specs of models to run every case under, in place of its own and its agent's.
+        models: what to run every case under in place of its own: a spec, for the case's agent; or ``agent=spec`` with commas
+            between, sub-agents too, ``*`` for every agent.
         parallel: how many attempts run at a time.
         repeat: how often each case is tried under each model.
         keep: an empty or new directory that the store is left in, for ``turngate up --data-dir``; None: a temporary one.
@@ -184,7 +185,7 @@ async def _attempt(stage: Stage, job: _Job, workspace: Path) -> Attempt:
     run_ids: list[str] = []
     problems: list[str] = []
     try:
-        async with stage.world(planned.world(), planned.model) as services:
+        async with stage.world(planned.world(), planned.model, planned.models) as services:
             approvers = Approvers(stage, services, planned.case)
             limit = planned.case.timeout_seconds
             place = await _copied(planned.case, workspace)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +25,7 @@ from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents import App
 from turngate.domain.contract import AgentTurnInput
+from turngate.evals.choosing import with_models
 from turngate.evals.planning import World
 from turngate.models.port import LanguageModel
 from turngate.models.registry import Models
@@ -80,10 +81,12 @@ class Stage:
         self._opening = asyncio.Lock()
 
     @asynccontextmanager
-    async def world(self, handlers: World, model: LanguageModel | None) -> AsyncIterator[Services]:
+    async def world(
+        self, handlers: World, model: LanguageModel | None, models: Mapping[str, str]
+    ) -> AsyncIterator[Services]:
         """Give the services by which runs are started and decided in a world; attempts that swap nothing share one."""
-        if handlers or model is not None:
-            async with self._working(self._app.app.with_handlers(handlers), model) as services:
+        if handlers or model is not None or models:
+            async with self._working(with_models(self._app.app.with_handlers(handlers), models), model) as services:
                 yield services
             return
         async with self._opening:  # the first attempts come together, and one worker is enough for all
@@ -121,7 +124,7 @@ async def staged(app: LoadedApp, models: Models, directory: Path, *, clock: bool
     database = Database(f"sqlite:///{directory / 'turngate.db'}")
     try:
         await database.migrate()
-        async with EmbeddedTemporal(directory, switches=TIME_SKIPPING if clock else ()) as temporal:
+        async with EmbeddedTemporal(directory, switches=TIME_SKIPPING if clock else (), lasting=False) as temporal:
             client = await Client.connect(temporal.address, data_converter=data_converter())
             skipper = TimeSkipper(client, config=TimeSkippingConfig(enabled=False)) if clock else None
             client = client if skipper is None else skipper.client

@@ -219,6 +219,7 @@ async def running_app(
     base: Path | None = None,
     deadline: float = 20.0,
     clock: bool = False,
+    answers_judge: bool = False,
 ) -> AsyncIterator[RunningApp]:
     """Run an app in this process until the block ends.
 
@@ -231,6 +232,7 @@ async def running_app(
         model: any model object, for every agent, and as ``script`` without the judge.
         base: where relative paths of the app (policy file, scripts) start; None: the current directory.
         deadline: seconds that anything waited for may take.
+        answers_judge: ``model`` knows what a judge is asked, too, so that the app's judge stays.
         clock: let :meth:`RunningApp.forward` move the runs' time, for expiries and ladders; Temporal calls it experimental.
 
     Raises:
@@ -242,14 +244,15 @@ async def running_app(
         structlog.configure(processors=[structlog.processors.add_log_level, plain])
     one = ScriptedModel.from_text(script, "test") if script is not None else model
     # The model of a test speaks for the agents: it has no answer to what a judge is asked.
-    tested = app if one is None else replace(app, judge=None)
+    tested = app if one is None or answers_judge else replace(app, judge=None)
     loaded = check_app(tested.with_handlers(handlers or {}), base=base or Path.cwd())
     own_models = Models(ModelSettings(script_base=loaded.base))
     database = Database(f"sqlite:///{directory / 'turngate.db'}")
     task_queue = f"test-{secrets.token_hex(4)}"
     try:
         await database.migrate()
-        async with EmbeddedTemporal(directory / "temporal", switches=TIME_SKIPPING if clock else ()) as temporal:
+        switches = TIME_SKIPPING if clock else ()
+        async with EmbeddedTemporal(directory / "temporal", switches=switches, lasting=False) as temporal:
             client = await Client.connect(temporal.address, data_converter=data_converter())
             skipper = TimeSkipper(client, config=TimeSkippingConfig(enabled=False)) if clock else None
             client = client if skipper is None else skipper.client

@@ -1,12 +1,14 @@
-"""A model that gives a fixture's responses: the n-th request of the run gets the n-th."""
+"""A model that gives a fixture's responses: the n-th request of the run gets the n-th. It answers for the judge, too."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import cast, get_args
 
 from turngate.domain.errors import ModelError, ModelErrorClass
 from turngate.domain.fixtures import Fixture, FixtureResponse
+from turngate.domain.judging import ANSWER_SCHEMA, asked_about
 from turngate.domain.malformed import is_corrective
 from turngate.domain.messages import Message, ModelResponse, Part, ReasoningPart, TextPart, ToolCallPart
 from turngate.domain.no_progress import is_nudge
@@ -26,6 +28,10 @@ class RecordedModel:
         self._responses = fixture.responses
         self._place = {call.id: at for at, given in enumerate(fixture.responses) for call in given.calls}
         self._ended_with = fixture.ended.error_class
+        self._judged: dict[tuple[str, str], bool] = {}
+        for call in fixture.calls.values():
+            # Of two alike the judge let run one only, which one does not tell by itself: a person is asked.
+            self._judged[call.tool, call.input] = call.judged and self._judged.get((call.tool, call.input), True)
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Return the next recorded response.
@@ -33,6 +39,8 @@ class RecordedModel:
         Raises:
             ModelError: the recorded run got no further response. As it failed then, or ``bad_response``; not retryable.
         """
+        if request.output == ANSWER_SCHEMA:
+            return self._judgement(request.messages)
         at = self._next(request.messages)
         if at < len(self._responses):
             return self._answer(self._responses[at])
@@ -58,6 +66,14 @@ class RecordedModel:
             elif message.role == "user" and not is_corrective(message) and not is_nudge(message):
                 break
         return since
+
+    def _judgement(self, messages: Sequence[Message]) -> ModelResponse:
+        """Say of a call what the judge said then: ``allow`` where it let the call run, and else ``ask``."""
+        shown = asked_about(messages)
+        verdict = "allow" if self._judged.get((shown["tool"], shown["arguments"])) else "ask"
+        said = json.dumps({"verdict": verdict, "reason": "This is what the judge said in the recorded run."})
+        message = Message(role="assistant", parts=(TextPart(text=said),))
+        return ModelResponse(message=message, finish_reason="stop", model=self.name)
 
     def _answer(self, given: FixtureResponse) -> ModelResponse:
         parts: list[Part] = []

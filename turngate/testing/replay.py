@@ -1,4 +1,4 @@
-"""An app run against a fixture, on the real engine: the model, the decisions and the expiries are the recorded ones.
+"""An app run against a fixture, on the real engine: models, judge, decisions and expiries are the recorded ones.
 
 Tools run (swap the handlers of those that must not), policy is asked, gates wait. What nobody decided then is not decided
 now either: the run is interrupted, and the report names the request.
@@ -20,7 +20,6 @@ from turngate.domain.agents import App
 from turngate.domain.declared_parts import Handler
 from turngate.domain.errors import ConfigurationError, TurngateError
 from turngate.domain.fixtures import Fixture, FixtureDecision, parse_fixture
-from turngate.domain.messages import Message
 from turngate.recording import STARTER_WORD, recorded_end, recorded_responses
 from turngate.store import messages
 from turngate.store.clock import from_text
@@ -70,7 +69,14 @@ async def replay_fixture(
         )
     model = RecordedModel(recorded)
     async with running_app(
-        app, directory, handlers=handlers, model=model, base=base, deadline=deadline, clock=recorded.expires
+        app,
+        directory,
+        handlers=handlers,
+        model=model,
+        base=base,
+        deadline=deadline,
+        clock=recorded.expires,
+        answers_judge=True,
     ) as engine:
         run_id = await _start(engine, recorded, workspace)
         approver = _Approver(engine, recorded, run_id, deadline=deadline)
@@ -103,7 +109,9 @@ async def _start(engine: RunningApp, fixture: Fixture, workspace: Path | None) -
     """Start the run, behind the messages that the recorded one found."""
     conversation_id = None
     if fixture.before:
-        conversation_id = await _planted(engine, fixture.before)
+        conversation_id = f"conv_{secrets.token_hex(12)}"
+        async with engine.services.database.write() as conn:
+            await messages.plant(conn, conversation_id, fixture.before)
     run = await starting.start(
         engine.services,
         STARTER,
@@ -114,27 +122,6 @@ async def _start(engine: RunningApp, fixture: Fixture, workspace: Path | None) -
         unattended=fixture.unattended,
     )
     return run.id
-
-
-async def _planted(engine: RunningApp, before: tuple[Message, ...]) -> str:
-    conversation_id, parent = f"conv_{secrets.token_hex(12)}", None
-    async with engine.services.database.write() as conn:
-        await messages.create_conversation(conn, conversation_id)
-        for message in before:
-            message_id = f"msg_{secrets.token_hex(12)}"
-            await messages.append(
-                conn,
-                message_id=message_id,
-                parent_id=parent,
-                conversation_id=conversation_id,
-                run_id=None,
-                step=None,
-                message=message,
-            )
-            parent = message_id
-        if parent is not None:
-            await messages.set_head(conn, conversation_id, parent)
-    return conversation_id
 
 
 class _Approver:

@@ -97,12 +97,9 @@ def _add_external_calls() -> None:
         sa.Column("running_for", sa.String(length=64), nullable=True),
         sa.Column("deadline_at", sa.Text(), nullable=True),
         sa.Column("report", sa.Text(), nullable=True),
-        sa.Column("turn", sa.String(length=255), nullable=True),
-        sa.Column("repeat_key", sa.String(length=64), server_default="", nullable=False),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_external_calls_run_id")),
         sa.PrimaryKeyConstraint("run_id", name=op.f("pk_external_calls")),
     )
-    op.create_index("ix_external_calls_repeat_key", "external_calls", ["repeat_key"])
 
 
 def _drop_external_calls() -> None:

@@ -1,0 +1,156 @@
+"""``turngate mcp-gateway`` and its clients' ways: what passes through unchanged, changes of the list, and short patience."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gate_bench import Sender
+from harness import until
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.types import CallToolResult, ToolListChangedNotification
+from mcp_front import text_of
+
+from turngate.bridges.mcp_gateway import McpGateway
+from turngate.bridges.mcp_gateway_downstream import Behind
+
+SERVER = Path(__file__).with_name("growing_server.py")
+
+
+@asynccontextmanager
+async def growing(
+    sender: Sender, marks: Path, *options: str, mode: Any = "legacy", heard: Any = None, **of_gateway: Any
+) -> AsyncIterator[Client]:
+    """A client at a gateway in this process, before the growing server."""
+    behind = Behind(command=[sys.executable, str(SERVER), str(marks), *options])
+    gateway = McpGateway(sender.client, behind, name=sender.source, **of_gateway)
+    async with gateway.serving(), Client(gateway.server, mode=mode, cache=None, message_handler=heard) as client:
+        yield client
+
+
+def calls(marks: Path) -> list[str]:
+    return (marks / "calls").read_text().split() if (marks / "calls").exists() else []
+
+
+def kind_of(result: CallToolResult) -> Any:
+    return (result.meta or {})["turngate/error"]["kind"]
+
+
+async def test_what_the_server_says_passes_through(sender: Sender, tmp_path: Path) -> None:
+    """Instructions, tools and results of any kind are those that a client would have without the gateway."""
+    async with growing(sender, tmp_path) as client:
+        params = StdioServerParameters(command=sys.executable, args=[str(SERVER), str(tmp_path)])
+        async with Client(stdio_client(params), mode="legacy", cache=None) as direct:
+            assert client.instructions == direct.instructions == "Grow slowly."
+            listed, plainly = await client.session.list_tools(), await direct.session.list_tools()
+            assert listed.model_dump() == plainly.model_dump()
+            calling = asyncio.create_task(client.session.call_tool("add", {}))
+            await sender.decide()
+            assert await calling == await direct.session.call_tool("add", {})
+
+
+@pytest.mark.parametrize(("mode", "options"), [("legacy", []), ("auto", []), ("legacy", ["--old"])])
+async def test_a_client_hears_that_the_tools_changed(
+    sender: Sender, tmp_path: Path, mode: Any, options: list[str]
+) -> None:
+    """In the protocol with the handshake and in the one without, whichever of them the server behind speaks."""
+    told = asyncio.Event()
+
+    async def heard(message: object) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            told.set()
+
+    async def listen(client: Client) -> None:
+        async with client.listen(tools_list_changed=True) as subscription:
+            async for _event in subscription:
+                told.set()
+
+    async with growing(sender, tmp_path, *options, mode=mode, heard=heard) as client:
+        assert client.server_capabilities.tools is not None
+        assert client.server_capabilities.tools.list_changed
+        listening = asyncio.create_task(listen(client)) if mode == "auto" else None
+        calling = asyncio.create_task(client.session.call_tool("grow", {}))
+        await sender.decide()
+        await calling
+        await asyncio.wait_for(told.wait(), 10)
+        assert "grown_3" in [tool.name for tool in (await client.session.list_tools()).tools]
+        if listening is not None:
+            listening.cancel()
+
+
+async def test_i5_a_client_that_waits_no_longer_finds_its_request_again(sender: Sender, tmp_path: Path) -> None:
+    """Its time-out is no wish to take the call back: the request stays, and the same call again gets the answer. It ran once."""
+    async with growing(sender, tmp_path) as client:
+        with pytest.raises(MCPError, match="timed out"):
+            await client.session.call_tool("add", {}, read_timeout_seconds=1)
+        (request,) = await sender.pending()
+        await asyncio.sleep(0.5)  # a withdrawal would come in this time
+        assert await sender.pending() == [request]
+        assert (await sender.api.decide(request)).status_code == 200
+        assert (await client.session.call_tool("add", {})).structured_content == {"sum": 3}
+    assert calls(tmp_path) == ["add"]
+
+
+async def done(sender: Sender, request: dict[str, Any]) -> bool:
+    return (await sender.call(request)).state == "done"
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["still-runs", "over"])
+async def test_i3_a_call_outlives_the_patience_of_its_client(sender: Sender, tmp_path: Path, over: bool) -> None:
+    """A call that runs when its client stops waiting runs to its end, and the same call again gets its result."""
+    told: list[str] = []
+
+    async def heard(_progress: float, _total: float | None, message: str | None) -> None:
+        told.append(message or "")
+
+    async with growing(sender, tmp_path) as client:
+        calling = asyncio.create_task(
+            client.session.call_tool("nap", {}, read_timeout_seconds=4, progress_callback=heard)
+        )
+        request = await sender.decide()
+        await until(lambda: asyncio.sleep(0, "1 of 2: half asleep" in told), "progress of the server behind")
+        with pytest.raises(MCPError, match="timed out"):
+            await calling
+        if over:
+            await until(lambda: done(sender, request), "end of the call")
+        again = await client.session.call_tool("nap", {}, read_timeout_seconds=20)
+        assert text_of(again) == "did nap"
+        assert await done(sender, request)
+        assert await sender.none_pending()
+    assert calls(tmp_path) == ["nap"]
+
+
+async def test_a_running_call_that_is_cancelled_leaves_the_question_to_a_person(sender: Sender, tmp_path: Path) -> None:
+    """A client that takes back a call which runs cannot know whether it happened; nor can the gateway."""
+    async with growing(sender, tmp_path) as client:
+        calling = asyncio.create_task(client.session.call_tool("nap", {}))
+        await sender.decide()
+        await until(lambda: asyncio.sleep(0, calls(tmp_path) == ["nap"]), "start of the call")
+        calling.cancel()
+        (request,) = await sender.pending()
+        assert request["kind"] == "outcome"
+
+
+async def test_a_client_may_be_told_to_ask_again(sender: Sender, tmp_path: Path) -> None:
+    """A gateway for impatient clients answers that nobody has answered, and the call goes on when it is made again."""
+    async with growing(sender, tmp_path, answer_within=1) as client:
+        waits = await client.session.call_tool("add", {})
+        assert (waits.is_error, kind_of(waits)) == (True, "undecided")
+        assert "Make the very same call again" in text_of(waits)
+        await sender.decide()
+        assert (await client.session.call_tool("add", {})).structured_content == {"sum": 3}
+    assert calls(tmp_path) == ["add"]
+
+
+async def test_an_answer_in_the_place_of_a_tool_with_an_output_schema(sender: Sender, tmp_path: Path) -> None:
+    """A client that holds results against the schema gets the person's words to read all the same."""
+    async with growing(sender, tmp_path) as client:
+        calling = asyncio.create_task(client.session.call_tool("add", {}))
+        await sender.decide("respond", message="It is three.")
+        assert "It is three." in text_of(await calling)
+    assert calls(tmp_path) == []

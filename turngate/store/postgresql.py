@@ -1,0 +1,72 @@
+"""PostgreSQL behind the store: psycopg's own asyncio, with a pool that asks what has rested whether it still stands."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+import sqlalchemy
+from sqlalchemy import event
+from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+PING_AFTER_SECONDS = 1.0
+"""How long a connection may rest before it is asked whether it still stands."""
+
+
+class Postgresql:
+    """One database and its pool of connections."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = create_async_engine(url, pool_size=10, max_overflow=10)
+        _ping_what_idled(self._engine.sync_engine)
+        # The default, READ COMMITTED, shows each statement another state: a page could list what its count leaves out.
+        self._reading = self._engine.execution_options(isolation_level="REPEATABLE READ")
+        self._glancing = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """Open one view: every statement sees the same state."""
+        async with self._reading.connect() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def glance(self) -> AsyncIterator[AsyncConnection]:
+        """Lend a connection on which each statement stands for itself."""
+        async with self._glancing.connect() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncConnection]:
+        """Open one transaction; it commits at the end of the block."""
+        async with self._engine.begin() as connection:
+            yield connection
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._engine.dispose()
+
+
+def _ping_what_idled(engine: sqlalchemy.Engine) -> None:
+    """Ask a connection that lay in the pool whether it still stands, before anybody gets it.
+
+    SQLAlchemy's own ``pool_pre_ping`` asks each time: one trip more for each of a turn's many short transactions.
+    """
+
+    def note(_connection: Any, record: Any) -> None:
+        record.info["idle_since"] = time.monotonic()
+
+    def ping(connection: Any, record: Any, _proxy: Any) -> None:
+        if time.monotonic() - record.info.get("idle_since", math.inf) < PING_AFTER_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except psycopg.Error as error:
+            raise InvalidatePoolError("the connection did not outlive its rest") from error
+
+    event.listen(engine, "checkin", note)
+    event.listen(engine, "checkout", ping)
