@@ -58,6 +58,12 @@ async def wire(params: Amount) -> dict[str, int]:
     return {"wired": params.cents}
 
 
+@tool(effect="once", ask=True)
+async def sign(params: Amount) -> dict[str, int]:
+    """Sign for an amount; takes two people."""
+    return {"signed": params.cents}
+
+
 @tool(effect="once", ask=True, preview=lambda _params, _workspace: Preview(kind="diff", text=DIFF))
 async def write(params: Text) -> dict[str, str]:
     """Write a text."""
@@ -72,12 +78,17 @@ async def look(params: Text) -> dict[str, str]:
 
 ask_person = interaction_tool(name="ask_person", description="Ask a person.", params=Text, answer=Answer)
 helper = sub_agent(Agent(name="helper", instructions="Help.", toolkit=Toolkit.of(pay), model="scripted:test"))
-TOOLS = (pay, wire, write, look, ask_person, helper)
-POLICY = Policy(rule=[Rule(name="large", verdict="ask", tools=["wire"], risk="high")])
+TOOLS = (pay, wire, sign, write, look, ask_person, helper)
+POLICY = Policy(
+    rule=[
+        Rule(name="large", verdict="ask", tools=["wire"], risk="high"),
+        Rule(name="two", verdict="ask", tools=["sign"], quorum=2),
+    ]
+)
 
 
 class Talker:
-    """Does what the last user message says: ``pay N``, ``wire N``, and with a TEXT ``write``, ``look``, ``ask_person``.
+    """Does what the last user message says: ``pay N``, ``wire N``, ``sign N``; with a TEXT ``write``, ``look``, ``ask_person``.
 
     ``helper TASK`` is a sub-agent's. Anything else is answered. Everything is thought about first, and said word by word.
     """
@@ -98,7 +109,9 @@ class Talker:
                 finish_reason="stop",
                 model=self.name,
             )
-        arguments = {"cents": int(rest)} if name in {"pay", "wire"} else {"task" if name == "helper" else "text": rest}
+        arguments = (
+            {"cents": int(rest)} if name in {"pay", "wire", "sign"} else {"task" if name == "helper" else "text": rest}
+        )
         return says(f"I will use {name}.", call(name, json.dumps(arguments)))
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:

@@ -3,118 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
+import pty
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from acp import PROTOCOL_VERSION, RequestError, connect_to_agent, text_block
-from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
+from acp import RequestError
 from api_server import Api
 from driven import DEADLINE_SECONDS, GO, environment, inside, owner_token, secret
+from editor_desk import Desk, desk_on, process_at, the_run
 from harness import until
-from terminal_process import TURNGATE
+from terminal_process import TURNGATE, Screen
 from typer.testing import CliRunner
 
 from turngate.cli import main
 from turngate.drivers.acp_agent import serve_acp
-
-
-class Editor:
-    """An editor: keeps what it is told, and answers questions with the option ``answer``, once it is no longer held."""
-
-    def __init__(self) -> None:
-        self.updates: list[Any] = []
-        self.asked: list[tuple[Any, dict[str, Any]]] = []
-        self.answer = "allow"
-        self.go = asyncio.Event()
-
-    async def session_update(self, session_id: str, update: Any, **_more: Any) -> None:
-        self.updates.append(update)
-
-    async def request_permission(self, session_id: str, tool_call: Any, options: list[Any], **_more: Any) -> Any:
-        self.asked.append((tool_call, {option.option_id: option for option in options}))
-        await self.go.wait()
-        if self.answer == "dismiss":
-            return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
-        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=self.answer))
-
-    def said(self, kind: str) -> str:
-        return "".join(each.content.text for each in self.updates if each.session_update == kind)
-
-    def calls(self) -> dict[str, list[Any]]:
-        """Tool call → its updates, in order."""
-        found: dict[str, list[Any]] = {}
-        for each in self.updates:
-            if each.session_update in {"tool_call", "tool_call_update"}:
-                found.setdefault(each.tool_call_id, []).append(each)
-        return found
-
-    def shown(self) -> str:
-        """All that tool calls show, as text."""
-        blocks = [block for call in self.calls().values() for each in call for block in each.content or ()]
-        return "\n".join(block.content.text for block in blocks if block.type == "content")
-
-
-class Desk:
-    """An editor with a session at a real ``turngate acp``."""
-
-    def __init__(self, connection: Any, editor: Editor, directory: Path) -> None:
-        self.connection, self.editor, self.directory = connection, editor, directory
-        self.session_id = ""
-        self.heard: list[dict[str, Any]] = []
-
-    async def fresh(self, answer: str = "allow", *, held: bool = False) -> Desk:
-        """Begin a session, and forget what was before. ``held``: questions are answered once ``editor.go`` is set."""
-        self.editor.__init__()
-        self.editor.answer = answer
-        if not held:
-            self.editor.go.set()
-        self.session_id = (await self.connection.new_session(cwd=str(self.directory), mcp_servers=[])).session_id
-        return self
-
-    async def prompt(self, text: str) -> str:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            answer = await self.connection.prompt(session_id=self.session_id, prompt=[text_block(text)])
-        return answer.stop_reason
-
-    async def asked(self) -> tuple[Any, dict[str, Any]]:
-        async def look() -> bool:
-            return bool(self.editor.asked)
-
-        await until(look, "question in the editor")
-        return self.editor.asked[-1]
-
-
-@contextlib.asynccontextmanager
-async def desk_on(reader: Any, writer: Any, directory: Path) -> AsyncIterator[Desk]:
-    editor = Editor()
-    desk = Desk(None, editor, directory)
-    connection = desk.connection = connect_to_agent(
-        editor, writer, reader, observers=[lambda event: desk.heard.append(event.message)]
-    )
-    try:
-        told = await connection.initialize(protocol_version=PROTOCOL_VERSION)
-        assert told.protocol_version == 1
-        assert told.agent_capabilities.load_session
-        yield desk
-    finally:
-        await connection.close()
-
-
-@contextlib.asynccontextmanager
-async def process_at(api: Api, token: str, directory: Path) -> AsyncIterator[Desk]:
-    process = await asyncio.create_subprocess_exec(
-        TURNGATE, "acp", stdin=PIPE, stdout=PIPE, env=environment(api, token, directory), cwd=directory, limit=2**24
-    )
-    async with desk_on(process.stdout, process.stdin, directory) as desk:
-        yield desk
-        process.stdin.close()
-        assert await asyncio.wait_for(process.wait(), DEADLINE_SECONDS) == 0
 
 
 @pytest.fixture(scope="module")
@@ -131,12 +38,6 @@ async def token(driven_api: Api) -> str:
 async def desk(driven_api: Api, token: str, project: Path) -> AsyncIterator[Desk]:
     async with process_at(driven_api, token, project) as made:
         yield made
-
-
-async def the_run(api: Api) -> dict[str, Any]:
-    """The newest run, whole."""
-    newest = (await api.operator.get("/api/v1/runs", params={"limit": 1})).json()["items"][0]
-    return (await api.operator.get(f"/api/v1/runs/{newest['id']}")).json()
 
 
 async def test_a_prompt_is_answered_with_thoughts_and_words_each_once(driven_api: Api, desk: Desk) -> None:
@@ -293,7 +194,7 @@ async def test_a_session_is_loaded_by_another_process(driven_api: Api, desk: Des
         (updates,) = again.editor.calls().values()
         assert [each.status for each in updates] == ["pending", "completed"]
         listed = await again.connection.list_sessions(cwd=str(project))
-        assert listed.sessions[0].session_id == before["conversation_id"]
+        assert listed.sessions[0].session_id == desk.session_id
         assert await again.prompt("more") == "end_turn"
         assert (await the_run(driven_api))["conversation_id"] == before["conversation_id"]
         with pytest.raises(RequestError, match="no session"):
@@ -332,6 +233,27 @@ async def test_i10_an_editor_with_an_agents_token_is_asked_nothing(driven_api: A
         assert not poor.editor.asked
         assert (await driven_api.decide(request)).status_code == 200
         assert await prompted == "end_turn"
+
+
+async def test_in_a_terminal_it_says_who_it_is_or_what_is_wrong(driven_api: Api, token: str, tmp_path: Path) -> None:
+    """Whoever tries the editor's command by hand sees that it works, or why not; Ctrl-D ends it."""
+    env = environment(driven_api, token, tmp_path)
+    for options, told, code in [
+        ((), f"speaks .* for agent as ada-.* at {driven_api.url}", 0),
+        (("--agent", "x"), "no agent 'x'", 2),
+    ]:
+        master, slave = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            TURNGATE, "acp", *options, stdin=slave, stdout=PIPE, stderr=slave, env=env, cwd=tmp_path
+        )
+        os.close(slave)
+        screen = Screen(master)
+        await asyncio.to_thread(screen.wait_for, told)
+        os.write(master, b"\x04")
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            assert await process.wait() == code
+        assert await process.stdout.read() == b""
+        os.close(master)
 
 
 def test_without_its_package_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

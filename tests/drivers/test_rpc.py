@@ -49,7 +49,6 @@ async def rpc(driven_api: Api, tmp_path_factory: pytest.TempPathFactory) -> Asyn
         ("[" * 100_000, -32700, None),
         ("3", -32600, None),
         ("[]", -32600, None),
-        ('[{"jsonrpc": "2.0", "id": 1, "method": "agents.list"}]', -32600, None),
         ('{"id": 1, "method": "agents.list"}', -32600, 1),
         ('{"jsonrpc": "2.0", "id": true, "method": "agents.list"}', -32600, None),
         ('{"jsonrpc": "2.0", "id": {"a": 1}, "method": "agents.list"}', -32600, None),
@@ -71,6 +70,44 @@ async def test_what_is_no_proper_request_has_its_error_and_its_id(
     assert (refused["error"]["code"], refused["id"]) == (code, known)
     assert isinstance(known, bool) == isinstance(refused["id"], bool)
     assert (await rpc.ask("agents.list"))["result"][0]["name"] == "agent"
+
+
+async def test_a_batch_is_answered_in_one_list(driven_api: Api) -> None:
+    """As in the specification: what is wrong is an error of its own; notifications have no answer, nor has a batch of them."""
+    async with inside(driven_api, await owner_token(driven_api), serve_rpc) as (reader, writer, _served):
+        listed = {"jsonrpc": "2.0", "method": "agents.list"}
+        unknown = {"jsonrpc": "2.0", "method": "none"}
+        for line in (
+            [1, {**listed, "id": "a"}, listed, {**unknown, "id": "b"}],
+            [listed, unknown],
+            {"jsonrpc": "2.0", "id": "c", "method": "models.list"},
+        ):
+            writer.write(json.dumps(line).encode() + b"\n")
+        first, second = [json.loads(await asyncio.wait_for(reader.readline(), 15)) for _ in range(2)]
+        batch, single = (first, second) if isinstance(first, list) else (second, first)
+    assert [(each["id"], each.get("error", {}).get("code")) for each in batch] == [
+        (None, -32600), ("a", None), ("b", -32601),
+    ]  # fmt: skip
+    assert batch[1]["result"][0]["name"] == "agent"
+    assert single["id"] == "c"
+    assert "scripted:test" in {each["name"] for each in single["result"]}
+
+
+async def test_a_reader_that_has_gone_ends_it_also_while_nothing_is_told(driven_api: Api, tmp_path: Path) -> None:
+    """A program that dies while its run waits at a gate leaves no process behind, though our stdin is still open."""
+    run = await driven_api.start("pay 10")
+    process = await asyncio.create_subprocess_exec(
+        TURNGATE, "rpc", stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=tmp_path,
+        env=environment(driven_api, await owner_token(driven_api), tmp_path),
+    )  # fmt: skip
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "run.watch", "params": {"run_id": run["id"]}}
+    process.stdin.write(json.dumps(asked).encode() + b"\n")
+    while b"request.opened" not in await asyncio.wait_for(process.stdout.readline(), 15):
+        pass
+    process._transport.get_pipe_transport(1).close()
+    assert await asyncio.wait_for(process.wait(), 15) == 0
+    assert await process.stderr.read() == b""
+    assert (await driven_api.request(run))["status"] == "pending"
 
 
 async def test_wrong_params_are_named(rpc: Driver) -> None:
@@ -149,12 +186,15 @@ async def test_a_run_is_held_told_more_and_stopped(rpc: Driver) -> None:
     for method, params, told in [
         ("run.pause", {"reason": "tea"}, "run.paused"),
         ("run.resume", {}, "run.resumed"),
+        ("run.switch_model", {"model": "scripted:other"}, "run.model_switched"),
         ("run.send", {"input": "and say hello", "while_running": "inject"}, "message.queued"),
         ("run.interrupt", {"reason": "enough"}, "run.ended"),
     ]:
         assert (await rpc.ask(method, run_id=run["id"], **params))["result"]["id"] == run["id"]
         await rpc.until(_event(told, watch["watch_id"]))
     assert not (await rpc.ask("run.unwatch", watch_id=watch["watch_id"] + "x"))["result"]["stopped"]
+    listed = (await rpc.ask("run.list", status="interrupted", limit=1))["result"]["items"]
+    assert [each["id"] for each in listed] == [run["id"]]
     late = (await rpc.ask("run.interrupt", run_id=run["id"]))["error"]
     assert late["code"] == -32009
     assert late["data"]["type"] == "urn:turngate:problem:run_ended"

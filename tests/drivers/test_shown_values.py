@@ -12,13 +12,18 @@ from hypothesis import strategies as st
 
 from turngate.domain.errors import ModelError
 from turngate.domain.outcomes import outcome_of
+from turngate.domain.presentation import DiffBlock, TextBlock
+from turngate.domain.results import Failure, Ok
 from turngate.drivers import acp_showing as show
+from turngate.drivers.acp_calls import Calls
 from turngate.drivers.acp_diffs import Hunk, hunks
 from turngate.drivers.acp_prompts import prompt_text
 from turngate.drivers.acp_turn import stop_reason
 from turngate.toolkits.diffs import unified_diff
+from turngate.wire.calls import CallView
 from turngate.wire.runs import RunDetail
 
+CHANGE = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n"
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
@@ -96,7 +101,7 @@ def test_what_is_no_whole_diff_is_shown_as_its_text(text: str) -> None:
 
 def test_a_new_file_has_no_text_before() -> None:
     """The editor draws it as new."""
-    assert hunks(unified_diff("f", None, "x\n", max_chars=100)) == [Hunk(path="f", before=None, after="x\n")]
+    assert hunks(unified_diff("f", None, "x\n", max_chars=100)) == [Hunk(path="f", line=1, before=None, after="x\n")]
 
 
 @pytest.mark.parametrize(
@@ -132,3 +137,31 @@ def test_a_prompt_is_text_and_what_is_none_is_refused() -> None:
     assert prompt_text([text_block("see"), resource_link_block("a.py", "file:///a.py")]) == "see\na.py (file:///a.py)"
     with pytest.raises(RequestError, match="Invalid params"):
         prompt_text([image_block("AA==", "image/png")])
+
+
+class Told:
+    """An editor that keeps what it was told last."""
+
+    async def tell(self, *updates: Any) -> None:
+        self.last = updates[-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "diffs"),
+    [
+        ({"presentation": [DiffBlock(diff=CHANGE)], "result": Ok(value={})}, ["y\n"]),
+        ({"presentation": [TextBlock(text="done")], "result": Ok(value={})}, ["new\n"]),
+        ({"presentation": [], "result": Failure(kind="rejected", reason="no")}, ["new\n"]),
+        ({"presentation": [], "result": Ok(value={}), "edited_input": '{"text": "y"}'}, []),
+    ],
+    ids=["the change itself", "no change shown", "refused", "edited"],
+)
+async def test_a_preview_stands_beside_no_other_change(changes: dict[str, Any], diffs: list[str]) -> None:
+    """A result that shows its change replaces what was to come; a preview of what did not run is not shown as what did."""
+    calls = Calls(told := Told(), "/p")
+    preview = show.preview("diff", CHANGE.replace("y\n", "new\n"), directory="/p")
+    await calls.ask("run_1/c", kind="edit", preview=preview, asked=[show.paragraph("Why?")], locations=[])
+    view = {"tool_call_id": "c", "input": "{}", "edited_input": None, "in_part": None, **changes}
+    await calls.settle("run_1", CallView.model_construct(**view))
+    assert [block.new_text for block in told.last.content if block.type == "diff"] == diffs
+    assert not [block for block in told.last.content if block.type == "content" and "Why?" in block.content.text]

@@ -25,7 +25,7 @@ class Heard:
 
 
 def heard_by(heard: Heard) -> Turn:
-    turn = Turn(None, heard, None, None, set())
+    turn = Turn(None, heard, None, None, set(), None)
     turn._run_id = "run_1"
     return turn
 
@@ -71,6 +71,17 @@ async def test_a_response_that_is_made_again_says_so() -> None:
         await turn._speak(said(word("Good evening"), **change))
         await turn._say(step("Good evening"), "")
         assert heard.words == f"Good mor{AGAIN}Good evening"
+
+
+async def test_a_response_that_was_stopped_is_not_made_again() -> None:
+    """Whoever cancels in the editor is not told of another attempt, which nobody makes."""
+    turn = heard_by(heard := Heard())
+    await turn._speak(said(word("Good mor")))
+    await turn._speak(said(reset="interrupted"))
+    assert heard.words == "Good mor"
+    await turn._speak(said(reset="once more", attempt=2))
+    await turn._say(step("Good evening"), "")
+    assert heard.words == f"Good mor{AGAIN}Good evening"
 
 
 async def test_words_that_were_lost_on_the_way_are_said_in_full() -> None:

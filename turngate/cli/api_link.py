@@ -18,12 +18,16 @@ TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
 
 @dataclass(frozen=True, kw_only=True)
 class ApiLink:
-    """An API's address and a token for it. ``data_dir``: None when the address was given from outside."""
+    """An API's address and a token for it. ``data_dir``: None when the address was given from outside.
+
+    ``data_dir_given``, ``url_given``: by an option of the command.
+    """
 
     url: str
     token: str
     data_dir: Path | None
     data_dir_given: bool = False
+    url_given: bool = False
 
     def client(self) -> SyncTurngateClient:
         """Return a new client; the caller closes it. It sends nothing again: a person is told at once what is wrong."""
@@ -32,7 +36,8 @@ class ApiLink:
     @property
     def options(self) -> str:
         """Return the options that lead another command to the same API, with a space before; often empty."""
-        return f" --data-dir {self.data_dir}" if self.data_dir_given else ""
+        data_dir = f" --data-dir {self.data_dir}" if self.data_dir_given else ""
+        return f"{data_dir} --url {self.url}" if self.url_given else data_dir
 
 
 def find_api(data_dir: Path | None = None, url: str | None = None) -> ApiLink:
@@ -55,7 +60,13 @@ def find_api(data_dir: Path | None = None, url: str | None = None) -> ApiLink:
         raise ConfigurationError(
             f"there is no token for {address}: set TURNGATE_TOKEN to one from `turngate token NAME --scope …`"
         )
-    return ApiLink(url=address, token=token, data_dir=settings.data_dir, data_dir_given=data_dir is not None)
+    return ApiLink(
+        url=address,
+        token=token,
+        data_dir=settings.data_dir,
+        data_dir_given=data_dir is not None,
+        url_given=url is not None,
+    )
 
 
 def read_cli_token(data_dir: Path) -> str | None:

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from turngate.cli.plain_text import plain_line
-
-REASONS: Final = {
-    "no_place": "there is no place to cut it where that would help",
-    "no_price": "the agent has a limit of cost, and nobody says what that model costs",
-    "timeout": "the model took too long",
-    "empty": "the model wrote nothing",
-    "cut_off": "the model's answer broke off",
-    "too_long": "what the model wrote is too long",
-    "moved_on": "more was said before the run began",
-}
+from turngate.domain.summaries import not_summarised
 
 
 def context_said(kind: str, said: Mapping[str, Any]) -> str:
@@ -29,7 +20,7 @@ def context_said(kind: str, said: Mapping[str, Any]) -> str:
             of = f"run {_plain(said['from_run_id'])} up to step {_plain(said['step'])}"
             return f"begins with a summary of {of}, written by {_plain(said['model'])}"
         case _:
-            why = REASONS.get(str(said["reason"])) or f"the model failed ({_plain(said['error_class'] or 'error')})"
+            why = not_summarised(str(said["reason"]), error_class=_plain(said["error_class"] or ""))
             return f"the conversation is not summarised: {why}"
 
 

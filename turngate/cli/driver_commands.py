@@ -10,8 +10,11 @@ from typing import Annotated, Final
 
 import typer
 
+from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink, find_api
 from turngate.cli.options import DataDir, Url
+from turngate.cli.pipes import when_unread
+from turngate.cli.plain_text import plain
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError
 from turngate.drivers.json_lines import JsonLines
@@ -23,8 +26,9 @@ SESSIONS: Final = Path("turngate") / "acp-sessions"
 def rpc(data_dir: DataDir = None, url: Url = None) -> None:
     """Speak JSON-RPC 2.0 on stdin and stdout, one message a line: start, follow and stop runs, read and decide requests.
 
-    `rpc.discover` lists the methods with JSON Schemas. Params are given by name; batches are not taken. What the token may
-    not do, the API refuses. Ends when stdin ends; runs go on. Exit code: 0.
+    `rpc.discover` lists the methods with JSON Schemas. Params are given by name. What the token may not do, the API refuses.
+    stdout has nothing but messages; notes and errors go to stderr. Ends when stdin ends, or nobody reads stdout any more; runs
+    go on. Exit code: 0.
 
         echo '{"jsonrpc": "2.0", "id": 1, "method": "agents.list"}' | turngate rpc
     """
@@ -34,6 +38,8 @@ def rpc(data_dir: DataDir = None, url: Url = None) -> None:
 
     async def serve() -> None:
         async with _client(link) as client:
+            if sys.stdin.isatty():
+                await _introduce(client, "JSON-RPC")
             await serve_rpc(client, _stdio())
 
     asyncio.run(serve())
@@ -55,6 +61,7 @@ def acp(
     """
     try:
         from turngate.drivers.acp_agent import serve_acp  # noqa: PLC0415 - an extra, needed here alone
+        from turngate.drivers.acp_models import answering_agent  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "acp":
             raise
@@ -65,9 +72,18 @@ def acp(
 
     async def serve() -> None:
         async with _client(link) as client:
+            if sys.stdin.isatty():
+                name, _model = await answering_agent(client, agent)
+                await _introduce(client, f"the Agent Client Protocol for {plain(name)}")
             await serve_acp(client, _stdio(), agent=agent, model=model, sessions=_state_home() / SESSIONS)
 
     asyncio.run(serve())
+
+
+async def _introduce(client: TurngateClient, protocol: str) -> None:
+    """Tell a person who tries the command in a terminal whose it is, and that it waits. Raises what is wrong."""
+    me = await client.get_me()
+    terminal.note(f"speaks {protocol} as {plain(me.name)} at {client.url}, one message a line; Ctrl-D ends it")
 
 
 def _client(link: ApiLink) -> TurngateClient:
@@ -75,7 +91,9 @@ def _client(link: ApiLink) -> TurngateClient:
 
 
 def _stdio() -> JsonLines:
-    return JsonLines(sys.stdin.buffer, sys.stdout.buffer)
+    lines = JsonLines(sys.stdin.buffer, sys.stdout.buffer)
+    when_unread(lines.hang_up)  # also while there is nothing to tell
+    return lines
 
 
 def _state_home() -> Path:

@@ -10,7 +10,15 @@ import typer
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink, find_api
 from turngate.cli.failing import EXIT_CTRL_C, EXIT_DIVERGED
-from turngate.cli.fork_commands import InstructionsFile, Plain, ToolNames, tell_preview, tool_names
+from turngate.cli.fork_commands import (
+    InstructionsFile,
+    OtherAgent,
+    OtherModel,
+    Plain,
+    ToolNames,
+    tell_preview,
+    tool_names,
+)
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.plain_text import plain_line
 from turngate.cli.policy_files import checked_source, read_text
@@ -29,13 +37,8 @@ def replay(
     step: Annotated[
         int | None, typer.Option(min=1, help="The closed step to begin behind.", show_default="its beginning")
     ] = None,
-    agent: Annotated[str | None, typer.Option(help="Another agent.", show_default="the run's")] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Another model: PROVIDER:NAME, or a profile's name.", show_default="the run's, or that agent's"
-        ),
-    ] = None,
+    agent: OtherAgent = None,
+    model: OtherModel = None,
     tools: ToolNames = None,
     instructions: InstructionsFile = None,
     policy: Annotated[

@@ -21,9 +21,10 @@ def evaluate(
         list[str] | None,
         typer.Option(
             "--model",
-            metavar="MODEL",
+            metavar="MODEL|AGENT=MODEL,…",
             show_default=False,
-            help="Run every case under this model; several are compared, a column each.",
+            help="Run every case under this model; several are compared, a column each. By agent, sub-agents too: "
+            "`support=fast,reader=openai:gpt-5`; `*=fast` for all.",
         ),
     ] = None,
     only: Annotated[

@@ -27,6 +27,9 @@ EXIT_CTRL_C: Final = 130
 EXIT_UNREAD: Final = 141
 """As the shell says it of a program that SIGPIPE ended."""
 
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The disk's fault, and for its owner to mend."""
+
 
 class Commands(TyperGroup):
     """The commands, with every error reported in one place."""
@@ -56,6 +59,9 @@ def reported() -> Iterator[None]:
             raise typer.Exit(EXIT_UNREAD) from None
         if _is_typers(error):
             raise
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            terminal.error(plain(f"{error.filename or 'the output'} cannot be written: {error.strerror}"))
+            raise typer.Exit(EXIT_WENT_WRONG) from None
         terminal.error(
             plain(f"{type(error).__name__}: {error}. This is a mistake of Turngate's own: please report it ")
             + "with what TURNGATE_LOG_LEVEL=debug shows"

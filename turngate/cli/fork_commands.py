@@ -14,10 +14,16 @@ from turngate.cli.api_link import find_api
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.policy_files import checked_source, read_text
 from turngate.cli.preview_output import show_preview
-from turngate.cli.run_commands import RunId, tell_started, warn_of_shared_directory
+from turngate.cli.run_commands import RunId, warn_of_shared_directory
+from turngate.cli.run_following import Shown, tell_started
 from turngate.domain.errors import ConfigurationError
 from turngate.wire.previews import Preview
 
+OtherAgent = Annotated[str | None, typer.Option(help="Another agent.", show_default="the run's")]
+OtherModel = Annotated[
+    str | None,
+    typer.Option(help="Another model: PROVIDER:NAME, or a profile's name.", show_default="the run's, or that agent's"),
+]
 ToolNames = Annotated[
     list[str] | None,
     typer.Option(
@@ -62,7 +68,7 @@ def retry(
     link = find_api(data_dir, url)
     with link.client() as client:
         started = client.retry_run(run_id, model=model)
-        tell_started(link, client, started, watch=watch, as_json=as_json)
+        tell_started(link, client, started, watch=watch, shown=Shown.of(as_json=as_json))
 
 
 def fork(
@@ -76,13 +82,8 @@ def fork(
     step: Annotated[
         int | None, typer.Option(min=1, help="The closed step to go on from.", show_default="its newest")
     ] = None,
-    agent: Annotated[str | None, typer.Option(help="Another agent.", show_default="the run's")] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Another model: PROVIDER:NAME, or a profile's name.", show_default="the run's, or that agent's"
-        ),
-    ] = None,
+    agent: OtherAgent = None,
+    model: OtherModel = None,
     workspace: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Another directory to work in.", show_default="the run's")
     ] = None,
@@ -124,7 +125,7 @@ def fork(
         files = {"workspace": directory, "instructions": instructions, "policy": policy}
         with link.client() as client:
             found = client.preview_fork(
-                run_id, step=step, agent=agent, model=model, tools=tool_names(tools), plain=plain
+                run_id, step=step, agent=agent, model=model, tools=tool_names(tools), plain=plain, summarise=summarise
             )
         tell_preview(found, files, as_json=as_json)
         return
@@ -146,7 +147,7 @@ def fork(
             plain=plain,
             summarise=summarise,
         )
-        tell_started(link, client, started, watch=watch, as_json=as_json)
+        tell_started(link, client, started, watch=watch, shown=Shown.of(as_json=as_json))
 
 
 def tell_preview(found: Preview, files: Mapping[str, Path | None], *, as_json: bool) -> None:

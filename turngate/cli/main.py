@@ -73,7 +73,12 @@ app.command("up", rich_help_panel=SERVE)(serve_commands.up)
 app.command("worker", rich_help_panel=SERVE)(serve_commands.worker)
 app.command("api", rich_help_panel=SERVE)(serve_commands.api)
 app.command("temporal", rich_help_panel=SERVE)(serve_commands.temporal)
-app.command("mcp-gateway", rich_help_panel=SERVE)(mcp_gateway_command.mcp_gateway)
+app.command(
+    "mcp-gateway",
+    rich_help_panel=SERVE,
+    # The first word that is no option begins the server's command, with options of its own.
+    context_settings={"allow_interspersed_args": False},
+)(mcp_gateway_command.mcp_gateway)
 app.command("migrate", rich_help_panel=SERVE)(serve_commands.migrate)
 app.command("recover", rich_help_panel=SERVE)(recovery_commands.recover)
 app.command("reconcile", rich_help_panel=SERVE)(recovery_commands.reconcile)

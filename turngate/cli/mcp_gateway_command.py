@@ -54,6 +54,15 @@ def mcp_gateway(
     timeout_seconds: Annotated[
         int, typer.Option(min=1, max=MAX_TIMEOUT_SECONDS, help="How long one call may run at the server.")
     ] = 600,
+    answer_within: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=1,
+            help="For a client that does not wait long: tell it after so long to make the call again. Else it waits.",
+            show_default=False,
+        ),
+    ] = None,
     data_dir: DataDir = None,
     api_url: Annotated[
         str | None,
@@ -82,7 +91,12 @@ def mcp_gateway(
     async def serve() -> None:
         async with TurngateClient(link.url, token=link.token) as client:
             gateway = McpGateway(
-                client, behind, name=name, trust_annotations=trust_annotations, timeout_seconds=timeout_seconds
+                client,
+                behind,
+                name=name,
+                trust_annotations=trust_annotations,
+                timeout_seconds=timeout_seconds,
+                answer_within=answer_within,
             )
             await (gateway.serve_stdio() if http is None else gateway.serve_http(http))
 

@@ -14,14 +14,19 @@ def show_preview(found: Preview, given: Mapping[str, str]) -> None:
     where = "its beginning" if found.step is None else f"step {found.step}"
     what = "a dry replay" if found.dry else "a fork"
     terminal.line((f"{what} of run {found.run_id} from {where}", "bold"), "  nothing was started")
-    read = "1 message as it is" if found.messages == 1 else f"{found.messages:,} messages as they are"
-    terminal.line(f"the model reads {read}")
+    terminal.line(f"the model reads {_read(found)}")
     if found.dry:
         terminal.line(
             f"no tool runs and nobody is asked; recorded results that calls are answered from: {found.reused_total:,}"
         )
     else:
-        terminal.line(f"calls whose recorded results it goes on from: {found.reused_total:,}")
+        # Where a summary stands in place of messages, the model does not read the results of their calls.
+        stands = (
+            "calls whose recorded results it goes on from"
+            if found.replaced_by is None
+            else "calls of that past, none of which runs again"
+        )
+        terminal.line(f"{stands}: {found.reused_total:,}")
     _calls(found.reused, found.reused_total)
     if not found.dry:
         _not_undone(found)
@@ -35,6 +40,21 @@ def show_preview(found: Preview, given: Mapping[str, str]) -> None:
         terminal.line((f"{name} ", "dim"), plain_line(change, 300))
     if found.needs_admin:
         terminal.line(("it would live under a policy of its own: that takes the scope admin, or --plain", "yellow"))
+
+
+def _read(found: Preview) -> str:
+    read = "1 message as it is" if found.messages == 1 else f"{found.messages:,} messages as they are"
+    earlier = "1 earlier one" if found.replaced == 1 else f"{found.replaced:,} earlier ones"
+    match found.replaced_by:
+        case "summary":
+            return f"{read}, and a summary in place of {earlier}"
+        case "trim":
+            return f"{read}; {earlier} {'is' if found.replaced == 1 else 'are'} left out"
+        case "new_summary":
+            past = "the 1 message" if found.replaced == 1 else f"the {found.replaced:,} messages"
+            return f"a summary of {past} of the past, which a model writes first, and nothing else of it"
+        case _:
+            return read
 
 
 def _not_undone(found: Preview) -> None:

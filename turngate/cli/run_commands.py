@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -12,32 +11,30 @@ import typer
 
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink, find_api
-from turngate.cli.failing import EXIT_CTRL_C, EXIT_INTERRUPTED_RUN, EXIT_WENT_WRONG
-from turngate.cli.gate_prompt import GatePrompt
-from turngate.cli.json_output import RunAsJson
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.plain_text import plain_line
+from turngate.cli.run_following import Shown, follow, tell_started
 from turngate.cli.run_lines import STATUS_STYLE
 from turngate.cli.stuck_runs import show_stuck
-from turngate.cli.watching import Watch
+from turngate.cli.task_text import task_text
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.requests import RunStatus
 from turngate.domain.steering import WhileRunning
-from turngate.wire.runs import RunDetail, RunSummary
+from turngate.wire.runs import RunSummary
 
-EXIT_OF: Final[dict[RunStatus, int]] = {
-    "completed": 0,
-    "failed": EXIT_WENT_WRONG,
-    "interrupted": EXIT_INTERRUPTED_RUN,
-    "running": EXIT_WENT_WRONG,
-}
 RUNS_SHOWN: Final = 50
 
 Stream = Annotated[
     bool,
     typer.Option(
         help="On a terminal, and with --json, show what the model says as it comes; else complete messages only.",
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", help="Print the agent's answer and nothing else; what waits for an operator goes to stderr."
     ),
 ]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `turngate runs` shows it.")]
@@ -61,7 +58,14 @@ class UnattendedChoice(StrEnum):
 
 
 def run(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="What the agent should do; `-` reads it from stdin.")],
+    task: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TASK",
+            help="What the agent should do; `-`, or nothing where stdin is no terminal, reads it from stdin.",
+            show_default=False,
+        ),
+    ] = None,
     agent: Annotated[str | None, typer.Option(help="Which agent.", show_default="the only one there is")] = None,
     workspace: Annotated[
         str | None,
@@ -84,6 +88,7 @@ def run(
     ] = None,
     watch: Annotated[bool, typer.Option(help="Follow the run to its end, or return at once.")] = True,
     stream: Stream = True,
+    quiet: Quiet = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
@@ -91,11 +96,13 @@ def run(
     """Start a run and follow it. In a terminal you can answer its gates right here; the page works as well.
 
     With --json each line on stdout is one JSON object with `type` and `seq`, the last one `run.outcome`; notes and errors
-    go to stderr. Ctrl-C leaves the run running.
+    go to stderr, and so does what waits for an operator where stdout is a file. Ctrl-C leaves the run running.
 
     Exit code: 0 completed (with --no-watch: started) · 1 it failed, for whatever reason · 2 the command or its configuration
-    is wrong · 3 interrupted · 130 left by Ctrl-C.
+    is wrong · 3 interrupted · 130 left by Ctrl-C · 141 left because nobody reads the output any more.
     """
+    shown = Shown.of(quiet=quiet, as_json=as_json)
+    text = task_text(task)
     link = find_api(data_dir, url)
     directory = None if workspace is None else Path(workspace).expanduser().resolve()
     if directory is not None:
@@ -103,17 +110,22 @@ def run(
     with link.client() as client:
         started = client.start_run(
             agent=agent or only_agent(client),
-            text=sys.stdin.read() if task == "-" else task,
+            text=text,
             workspace=None if directory is None else str(directory),
             model=model,
             conversation_id=conversation,
             unattended=None if unattended is None else unattended.value,
         )
-        tell_started(link, client, started, watch=watch, as_json=as_json, stream=stream)
+        tell_started(link, client, started, watch=watch, shown=shown, stream=stream)
 
 
 def watch(
-    run_id: RunId, stream: Stream = True, as_json: AsJson = False, data_dir: DataDir = None, url: Url = None
+    run_id: RunId,
+    stream: Stream = True,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    url: Url = None,
 ) -> None:
     """Follow a run from its beginning to its end, and answer its gates in a terminal.
 
@@ -121,11 +133,12 @@ def watch(
     run running.
 
     Exit code: 0 completed · 1 it failed, for whatever reason · 2 the command or its configuration is wrong ·
-    3 interrupted · 130 left by Ctrl-C.
+    3 interrupted · 130 left by Ctrl-C · 141 left because nobody reads the output any more.
     """
+    shown = Shown.of(quiet=quiet, as_json=as_json)
     link = find_api(data_dir, url)
     with link.client() as client:
-        follow(link, client, run_id, as_json=as_json, stream=stream)
+        follow(link, client, run_id, shown=shown, stream=stream)
 
 
 def runs(
@@ -155,7 +168,7 @@ def runs(
     if page.next_cursor:
         terminal.note(f"the newest {RUNS_SHOWN}; all of them: {link.url}/runs")
     elif not page.items:
-        terminal.note('there is no run yet: turngate run "what to do"')
+        terminal.note('there is no run yet: turngate run "what to do"' if wanted is None else f"no run is {wanted}")
 
 
 def interrupt(
@@ -214,55 +227,6 @@ def send(
     else:
         terminal.line(f"{run.id} answers the message")
     terminal.note(f"follow it:  turngate watch{link.options} {run.id}")
-
-
-def tell_started(
-    link: ApiLink,
-    client: SyncTurngateClient,
-    started: RunSummary,
-    *,
-    watch: bool,
-    as_json: bool,
-    stream: bool = True,
-) -> None:
-    """Say which run was started, or follow it to its end, as :func:`follow` does."""
-    if watch:
-        follow(link, client, started.id, as_json=as_json, stream=stream)
-    if as_json:
-        terminal.raw(json.dumps(started.model_dump(mode="json")))
-    else:
-        terminal.line(started.id)
-        terminal.note(f"follow it: turngate watch{link.options} {started.id}, or {link.url}/runs/{started.id}")
-
-
-def follow(link: ApiLink, client: SyncTurngateClient, run_id: str, *, as_json: bool, stream: bool = True) -> None:
-    """Follow the run and exit as it ended; Ctrl-C detaches. Raises typer.Exit always.
-
-    ``stream``: on a terminal, and in JSON, tell what the model says as it comes.
-    """
-    asks = not as_json and terminal.is_interactive()
-    lines = RunAsJson() if as_json else None
-    try:
-        ended: RunDetail = Watch(
-            link,
-            client,
-            run_id,
-            on_told=None if lines is None else lines.show,
-            on_gate=GatePrompt(client) if asks else None,
-            live=stream and (as_json or terminal.out().is_terminal),
-        ).to_the_end()
-    except KeyboardInterrupt:
-        terminal.note("")
-        terminal.note("left; the run goes on.")
-        terminal.note(f"  follow it again:  turngate watch{link.options} {run_id}")
-        terminal.note(f"  stop it:          turngate interrupt{link.options} {run_id}")
-        raise typer.Exit(EXIT_CTRL_C) from None
-    if lines is not None:
-        lines.end(ended, exit_code=EXIT_OF[ended.status])
-    elif ended.status == "completed":
-        more = f'turngate run{link.options} --agent {ended.agent} --conversation {ended.conversation_id} "…"'
-        terminal.note((f"go on with it:  {more}", "dim"))
-    raise typer.Exit(EXIT_OF[ended.status])
 
 
 def only_agent(client: SyncTurngateClient) -> str:

@@ -13,7 +13,8 @@ import typer
 from turngate.cli import schedule_output, terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.options import AsJson, DataDir, Url
-from turngate.cli.run_commands import UnattendedChoice, only_agent, tell_started, warn_of_shared_directory
+from turngate.cli.run_commands import UnattendedChoice, only_agent, warn_of_shared_directory
+from turngate.cli.run_following import Shown, tell_started
 from turngate.cli.schedule_times import catch_up_of, timetable_of
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.schedules import (
@@ -256,7 +257,7 @@ def run(
     link = find_api(data_dir, url)
     with link.client() as client:
         started = client.run_schedule(schedule)
-        tell_started(link, client, started, watch=watch, as_json=as_json)
+        tell_started(link, client, started, watch=watch, shown=Shown.of(as_json=as_json))
 
 
 @app.command()

@@ -11,7 +11,6 @@ from functools import cache
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from turngate.cli.plain_text import plain, plain_line
@@ -20,6 +19,10 @@ Piece = str | tuple[str, str]
 """Text, or text with a rich style."""
 
 NARROWEST: Final = 60
+GAP: Final = 2
+"""Between two columns of a table."""
+LEAST: Final = 10
+"""A column is not made narrower than this; one that is narrower by itself stays as it is."""
 _margin: ContextVar[str] = ContextVar("margin", default="")
 PLAIN_WIDTH: Final = 200
 """How long a one-line value may get where nobody's window limits it."""
@@ -28,17 +31,26 @@ PLAIN_WIDTH: Final = 200
 @cache
 def out() -> Console:
     """Return the console on stdout. It never wraps, highlights or reads markup: what is printed is what was said."""
-    return Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+    return _console(stderr=False)
 
 
 @cache
 def err() -> Console:
     """Return the console on stderr."""
-    return Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
+    return _console(stderr=True)
 
 
 def prepare_streams() -> None:
-    """Let characters that the terminal's encoding lacks be written as escapes instead of failing."""
+    """Let characters that the terminal's encoding lacks be written as escapes instead of failing.
+
+    A stream that was closed (``>&-``) is empty, or swallows what is written, as for any program that does not look.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - to the end of the process
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -99,17 +111,49 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Piece]]) -> None:
         for row in rows:
             raw("\t".join(plain_line(piece if isinstance(piece, str) else piece[0]) for piece in row))
         return
-    drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for header in headers:
-        drawn.add_column(header, overflow="ellipsis", no_wrap=True)
-    for row in rows:
-        drawn.add_row(*(_text((piece,)) for piece in row))
-    out().print(drawn, soft_wrap=False)
+    lines = [[Text(header, style="bold") for header in headers], *([_text((piece,)) for piece in row] for row in rows)]
+    widths = column_widths([max(cell.cell_len for cell in column) for column in zip(*lines, strict=True)], out().width)
+    for cells in lines:
+        for cell, column in zip(cells, widths, strict=True):
+            cell.truncate(column, overflow="ellipsis", pad=True)
+        drawn = Text(" " * GAP).join(cells)
+        drawn.rstrip()
+        out().print(drawn)
+
+
+def column_widths(natural: Sequence[int], room: int) -> list[int]:
+    """Return how wide each column of a table is in a window of this many characters.
+
+    The first is an id, which people copy: it is never cut. The last is the longest text, and gives way first; then the widest
+    of the others. Where that is not enough the window wraps.
+    """
+    widths = list(natural)
+    excess = sum(widths) + GAP * (len(widths) - 1) - room
+    for places in ([len(widths) - 1], range(1, len(widths) - 1)):
+        while (
+            excess > 0 and (widest := max(places, key=lambda at: widths[at], default=0)) > 0 and widths[widest] > LEAST
+        ):
+            widths[widest] -= 1
+            excess -= 1
+    return widths
 
 
 def wants_traceback() -> bool:
     """Tell whether the person asked to see our insides (``TURNGATE_LOG_LEVEL=debug``)."""
     return os.environ.get("TURNGATE_LOG_LEVEL", "").lower() == "debug"
+
+
+def _console(*, stderr: bool) -> Console:
+    # rich itself keeps bold and dim under NO_COLOR; whoever sets it wants no escape sequences at all (https://no-color.org).
+    plain_asked = bool(os.environ.get("NO_COLOR"))
+    return Console(
+        stderr=stderr,
+        color_system=None if plain_asked else "auto",
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 def _text(pieces: tuple[Piece, ...]) -> Text:

@@ -137,6 +137,7 @@ class TurngateClient:
 
     list_messages = awaited(conversations.list_messages)
     list_agents = awaited(agents.list_agents)
+    list_models = awaited(agents.list_models)
 
     claim_request = awaited(inbox.claim_request)
     release_request = awaited(inbox.release_request)

@@ -25,6 +25,7 @@ def send_external_call(
     tool: ExternalTool,
     raw_input: str,
     context: str = "",
+    turn: str | None = None,
     wait: int = 0,
 ) -> Call[ExternalCallView]:
     """Ask whether a call may run that this program would run itself, and return how it stands.
@@ -37,6 +38,8 @@ def send_external_call(
         tool: what it is, as people and policy see it.
         raw_input: its arguments, as the very JSON text that will run.
         context: what whoever decides should know besides.
+        turn: an id of yours for the stretch of a conversation in which the call was made, at most 255 characters. What a person
+            rejected in it is closed when it is sent again, and nobody is asked; without one that holds for an hour.
         wait: seconds to wait for an answer, 0 to 10 with the client's own time-out.
 
     Raises:
@@ -49,6 +52,7 @@ def send_external_call(
         "tool": tool.model_dump(mode="json"),
         "input": raw_input,
         "context": context,
+        **({} if turn is None else {"turn": turn}),
     }
     return replace(post("/external-calls", _call, body), params={"wait": wait} if wait else {}, same_again=True)
 

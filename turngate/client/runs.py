@@ -132,12 +132,13 @@ def preview_fork(
     model: str | None = None,
     tools: Sequence[str] | None = None,
     plain: bool = False,
+    summarise: bool = False,
 ) -> Call[Preview]:
     """Return what a fork would use again, what is not undone, and what the model may do anew. Starts nothing.
 
     Parameters as of ``fork_run``. Raises NotFoundError; InvalidInputError ``no_such_step``, ``unknown_agent``, ``unknown_tool``.
     """
-    return _preview("fork", run_id, step=step, agent=agent, model=model, tools=tools, plain=plain)
+    return _preview("fork", run_id, step=step, agent=agent, model=model, tools=tools, plain=plain, summarise=summarise)
 
 
 def preview_replay(
@@ -227,9 +228,12 @@ def _preview(
     model: str | None,
     tools: Sequence[str] | None,
     plain: bool,
+    summarise: bool = False,
 ) -> Call[Preview]:
-    params = {"step": step, "agent": agent, "model": model, "tools": _listed(tools), "plain": "true" if plain else None}
-    return get(f"/runs/{segment(run_id)}/{what}", read_as(Preview), **params)
+    flags = {"plain": plain, "summarise": summarise}
+    said = {name: "true" for name, given in flags.items() if given}
+    params = {"step": step, "agent": agent, "model": model, "tools": _listed(tools)}
+    return get(f"/runs/{segment(run_id)}/{what}", read_as(Preview), **params, **said)
 
 
 def _listed(tools: Sequence[str] | None) -> str | None:

@@ -129,6 +129,7 @@ class SyncTurngateClient:
 
     list_messages = blocking(conversations.list_messages)
     list_agents = blocking(agents.list_agents)
+    list_models = blocking(agents.list_models)
 
     claim_request = blocking(inbox.claim_request)
     release_request = blocking(inbox.release_request)

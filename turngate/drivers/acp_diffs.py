@@ -9,15 +9,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@.*\n?")
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@.*\n?")
 _NO_NEWLINE = "\\ No newline at end of file\n"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hunk:
-    """One hunk. ``path``: of the file as it will be, or was, without git's prefix; ``before`` None: there was no file."""
+    """One hunk. ``path``: of the file as it will be, or was, without git's prefix; ``before`` None: there was no file.
+
+    ``line``: where it stands in the file as it will be, from 1; 0: that file is empty, or gone.
+    """
 
     path: str
+    line: int
     before: str | None
     after: str
 
@@ -52,9 +56,9 @@ def _hunks(lines: list[str]) -> Iterator[Hunk]:
         header = _HUNK.fullmatch(lines[at])
         if header is None or not new:
             raise _NotWholeError
-        before, after, at = _sides(lines, at + 1, int(header[1] or 1), int(header[2] or 1))
+        before, after, at = _sides(lines, at + 1, int(header[1] or 1), int(header[3] or 1))
         path = old if new == "/dev/null" else new
-        yield Hunk(path=path, before=None if old == "/dev/null" else before, after=after)
+        yield Hunk(path=path, line=int(header[2]), before=None if old == "/dev/null" else before, after=after)
 
 
 def _sides(lines: list[str], at: int, old: int, new: int) -> tuple[str, str, int]:

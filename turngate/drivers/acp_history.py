@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from acp import (
@@ -21,8 +21,14 @@ from turngate.drivers.acp_calls import Calls
 from turngate.wire.conversations import MessageView
 
 
-def retold(messages: Iterable[MessageView]) -> Iterator[Any]:
-    """Yield the session updates that tell these messages."""
+def retold(messages: Sequence[MessageView], calls: Calls) -> Iterator[Any]:
+    """Yield the session updates that tell these messages; ``calls`` takes note of those that are told."""
+    parts = [(message, part) for message in messages for part in message.parts]
+    answered = {_known(message, part) for message, part in parts if isinstance(part, ToolResultPart)}
+    for message, part in parts:
+        if isinstance(part, ToolCallPart):
+            known = _known(message, part)
+            calls.know(known, part.input, is_settled=known in answered)
     for message in messages:
         for part in message.parts:
             update = _told(message, part)
@@ -30,8 +36,11 @@ def retold(messages: Iterable[MessageView]) -> Iterator[Any]:
                 yield update
 
 
+def _known(message: MessageView, part: ToolCallPart | ToolResultPart) -> str:
+    return Calls.id_of(message.run_id or "", part.tool_call_id)
+
+
 def _told(message: MessageView, part: Part) -> Any:
-    run_id = message.run_id or ""
     match part:
         case TextPart() if message.role == "user":
             return update_user_message_text(part.text)
@@ -41,7 +50,7 @@ def _told(message: MessageView, part: Part) -> Any:
             return update_agent_thought_text(part.text)
         case ToolCallPart():
             return start_tool_call(
-                Calls.id_of(run_id, part.tool_call_id),
+                _known(message, part),
                 show.title(part.tool_name),
                 kind="other",
                 status="pending",
@@ -52,7 +61,7 @@ def _told(message: MessageView, part: Part) -> Any:
             status: ToolCallStatus = "failed" if isinstance(part.result, Failure) else "completed"
             text = wire_text(part.result, edited_input=part.edited_input)
             return update_tool_call(
-                Calls.id_of(run_id, part.tool_call_id), status=status, content=[show.arguments(text)]
+                _known(message, part), status=status, content=[show.arguments(text)], raw_output=show.as_json(text)
             )
         case _:
             return None

@@ -9,14 +9,18 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
 from turngate.domain.errors import ConfigurationError, NotFoundError
 
+LOOKED_AT: Final = 500
+"""Files that are read to name conversations by their sessions: the newest."""
+_CONVERSATION: Final = TypeAdapter(Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")])
 _OURS: Final = re.compile(r"session_[0-9a-f]{24}")
 
 
@@ -69,14 +73,29 @@ class Sessions:
 
     def conversation(self, session_id: str) -> str | None:
         """Return a session's conversation; None when it has none yet. Raises NotFoundError for one that was never kept here."""
-        if not _OURS.fullmatch(session_id):
-            return session_id
         try:
+            if not _OURS.fullmatch(session_id):
+                return _CONVERSATION.validate_python(session_id)
             return _Note.model_validate_json(self._file(session_id).read_text(encoding="utf-8")).conversation_id
         except (OSError, ValidationError, UnicodeDecodeError):
             raise NotFoundError(
                 f"there is no session {session_id!r} here: begin a new one, or load a conversation by its own id"
             ) from None
+
+    def by_conversation(self) -> dict[str, str]:
+        """Return conversation → session, of the newest sessions kept here: an editor knows them by the names it was given."""
+        found: dict[str, str] = {}
+        try:
+            files = sorted(self._directory.glob("session_*.json"), key=lambda file: file.stat().st_mtime)
+        except OSError:  # one was removed meanwhile
+            return found
+        for file in files[-LOOKED_AT:]:
+            if _OURS.fullmatch(file.stem) is None:
+                continue
+            with suppress(NotFoundError):
+                if (conversation_id := self.conversation(file.stem)) is not None:
+                    found[conversation_id] = file.stem
+        return found
 
     def _file(self, session_id: str) -> Path:
         return self._directory / f"{session_id}.json"

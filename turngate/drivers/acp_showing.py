@@ -14,7 +14,13 @@ from pathlib import PurePosixPath
 from typing import Any, Final, assert_never
 
 from acp import text_block, tool_content, tool_diff_content
-from acp.schema import ContentToolCallContent, FileEditToolCallContent, TerminalToolCallContent, ToolKind
+from acp.schema import (
+    ContentToolCallContent,
+    FileEditToolCallContent,
+    TerminalToolCallContent,
+    ToolCallLocation,
+    ToolKind,
+)
 
 from turngate.domain.hidden_text import pieces
 from turngate.domain.presentation import (
@@ -71,6 +77,17 @@ def title(tool_name: str, agents: str = "") -> str:
     return f"{agents}: {name}" if agents else name
 
 
+def read(raw_input: str) -> str:
+    """Return a call's arguments for reading: a line for each, and their exact text where they are no object."""
+    found = as_json(raw_input)
+    if not isinstance(found, dict):
+        return raw_input
+    return "\n".join(
+        f"{name}: {given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)}"
+        for name, given in found.items()
+    )
+
+
 def arguments(raw_input: str) -> Content:
     """Return a call's exact arguments: each number, text and doubled member as it was written, indented for reading."""
     try:
@@ -102,10 +119,29 @@ def diff(text: str, *, directory: str) -> list[Content]:
     found = hunks(text)
     if found is None:
         return [value(text, "diff")]
+    return [tool_diff_content(_place(hunk, directory), marked(hunk.after), _before(hunk)) for hunk in found]
+
+
+def locations(text: str | None, *, directory: str) -> list[ToolCallLocation]:
+    """Return where a unified diff changes something, for an editor that goes there; none for anything else."""
     return [
-        tool_diff_content(str(PurePosixPath(directory) / marked(hunk.path)), marked(hunk.after), _before(hunk))
-        for hunk in found
+        ToolCallLocation(path=_place(hunk, directory), line=hunk.line or None) for hunk in (text and hunks(text)) or ()
     ]
+
+
+def changed(presentation: Presentation | None, *, directory: str) -> list[ToolCallLocation]:
+    """Return where a result says that something was changed."""
+    diffs = [block.diff for block in presentation or () if isinstance(block, DiffBlock)]
+    return [each for diff_text in diffs for each in locations(diff_text, directory=directory)]
+
+
+def tells_what_ran(presentation: Presentation | None) -> bool:
+    """Tell whether a result shows the change or the command itself, so that its preview need not stand beside it."""
+    return any(isinstance(block, DiffBlock | CommandBlock) for block in presentation or ())
+
+
+def _place(hunk: Hunk, directory: str) -> str:
+    return str(PurePosixPath(directory) / marked(hunk.path))
 
 
 def _before(hunk: Hunk) -> str | None:

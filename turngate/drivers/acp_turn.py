@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -33,23 +34,34 @@ AGAIN: Final = "\n\n*(The response broke off, and is made again.)*\n\n"
 
 @dataclass
 class _Said:
-    """What of one step's response was said live. ``whole``: nothing was left out."""
+    """What of one step's response was said live. ``again``: another attempt had been heard before, which is void now."""
 
     attempt: int
+    again: bool = False
     texts: dict[str, str] = field(default_factory=lambda: {"text": "", "reasoning": ""})
 
 
 class Turn:
-    """A run as the editor sees it. ``shown``: steps that it has already, as (run, step); grows with what is told."""
+    """A run as the editor sees it. ``shown``: steps that it has already, as (run, step); grows with what is told.
+
+    ``on_model``: is told of a model that the run is switched to.
+    """
 
     def __init__(
-        self, client: TurngateClient, editor: Editor, calls: Calls, gates: Gates, shown: set[tuple[str, int]]
+        self,
+        client: TurngateClient,
+        editor: Editor,
+        calls: Calls,
+        gates: Gates,
+        shown: set[tuple[str, int]],
+        on_model: Callable[[str], Awaitable[None]],
     ) -> None:
         self._client = client
         self._editor = editor
         self._calls = calls
         self._gates = gates
         self._shown = shown
+        self._on_model = on_model
         self._said: dict[int, _Said] = {}
         self._run_id = ""
         self._last_text = ""
@@ -80,10 +92,11 @@ class Turn:
             case kind if kind in GATE_ENDS:
                 await self._gate_ended(event, str(said["request_id"]))
             case "execution.started":
-                known = self._calls.id_of(event.run_id, str(said["tool_call_id"]))
-                await self._calls.change(known, status="in_progress")
+                await self._calls.start(self._calls.id_of(event.run_id, str(said["tool_call_id"])))
             case "execution.finished" | "call.closed":
                 await self._settled(event.run_id, str(said["tool_call_id"]))
+            case "run.model_switched" if event.run_id == self._run_id:
+                await self._on_model(str(said["to"]))
             case "model.retrying":
                 await self._editor.tell(
                     update_agent_thought_text(
@@ -98,15 +111,21 @@ class Turn:
             return
         before = self._said.get(told.step)
         if before is None or before.attempt != told.attempt or told.reset is not None:
-            if before is not None and any(before.texts.values()):
-                await self._editor.tell(update_agent_message_text(AGAIN))
-            before = self._said[told.step] = _Said(told.attempt)
+            heard = before is not None and (before.again or any(before.texts.values()))
+            before = self._said[told.step] = _Said(told.attempt, again=heard)
         for delta in told.deltas:
             if delta.kind == "tool-call" or not delta.text:
                 continue
+            await self._say_again(before)
             before.texts[delta.kind] += delta.text
             tell = update_agent_thought_text if delta.kind == "reasoning" else update_agent_message_text
             await self._editor.tell(tell(delta.text))
+
+    async def _say_again(self, said: _Said) -> None:
+        """Say that what was heard is void, once there is something to hear in its place: a run may have been stopped."""
+        if said.again:
+            said.again = False
+            await self._editor.tell(update_agent_message_text(AGAIN))
 
     async def _responded(self, run_id: str, number: int) -> None:
         run = await self._client.get_run(run_id)
@@ -127,7 +146,9 @@ class Turn:
             if step.text.strip():
                 await self._editor.tell(update_agent_thought_text(f"{agents}: {step.text}\n\n"))
             return
-        live = self._said.pop(step.step, _Said(0)).texts
+        said = self._said.pop(step.step, _Said(0))
+        await self._say_again(said)
+        live = said.texts
         if rest := _rest(live["reasoning"], step.reasoning):
             await self._editor.tell(update_agent_thought_text(rest))
         if rest := _rest(live["text"], step.text):
@@ -142,7 +163,7 @@ class Turn:
         known = self._calls.id_of(event.run_id, request.tool_call_id)
         by = "" if request.decided_by is None else f" by {request.decided_by}"
         message = "" if request.decision is None or not request.decision.message else f": {request.decision.message}"
-        await self._calls.note(known, "The request has ended:", show.value(f"{request.status}{by}{message}"))
+        await self._calls.decided(known, "The request has ended:", f"{request.status}{by}{message}")
 
     async def _settled(self, run_id: str, tool_call_id: str) -> None:
         run = await self._client.get_run(run_id)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO, Final
 
 from turngate.domain.errors import InvalidInputError
@@ -57,7 +58,7 @@ class JsonLines:
                 return line.strip()
         return None
 
-    async def send(self, message: Mapping[str, Any]) -> None:
+    async def send(self, message: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Write one message and flush it. Once the reader has gone nothing is written, and :meth:`receive` ends."""
         line = json.dumps(message, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         async with self._writing:
@@ -67,6 +68,11 @@ class JsonLines:
                 await asyncio.to_thread(self._write, line)
             except (OSError, ValueError):  # EPIPE, or a stream that was closed
                 self._hung_up.set()
+
+    def hang_up(self) -> None:
+        """Take note that nobody reads us any more: nothing is written, and :meth:`receive` ends. From any thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._hung_up.set)
 
     def _write(self, line: bytes) -> None:
         self._sink.write(line)

@@ -52,7 +52,7 @@ def describe(methods: Mapping[str, Method]) -> dict[str, Any]:
         "info": {
             "title": "Turngate",
             "version": version("turngate"),
-            "description": "JSON-RPC 2.0 on stdio, one message a line; no batches; params by name.",
+            "description": "JSON-RPC 2.0 on stdio, one message a line, or a batch of them; params by name.",
             "x-protocol-version": PROTOCOL_VERSION,
         },
         "methods": described,

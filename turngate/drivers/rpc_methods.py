@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from turngate.client import TurngateClient
 from turngate.client.requests import Where
 from turngate.drivers import rpc_params as take
-from turngate.wire.agents import AgentView
+from turngate.wire.agents import AgentView, ModelChoice
 from turngate.wire.decisions import DecisionResult
 from turngate.wire.requests import RequestDetail, RequestItem
 from turngate.wire.runs import RunDetail, RunSummary
@@ -62,6 +62,10 @@ async def _get_run(client: TurngateClient, params: take.OneRun) -> RunDetail:
     return await client.get_run(params.run_id)
 
 
+async def _list_runs(client: TurngateClient, params: take.ListRuns) -> Page[RunSummary]:
+    return await client.list_runs(status=params.status, limit=params.limit, cursor=params.cursor)
+
+
 async def _list_requests(client: TurngateClient, params: take.ListRequests) -> Page[RequestItem]:
     given: Any = params.model_dump(exclude_none=True, exclude={"limit", "cursor"})
     where: Where = given
@@ -89,6 +93,14 @@ async def _list_agents(client: TurngateClient, _params: take.Nothing) -> list[Ag
     return await client.list_agents()
 
 
+async def _list_models(client: TurngateClient, _params: take.Nothing) -> list[ModelChoice]:
+    return await client.list_models()
+
+
+async def _switch_model(client: TurngateClient, params: take.SwitchModel) -> RunSummary:
+    return await client.switch_model(params.run_id, params.model)
+
+
 _RUN: Final = TypeAdapter(RunSummary)
 
 METHODS: Final[Mapping[str, Method]] = {
@@ -104,11 +116,23 @@ METHODS: Final[Mapping[str, Method]] = {
         summary="Hold a run: nothing new starts until it is resumed.", params=take.StopRun, result=_RUN, call=_pause
     ),
     "run.resume": Method(summary="Let a held run go on.", params=take.OneRun, result=_RUN, call=_resume),
+    "run.switch_model": Method(
+        summary="Let another model answer a live run's next request.",
+        params=take.SwitchModel,
+        result=_RUN,
+        call=_switch_model,
+    ),
     "run.get": Method(
         summary="Show a run with its steps, its calls and its answer.",
         params=take.OneRun,
         result=TypeAdapter(RunDetail),
         call=_get_run,
+    ),
+    "run.list": Method(
+        summary="One page of runs, the newest first.",
+        params=take.ListRuns,
+        result=TypeAdapter(Page[RunSummary]),
+        call=_list_runs,
     ),
     "requests.list": Method(
         summary="One page of requests: those that wait for a decision, or others.",
@@ -133,5 +157,11 @@ METHODS: Final[Mapping[str, Method]] = {
         params=take.Nothing,
         result=TypeAdapter(list[AgentView]),
         call=_list_agents,
+    ),
+    "models.list": Method(
+        summary="The models to choose from: profiles, and the agents' own.",
+        params=take.Nothing,
+        result=TypeAdapter(list[ModelChoice]),
+        call=_list_models,
     ),
 }

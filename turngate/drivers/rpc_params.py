@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from turngate.domain.grants import WantedGrant
 from turngate.domain.inbox import InboxStatus
 from turngate.domain.policy import Risk
-from turngate.domain.requests import Outcome, RequestKind, UnattendedAsks, Verb
+from turngate.domain.requests import Outcome, RequestKind, RunStatus, UnattendedAsks, Verb
 from turngate.domain.steering import WhileRunning
 
 
@@ -52,6 +52,20 @@ class StopRun(OneRun):
     """A run, and why it is stopped or held."""
 
     reason: str = ""
+
+
+class ListRuns(Params):
+    """Which runs; the newest first. ``status`` left out: all."""
+
+    status: RunStatus | None = None
+    limit: int = Field(default=50, ge=1, le=200)
+    cursor: str | None = None
+
+
+class SwitchModel(OneRun):
+    """A run, and its next model: ``PROVIDER:NAME``, or a profile's name."""
+
+    model: str
 
 
 class WatchRun(OneRun):

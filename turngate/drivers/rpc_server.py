@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -25,7 +26,7 @@ from turngate.drivers.rpc_wire import (
     answer,
     application_error,
     failure,
-    read_request,
+    read_line,
 )
 
 AT_ONCE: Final = 32
@@ -64,7 +65,7 @@ class _Connection:
                 line = await self._lines.receive()
                 if line is None:
                     break
-                asked = read_request(line)
+                asked = read_line(line)
             except InvalidInputError as error:
                 await self._lines.send(failure(RpcError(INVALID_REQUEST, error.message)))
                 continue
@@ -87,12 +88,24 @@ class _Connection:
         self._answering.discard(task)
         self._slots.release()
 
-    async def _answer(self, asked: Asked) -> None:
-        told, begun = await self._outcome(asked)
-        if asked.wants_answer:
-            await self._lines.send(told)
-        if begun is not None:  # not before its answer: the client would not know whose events these are
-            self._watches.begin(begun.watch_id)
+    async def _answer(self, asked: Asked | list[Asked | RpcError]) -> None:
+        """Answer a request, or a batch: that one after the other, its answers together in one list, if there are any."""
+        asked_all: Sequence[Asked | RpcError] = asked if isinstance(asked, list) else [asked]
+        answers: list[dict[str, Any]] = []
+        watches: list[str] = []
+        for each in asked_all:
+            if isinstance(each, RpcError):
+                answers.append(failure(each))
+                continue
+            told, begun = await self._outcome(each)
+            if each.wants_answer:
+                answers.append(told)
+            if begun is not None:
+                watches.append(begun.watch_id)
+        if answers:
+            await self._lines.send(answers if isinstance(asked, list) else answers[0])
+        for watch_id in watches:  # not before its answer: the client would not know whose events these are
+            self._watches.begin(watch_id)
 
     async def _outcome(self, asked: Asked) -> tuple[dict[str, Any], take.WatchBegun | None]:
         try:

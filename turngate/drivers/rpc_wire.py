@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from turngate.domain.errors import TurngateError
-from turngate.drivers.problems import problem_of, status_of
+from turngate.wire.problems import problem_of, status_of
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -55,11 +55,27 @@ class Asked:
     params: Mapping[str, Any]
 
 
-def read_request(line: bytes) -> Asked:
-    """Return the request on a line. Raises RpcError (parse error, invalid request, invalid params)."""
+def read_line(line: bytes) -> Asked | list[Asked | RpcError]:
+    """Return the request on a line, or those of a batch, in which each one that is wrong is its own error.
+
+    Raises RpcError (parse error, invalid request, invalid params) for a line with no request, or an empty batch.
+    """
     message = _decoded(line)
-    if isinstance(message, list):
-        raise RpcError(INVALID_REQUEST, "batches are not taken: send one request a line")
+    if not isinstance(message, list):
+        return _request(message)
+    if not message:
+        raise RpcError(INVALID_REQUEST, "a batch has at least one request")
+    return [_request_or_error(each) for each in message]
+
+
+def _request_or_error(message: Any) -> Asked | RpcError:
+    try:
+        return _request(message)
+    except RpcError as error:
+        return error
+
+
+def _request(message: Any) -> Asked:
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "a request is a JSON object with jsonrpc, method, params and id")
     known = _id(message)

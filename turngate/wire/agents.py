@@ -16,6 +16,13 @@ def agents_path(path: str, agent: str) -> str:
     return PATH_MARK.join(path.split("/")) if "/" in path else agent
 
 
+class ModelChoice(View):
+    """A model that people are offered for a run. ``stands_for``: of a profile, ``PROVIDER:NAME``; empty: an agent's own model."""
+
+    name: str
+    stands_for: str = ""
+
+
 class AgentView(View):
     """An agent as its worker published it.
 

@@ -11,6 +11,8 @@ from turngate.domain.requests import ExecutionState, RequestStatus
 from turngate.wire.view import View
 from turngate.wire.worlds import WorldView
 
+Replacement = Literal["summary", "trim", "new_summary"]
+"""``summary``: one that stands already; ``trim``: nothing, they are left out; ``new_summary``: a model writes one first."""
 Changed = Literal["agent", "model", "workspace", "instructions", "tools", "policy"]
 
 
@@ -54,7 +56,8 @@ class Preview(View):
     """What would be used again and what would not. Nothing was changed.
 
     ``step``: the closed step it would go on from; None: the replay's beginning. ``messages``: how many the model reads again
-    as they are. ``reused``: for a fork the calls whose recorded results it reads, the newest 200; for a dry replay the first
+    as they are; ``replaced``: how many before them it does not, and ``replaced_by`` what stands in their place (None: there
+    are none). ``reused``: for a fork the calls whose recorded results it reads, the newest 200; for a dry replay the first
     200 that its calls are answered from. ``effects``: what happened already and is not undone. ``again``: for a fork the
     first 200 calls behind the step, which the model may make again and which are judged and asked for anew. ``own``: what the
     new run has of its own. ``needs_admin``: it would live under a policy of its own, which takes the scope `admin`.
@@ -64,6 +67,8 @@ class Preview(View):
     step: int | None
     dry: bool
     messages: int
+    replaced: int = 0
+    replaced_by: Replacement | None = None
     reused: list[PastCall]
     reused_total: int
     effects: list[EffectCount] = Field(default_factory=list)

@@ -1,3 +1,5 @@
+import errno
+
 import pytest
 import typer
 
@@ -66,3 +68,9 @@ def test_a_reader_that_went_away_ends_it_as_the_signal_would(capsys: pytest.Capt
         raise BrokenPipeError(32, "Broken pipe")
     assert left.value.exit_code == 141
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_full_disk_is_not_our_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever writes to a file on it reads what is wrong, and is not asked to report it."""
+    assert code_of(OSError(errno.ENOSPC, "No space left on device")) == 1
+    assert capsys.readouterr().err == "error: the output cannot be written: No space left on device\n"

@@ -16,7 +16,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.grants import GrantPattern, WantedGrant
 from turngate.domain.messages import user_message
 from turngate.domain.policy import Verdict
-from turngate.store import calls, grants, messages, runs
+from turngate.store import calls, grants, messages, opening
 from turngate.store.database import Database
 
 RULES = """
@@ -137,10 +137,10 @@ async def recorded(database: Database) -> None:
             conn, message_id="m", parent_id=None, conversation_id="conv", run_id="run_1", step=None,
             message=user_message("go"),
         )  # fmt: skip
-        await runs.create(
-            conn, run_id="run_1", conversation_id="conv", agent="agent", agent_version="v", model="m", workspace=None,
-            task="go", input_message_id="m", started_by="ann", idempotency_key=None, request_fingerprint="",
-        )  # fmt: skip
+        await opening.insert_run(conn, opening.NewRun(
+            id="run_1", conversation_id="conv", agent="agent", agent_version="v", model="m", task="go",
+            input_message_id="m", started_by="ann",
+        ))  # fmt: skip
         rows = [
             calls.Call(
                 run_id="run_1", tool_call_id=f"c{place}", step=1, position=place, tool_name=tool, input=raw,

@@ -69,7 +69,7 @@ CALLS: dict[str, Call[Any]] = {
     "replay_run": runs.replay_run(
         "r", step=1, agent="a", model="m:n", instructions="i", tools=["t"], policy="", plain=True
     ),
-    "preview_fork": runs.preview_fork("r", step=1, agent="a", model="m:n", tools=["t"], plain=True),
+    "preview_fork": runs.preview_fork("r", step=1, agent="a", model="m:n", tools=["t"], plain=True, summarise=True),
     "retry_run": runs.retry_run("r", model="m:n"),
     "interrupt_run": runs.interrupt("r", reason="x"),
     "get_result": runs.get_result("r", "c/d"),
@@ -154,6 +154,7 @@ CALLS: dict[str, Call[Any]] = {
     "retry_delivery": notifications.retry_delivery("d"),
     "list_messages": conversations.list_messages("c"),
     "list_agents": agents.list_agents(),
+    "list_models": agents.list_models(),
 }
 OPERATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     operation["operationId"]: (method.upper(), path, operation)
