@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from temporalio.client import Client
-from temporalio.worker import Worker, WorkerDeploymentConfig
+from temporalio.worker import WorkerDeploymentConfig
 
 from activities.call_model import CallModel
 from activities.close_step import CloseStep
@@ -22,7 +23,7 @@ from activities.steering import SteerRun
 from turngate.domain.known_tools import known_tools
 from turngate.domain.model_choice import Profiles
 from turngate.runtime.app_loader import LoadedApp
-from turngate.runtime.worker_group import WorkerGroup
+from turngate.runtime.worker_group import WorkerGroup, worker_of_group
 from turngate.runtime.workflow_code import SANDBOX
 from turngate.store import agents, policies
 from turngate.store.database import Database
@@ -78,34 +79,16 @@ def build_worker(
     """
     model, tool, closing = CallModel(engine), RunTool(engine), CloseStep(engine)
     decision, waiting, steering = RecordDecision(engine), OutOfTime(engine), SteerRun(engine)
-    records: list[Callable[..., Any]] = [
-        waiting.record_expiry,
-        waiting.climb_ladder,
-        steering.note_pause,
-        steering.supersede_requests,
-        OpenScheduled(engine).open_scheduled,
-        closing.close_step,
-        SettleCall(engine).settle_call,
-    ]
-
-    def worker(lane: str, slots: int, activities: Sequence[Callable[..., Any]], **more: Any) -> Worker:
-        return Worker(
-            client,
-            task_queue=f"{task_queue}{lane}",
-            activities=activities,
-            deployment_config=deployment,
-            max_concurrent_activities=slots,
-            # An interrupt reaches a running activity with its heartbeat's answer; the SDK's default makes that 6.5 s.
-            max_heartbeat_throttle_interval=timedelta(milliseconds=500),
-            graceful_shutdown_timeout=timedelta(seconds=graceful_shutdown_seconds),
-            **more,
-        )
-
+    records: list[Callable[..., Any]] = [waiting.record_expiry, waiting.climb_ladder, closing.close_step]
+    records += [steering.note_pause, steering.supersede_requests]
+    records += [OpenScheduled(engine).open_scheduled, SettleCall(engine).settle_call]
+    grace = timedelta(seconds=graceful_shutdown_seconds)
+    worker = partial(worker_of_group, client, grace=grace, deployment=deployment)
     own = worker(
-        "",
-        tool_calls_at_once,
+        task_queue,
         # All of them: an earlier release's worker puts each of them on this queue.
         [model.call_model, tool.run_tool, decision.record_decision, *records],
+        slots=tool_calls_at_once,
         workflows=[AgentTurn, ScheduledStart],
         workflow_runner=SANDBOX,
         interceptors=[lanes.Lanes(models_apart=model_requests_at_once is not None)],
@@ -115,8 +98,10 @@ def build_worker(
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
     )
     # In any case: another worker may have places apart, and put requests there.
-    models = worker(lanes.MODELS, model_requests_at_once or tool_calls_at_once, [model.call_model])
-    return WorkerGroup([own, models, worker(lanes.RECORDS, RECORD_SLOTS, records)])
+    models = worker(
+        f"{task_queue}{lanes.MODELS}", [model.call_model], slots=model_requests_at_once or tool_calls_at_once
+    )
+    return WorkerGroup([own, models, worker(f"{task_queue}{lanes.RECORDS}", records, slots=RECORD_SLOTS)])
 
 
 async def publish_agents(app: LoadedApp, database: Database, *, task_queue: str) -> None:

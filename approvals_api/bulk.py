@@ -11,13 +11,13 @@ from typing import Final, Literal
 
 from approvals_api import decisions
 from approvals_api.principals import Principal
-from approvals_api.problems import problem_document, status_of
 from approvals_api.services import Services
 from turngate.domain.digest import derived_id
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.store import requests
 from turngate.store.requests import Request
 from turngate.wire.bulk import DecidedItem, DecidedItems
+from turngate.wire.problems import problem_document, status_of
 
 logger = logging.getLogger(__name__)
 

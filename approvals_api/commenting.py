@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from approvals_api.answer_check import require_storable
-from approvals_api.cursors import encode_cursor
+from approvals_api.cursors import one_page
 from approvals_api.idempotency import once
 from approvals_api.principals import Principal
 from approvals_api.run_views import existing_request
@@ -49,6 +49,5 @@ async def comment_page(
     """Return one page of a request's comments, oldest first. Raises NotFoundError."""
     await existing_request(conn, request_id)
     found = await comments.of_request(conn, request_id, limit=limit + 1, after=after)
-    shown = found[:limit]
-    more = encode_cursor(shown[-1].created_at, shown[-1].id) if len(found) > limit else None
+    shown, more = one_page(found, limit)
     return Page(items=[CommentView.model_validate(each) for each in shown], next_cursor=more)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Protocol, TypeVar
 
@@ -29,16 +29,20 @@ def encode_cursor(created_at: str, item_id: str) -> str:
     return base64.urlsafe_b64encode(f"{created_at}|{item_id}".encode()).decode().rstrip("=")
 
 
-def after_cursor(items: Sequence[Kept], cursor: str | None, limit: int) -> tuple[Sequence[Kept], str | None]:
-    """Return one page of a whole list that is sorted newest first, and the cursor of the next.
+def one_page(found: Sequence[Kept], limit: int) -> tuple[Sequence[Kept], str | None]:
+    """Return the first ``limit`` of what was found, and the cursor of what comes behind them; None: nothing does."""
+    shown = found[:limit]
+    return shown, encode_cursor(shown[-1].created_at, shown[-1].id) if len(found) > limit else None
+
+
+def page_after(items: Iterable[Kept], cursor: str | None, limit: int) -> tuple[Sequence[Kept], str | None]:
+    """Return one page of a whole list, newest first, and the cursor of the next.
 
     For lists that are short by nature, such as tokens. Raises InvalidInputError (code ``bad_cursor``).
     """
     before = decode_cursor(cursor)
     rest = [each for each in items if before is None or (each.created_at, each.id) < before]
-    page = rest[:limit]
-    more = encode_cursor(page[-1].created_at, page[-1].id) if len(rest) > limit else None
-    return page, more
+    return one_page(sorted(rest, key=lambda each: (each.created_at, each.id), reverse=True), limit)
 
 
 def decode_cursor(cursor: str | None) -> tuple[str, str] | None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from approvals_api.cursors import encode_cursor
+from approvals_api.cursors import one_page
 from turngate.domain.deliveries import DeliveryStatus
 from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.notifications import wording
@@ -33,9 +33,8 @@ async def delivery_page(
 ) -> Page[DeliveryView]:
     """Return one page of deliveries, newest first."""
     found = await deliveries.page(conn, limit=limit + 1, before=before, channel=channel, status=status)
-    shown = found[:limit]
+    shown, more = one_page(found, limit)
     tries = await deliveries.attempts_of(conn, [each.id for each in shown])
-    more = encode_cursor(shown[-1].created_at, shown[-1].id) if len(found) > limit else None
     return Page(items=[delivery_view(each, tries.get(each.id, ())) for each in shown], next_cursor=more)
 
 

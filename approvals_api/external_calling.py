@@ -12,12 +12,13 @@ from approvals_api import starting
 from approvals_api.answer_check import require_storable
 from approvals_api.cursors import decode_cursor, encode_cursor
 from approvals_api.external_views import external_view
+from approvals_api.invalid_input import invalid
 from approvals_api.principals import Principal
 from approvals_api.run_order import Order
 from approvals_api.services import Services
 from turngate.domain.contract import ExternalCallInput, News
-from turngate.domain.digest import framed_sha256
-from turngate.domain.errors import ConfigurationError, ConflictError, ForbiddenError, InvalidInputError, NotFoundError
+from turngate.domain.digest import framed_sha256, repeat_key
+from turngate.domain.errors import ConfigurationError, ConflictError, ForbiddenError, NotFoundError
 from turngate.domain.external import ExternalTool, agent_of_source
 from turngate.domain.results import MAX_DEPTH, REFUSALS, Failure, Ok, is_deeper
 from turngate.store import calls, events, executions, external_calls, runs
@@ -47,10 +48,12 @@ async def send(
     raw_input: str,
     context: str,
     wait_seconds: float,
+    turn: str | None = None,
 ) -> ExternalCallView:
     """Send a call, and return it as it stands as soon as it is answered or ``wait_seconds`` are over.
 
-    The same source and call id of the same sender again is the same call, however often it is sent.
+    The same source and call id of the same sender again is the same call, however often it is sent. ``turn``: the stretch of
+    the sender's conversation it was made in. What a person rejected in it is closed when it comes again, and nobody is asked.
 
     Raises:
         InvalidInputError: the tool's schema cannot be used, or something cannot be stored.
@@ -60,8 +63,15 @@ async def send(
     principal.require("runs:write")
     _check(tool, tool_call_id=tool_call_id, raw_input=raw_input, context=context)
     content = framed_sha256(source, tool_call_id, tool.model_dump_json(), raw_input, context)
+    within = () if turn is None else (turn,)
     outside = ExternalCall(
-        run_id="", tool_call_id=tool_call_id, tool=tool.model_dump_json(), input=raw_input, context=context
+        run_id="",
+        tool_call_id=tool_call_id,
+        tool=tool.model_dump_json(),
+        input=raw_input,
+        context=context,
+        turn=turn,
+        repeat_key=framed_sha256(principal.name, source, repeat_key(tool.name, raw_input), *within),
     )
     order = Order(
         text=f"{source} asks to run {tool.name}.",
@@ -266,20 +276,16 @@ def _check(tool: ExternalTool, *, tool_call_id: str, raw_input: str, context: st
         size = len(json.dumps(tool.parameters))
         JsonSchemaParameters(tool.parameters)
     except ConfigurationError as error:
-        raise _invalid("/tool/parameters", error.message) from None
+        raise invalid("/tool/parameters", error.message) from None
     if size > MAX_SCHEMA_CHARS:
-        raise _invalid("/tool/parameters", f"at most {MAX_SCHEMA_CHARS:,} characters of JSON, not {size:,}")
+        raise invalid("/tool/parameters", f"at most {MAX_SCHEMA_CHARS:,} characters of JSON, not {size:,}")
     require_storable(tool.model_dump_json(), "/tool/parameters")
 
 
 def _check_result(result: Ok | Failure) -> None:
     if isinstance(result, Failure) and result.kind in ENGINES_KINDS:
-        raise _invalid("/result/kind", f"{result.kind!r} is what the engine says of a call: report a kind of your own")
+        raise invalid("/result/kind", f"{result.kind!r} is what the engine says of a call: report a kind of your own")
     if is_deeper(result.model_dump(), MAX_DEPTH):
-        raise _invalid("/result", f"at most {MAX_DEPTH} levels of arrays and objects")
+        raise invalid("/result", f"at most {MAX_DEPTH} levels of arrays and objects")
     if len(result.model_dump_json()) > MAX_REPORT_CHARS:
-        raise _invalid("/result", f"at most {MAX_REPORT_CHARS:,} characters of JSON")
-
-
-def _invalid(pointer: str, message: str) -> InvalidInputError:
-    return InvalidInputError(f"{pointer}: {message}", errors=[{"pointer": pointer, "message": message}])
+        raise invalid("/result", f"at most {MAX_REPORT_CHARS:,} characters of JSON")

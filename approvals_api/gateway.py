@@ -6,15 +6,15 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import timedelta
 
 from temporalio.client import Client, RPCError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCStatusCode
 
+from approvals_api.gateway_calls import AWAY, reported, start_turn
 from approvals_api.workflow_look import WorkflowLook, look_at
 from turngate.domain import contract
 from turngate.domain.contract import (
@@ -45,7 +45,6 @@ HEALTH_PAUSE_SECONDS = 0.2
 """A connection that broke is made anew by the next call, so one failure says little; a server that is gone fails them all."""
 BUSY_WAIT = timedelta(seconds=5)
 """How long a server that is there may take to answer before nothing is begun with it."""
-AWAY = "Temporal cannot be reached; nothing was changed. Try again when it is back (`turngate doctor` checks it)."
 
 
 class Gateway:
@@ -95,20 +94,15 @@ class Gateway:
 
         Raises UnavailableError when Temporal is away.
         """
-        try:
-            with _reported():
-                async with asyncio.timeout(RPC_WAIT.total_seconds()):
-                    await self._client.start_workflow(
-                        contract.AGENT_TURN,
-                        start,
-                        id=start.run_id,
-                        task_queue=task_queue,
-                        id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                        rpc_timeout=RPC_WAIT,
-                    )
-        except WorkflowAlreadyStartedError:
-            return
+        with _reported():
+            await start_turn(
+                self._client,
+                start,
+                task_queue,
+                reuse=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                conflict=WorkflowIDConflictPolicy.USE_EXISTING,
+                wait=RPC_WAIT,
+            )
 
     async def decide(self, run_id: str, decision: DecideInput) -> DecideResult | None:
         """Bring a decision to its run. None: recorded as a Signal, because no worker answered in time.
@@ -211,18 +205,9 @@ class Gateway:
             raise ConflictError(f"the run has ended, so there is nothing to {signal}", code="run_ended") from None
 
 
-@contextmanager
-def _reported() -> Iterator[None]:
-    """Turn Temporal's transport errors into ours."""
-    try:
-        yield
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            raise GoneError("the run has ended, and its requests ended with it", code="run_ended") from error
-        raise UnavailableError(AWAY, cause=error.message[:200]) from error
-    except (RuntimeError, TimeoutError) as error:
-        # A lazy client that cannot connect raises RuntimeError: the SDK has no type of its own for it.
-        raise UnavailableError(AWAY) from error
+def _reported() -> AbstractContextManager[None]:
+    """Turn Temporal's transport errors into ours, about a run that may have ended."""
+    return reported(GoneError("the run has ended, and its requests ended with it", code="run_ended"))
 
 
 def _refused(cause: BaseException) -> TurngateError:

@@ -6,17 +6,14 @@ Like ``approvals_api.gateway``, it knows Temporal and what its errors mean, and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Final, Literal
 
-from temporalio.client import Client, RPCError, WorkflowQueryFailedError
+from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCStatusCode
 
-from approvals_api.gateway import AWAY
+from approvals_api.gateway_calls import reported, start_turn
 from turngate.domain import contract
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import UnavailableError
@@ -48,22 +45,16 @@ async def start_anew(client: Client, start: AgentTurnInput, task_queue: str) -> 
     Two that try at once cannot both succeed: the server holds one open workflow per id. Raises UnavailableError when
     Temporal is away.
     """
-    try:
-        with reported():
-            async with asyncio.timeout(RPC_WAIT.total_seconds()):
-                await client.start_workflow(
-                    contract.AGENT_TURN,
-                    start,
-                    id=start.run_id,
-                    task_queue=task_queue,
-                    # Also after one that completed: the store says that the run lives, and the store is asked last.
-                    id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-                    id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                    rpc_timeout=RPC_WAIT,
-                )
-    except WorkflowAlreadyStartedError:
-        return False
-    return True
+    with reported():
+        return await start_turn(
+            client,
+            start,
+            task_queue,
+            # Also after one that completed: the store says that the run lives, and the store is asked last.
+            reuse=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            conflict=WorkflowIDConflictPolicy.FAIL,
+            wait=RPC_WAIT,
+        )
 
 
 async def open_turns(client: Client) -> AsyncIterator[str]:
@@ -94,16 +85,3 @@ async def gates_of(client: Client, run_id: str) -> dict[str, Gate] | None:
     except UnavailableError:
         await standing_of(client, run_id)  # a server that is there: then it is the worker that does not answer
         return None
-
-
-@contextmanager
-def reported() -> Iterator[None]:
-    """Turn Temporal's transport errors into ours; LookupError: there is no such workflow, or schedule."""
-    try:
-        yield
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            raise LookupError(error.message) from error
-        raise UnavailableError(AWAY, cause=error.message[:200]) from error
-    except (RuntimeError, TimeoutError) as error:  # a lazy client that cannot connect raises RuntimeError
-        raise UnavailableError(AWAY) from error

@@ -27,7 +27,7 @@ from temporalio.client import (
     ScheduleUpdateInput,
 )
 
-from approvals_api.gateway_recovery import reported
+from approvals_api.gateway_calls import reported
 from turngate.domain import contract
 from turngate.domain.contract import ScheduledStartInput
 from turngate.domain.cron import cron_lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from approvals_api.forking import fork_point
 from approvals_api.own_worlds import UNCHANGED, Changes, changed_world, tools_of, world_view
@@ -18,7 +18,7 @@ from turngate.domain.policy import Verdict
 from turngate.domain.requests import RequestStatus
 from turngate.domain.results import Ok
 from turngate.domain.worlds import World
-from turngate.store import agents, calls, executions, messages, recovery, requests, worlds
+from turngate.store import agents, calls, executions, messages, recovery, requests, summaries, worlds
 from turngate.store.agents import PublishedAgent
 from turngate.store.calls import Call
 from turngate.store.database import Connection
@@ -39,6 +39,7 @@ async def preview_fork(
     model: str | None = None,
     workspace: str | None = None,
     changes: Changes = UNCHANGED,
+    summarise: bool = False,
 ) -> Preview:
     """Return what a fork would use again, run anew and not undo. Parameters and errors as of :func:`forking.fork`."""
     async with services.database.read() as conn:
@@ -53,7 +54,7 @@ async def preview_fork(
             run_id=run.id,
             step=point.step,
             dry=False,
-            messages=len(await messages.path_to(conn, point.message_id)),
+            **await _read_again(conn, point.message_id, summarise=summarise),
             reused=reused[-SHOWN:],
             reused_total=len(reused),
             effects=await _effects(conn, run),
@@ -87,13 +88,25 @@ async def preview_replay(
             run_id=run.id,
             step=None if point is None else point.step,
             dry=True,
-            messages=len(await messages.path_to(conn, begins_at)),
+            **await _read_again(conn, begins_at),
             reused=answers[:SHOWN],
             reused_total=len(answers),
             differences=differences,
             own=world_view(world),
             needs_admin=False,
         )
+
+
+async def _read_again(conn: Connection, head_id: str, *, summarise: bool = False) -> dict[str, Any]:
+    """Return the preview's part on messages. An agent without ``context`` reads all of them, whatever was cut: it says so."""
+    total = len(await messages.path_to(conn, head_id))
+    if summarise:
+        return {"messages": 0, "replaced": total, "replaced_by": "new_summary"}
+    behind, cut = await summaries.path_behind(conn, head_id)
+    read = len(behind) + 1  # the conversation's first message is always sent
+    if cut is None or read >= total:
+        return {"messages": total}
+    return {"messages": read, "replaced": total - read, "replaced_by": cut.kind}
 
 
 async def _past_calls(conn: Connection, run: Run) -> list[PastCall]:

@@ -1,6 +1,7 @@
 """Errors on the wire: RFC 9457 ``application/problem+json`` everywhere; pages get the same text as HTML.
 
-One table maps the error tree to HTTP status. Nothing else in this package chooses a status for an error.
+One table maps the error tree to HTTP status (:mod:`turngate.wire.problems`). Nothing else in this package chooses a status
+for an error.
 """
 
 from __future__ import annotations
@@ -22,37 +23,13 @@ from starlette.exceptions import HTTPException
 from approvals_api.pages.visible import escape_hidden
 from approvals_api.schema_check import pointer_of
 from approvals_api.security_headers import SECURITY_HEADERS
-from turngate.domain.errors import (
-    ConfigurationError,
-    ConflictError,
-    ForbiddenError,
-    GoneError,
-    InvalidInputError,
-    ModelError,
-    NotFoundError,
-    TooManyRequestsError,
-    TurngateError,
-    UnauthenticatedError,
-    UnavailableError,
-)
+from turngate.domain.errors import InvalidInputError, TooManyRequestsError, TurngateError
+from turngate.wire.problems import problem_document, status_of
 
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 API_PREFIX = "/api/"
-
-STATUS_OF: Mapping[type[TurngateError], HTTPStatus] = {
-    InvalidInputError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
-    ForbiddenError: HTTPStatus.FORBIDDEN,
-    NotFoundError: HTTPStatus.NOT_FOUND,
-    ConflictError: HTTPStatus.CONFLICT,
-    GoneError: HTTPStatus.GONE,
-    TooManyRequestsError: HTTPStatus.TOO_MANY_REQUESTS,
-    UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
-    ConfigurationError: HTTPStatus.INTERNAL_SERVER_ERROR,
-    ModelError: HTTPStatus.BAD_GATEWAY,
-}
 
 _EXTRA_HEADERS: Mapping[HTTPStatus, Mapping[str, str]] = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
@@ -178,14 +155,6 @@ class _ErrorAnswers:
         return page
 
 
-def status_of(error: TurngateError) -> HTTPStatus:
-    """Return the HTTP status that an error means; 500 for one that nobody placed."""
-    for kind in type(error).__mro__:
-        if kind in STATUS_OF:
-            return STATUS_OF[kind]
-    return HTTPStatus.INTERNAL_SERVER_ERROR
-
-
 class _ProblemDocument(JSONResponse):
     """A problem may quote what an agent wrote, and people read it raw in terminals: what cannot be seen is an escape."""
 
@@ -200,19 +169,6 @@ def problem_response(
     return _ProblemDocument(
         problem_document(status, code, detail, details), status, headers=headers, media_type=MEDIA_TYPE
     )
-
-
-def problem_document(status: int, code: str, detail: str, details: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a problem document (RFC 9457). ``details`` become members of it, except those that would hide its own."""
-    own = {
-        "type": f"urn:turngate:problem:{code}",
-        "title": HTTPStatus(status).phrase,
-        "status": int(status),
-        "detail": detail,
-        "code": code,
-    }
-    more = {f"{name}_" if name in own else name: value for name, value in details.items()}
-    return {**own, **more}
 
 
 def wants_page(request: Request) -> bool:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
-from approvals_api.call_views import call_view, in_part, presentation_of
-from approvals_api.cursors import encode_cursor
-from approvals_api.cut_views import with_cuts
+from approvals_api.call_views import in_part, presentation_of
+from approvals_api.cursors import encode_cursor, one_page
 from approvals_api.own_worlds import world_view
+from approvals_api.step_views import step_views
 from turngate.domain.errors import NotFoundError
 from turngate.domain.inbox import InboxFilter
-from turngate.domain.messages import ReasoningPart
-from turngate.domain.no_progress import is_nudge
 from turngate.domain.policy import Verdict
 from turngate.domain.requests import RunStatus
 from turngate.store import (
@@ -37,14 +34,12 @@ from turngate.store.messages import StoredMessage
 from turngate.store.progress import Progress
 from turngate.store.requests import Decision, ListedRequest, Request
 from turngate.store.runs import Run
-from turngate.store.steps import Step
 from turngate.wire.agents import AgentView, agents_path
-from turngate.wire.calls import CallView
 from turngate.wire.conversations import MessageView
 from turngate.wire.decisions import DecisionView
 from turngate.wire.events import DeltaView, EventView, ProgressView
 from turngate.wire.requests import ApprovalView, EarlierApproval, RequestDetail, RequestItem
-from turngate.wire.runs import ParentCall, RunDetail, RunSummary, StepView, ToldMessage, WaitingMessage
+from turngate.wire.runs import ParentCall, RunDetail, RunSummary, WaitingMessage
 from turngate.wire.view import Page
 
 
@@ -69,8 +64,7 @@ async def run_page(
 ) -> Page[RunSummary]:
     """Return one page of runs, newest first."""
     found = await runs.page(conn, limit=limit + 1, before=before, status=status)
-    shown = found[:limit]
-    more = encode_cursor(shown[-1].created_at, shown[-1].id) if len(found) > limit else None
+    shown, more = one_page(found, limit)
     return Page(items=[run_summary(run) for run in shown], next_cursor=more)
 
 
@@ -106,31 +100,10 @@ async def run_detail(conn: Connection, run_id: str) -> RunDetail:
     taken = await steps.of_run(conn, run_id)
     # One walk gives every message of the run: its last response hangs below all the others.
     path = await messages.path_to(conn, taken[-1].assistant_message_id if taken else None)
-    by_id = {stored.id: stored for stored in path}
-    executed = {execution.tool_call_id: execution for execution in await executions.of_run(conn, run_id)}
-    asked: dict[str, list[Request]] = defaultdict(list)
-    for request in await requests.of_run(conn, run_id):
-        asked[request.tool_call_id].append(request)
-    made: dict[int, list[CallView]] = defaultdict(list)
-    for call in await calls.of_run(conn, run_id):
-        made[call.step].append(call_view(call, asked[call.tool_call_id], executed.get(call.tool_call_id)))
-    made[1] = made.pop(0, []) + made[1]  # what the engine asked for before there was a first step
-    nudges = {each.step: each.message.text for each in path if each.run_id == run_id and is_nudge(each.message)}
-    told = _told(path, run, {each.id: each.sent_by for each in await queued_messages.taken_by(conn, run_id)})
-    views = [
-        _step_view(
-            step,
-            by_id[step.assistant_message_id],
-            made[step.step],
-            told[step.assistant_message_id],
-            nudges.get(step.step),
-        )
-        for step in taken
-    ]
     return RunDetail(
         **run_summary(run).model_dump(),
-        steps=await with_cuts(conn, run_id, views),
-        final_text=await _final_text(conn, run, by_id),
+        steps=await step_views(conn, run, taken, path),
+        final_text=await _final_text(conn, run, path),
         parent=await _parent_call(conn, run),
         waiting_messages=[
             WaitingMessage.model_validate(each)
@@ -233,46 +206,12 @@ def delta_view(said: Deltas) -> DeltaView:
     return DeltaView.model_validate(said)
 
 
-def _told(path: Sequence[StoredMessage], run: Run, senders: Mapping[str, str]) -> dict[str, list[ToldMessage]]:
-    """Return what was said to a live run by the response before which the model read it."""
-    found: dict[str, list[ToldMessage]] = defaultdict(list)
-    said: list[ToldMessage] = []
-    for stored in path:
-        if stored.message.role == "assistant":
-            found[stored.id], said = said, []
-        elif stored.id in senders and stored.id != run.input_message_id:
-            said.append(ToldMessage(text=stored.message.text, sent_by=senders[stored.id]))
-    return found
-
-
-def _step_view(
-    step: Step, stored: StoredMessage, made: list[CallView], told: list[ToldMessage], nudge: str | None
-) -> StepView:
-    thoughts = [part.text for part in stored.message.parts if isinstance(part, ReasoningPart)]
-    return StepView(
-        step=step.step,
-        model=step.model,
-        model_spec=step.model_spec,
-        finish_reason=step.finish_reason,
-        input_tokens=step.input_tokens,
-        output_tokens=step.output_tokens,
-        text=stored.message.text,
-        reasoning="\n\n".join(thoughts),
-        calls=made,
-        created_at=step.created_at,
-        closed_at=step.closed_at,
-        corrective=step.corrective,
-        nudge=nudge,
-        told=told,
-    )
-
-
-async def _final_text(conn: Connection, run: Run, by_id: Mapping[str, StoredMessage]) -> str:
+async def _final_text(conn: Connection, run: Run, path: Sequence[StoredMessage]) -> str:
     """Return a completed run's answer, which is its head: the last response, or what a call that finishes gave."""
     if run.status != "completed":
         return ""
-    stored = by_id.get(run.head_message_id)
-    return (stored.message if stored is not None else await messages.get(conn, run.head_message_id)).text
+    read = next((each.message for each in path if each.id == run.head_message_id), None)
+    return (await messages.get(conn, run.head_message_id) if read is None else read).text
 
 
 async def _parent_call(conn: Connection, run: Run) -> ParentCall | None:

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
 
 from approvals_api.answer_check import require_storable
+from approvals_api.invalid_input import invalid
 from approvals_api.run_order import checked_order
-from turngate.domain.errors import InvalidInputError
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.schedules import DEFAULT_CATCH_UP_SECONDS, ID_PREFIX, Overlap, Timetable
 from turngate.store.clock import now
@@ -101,8 +101,3 @@ def as_wanted(schedule: Schedule) -> NewSchedule:
         catch_up_seconds=schedule.catch_up_seconds,
         notes=schedule.notes,
     )
-
-
-def invalid(pointer: str, message: str) -> InvalidInputError:
-    """Return the error that says what does not fit, and where."""
-    return InvalidInputError(f"{pointer}: {message}", errors=[{"pointer": pointer, "message": message}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from approvals_api.bounded import for_each
-from approvals_api.cursors import encode_cursor
+from approvals_api.cursors import one_page
 from approvals_api.gateway_schedules import ScheduleLook, look_at_schedule
 from approvals_api.services import Services
 from turngate.domain.errors import NotFoundError, UnavailableError
@@ -44,7 +44,7 @@ async def schedule_page(services: Services, *, limit: int, before: tuple[str, st
     """Return one page of schedules, newest first, without deleted ones."""
     async with services.database.read() as conn:
         found = await schedules.page(conn, limit=limit + 1, before=before)
-    shown = found[:limit]
+    shown, more = one_page(found, limit)
     looked: dict[str, Looked] = {}
 
     async def look(schedule: Schedule) -> None:
@@ -53,7 +53,6 @@ async def schedule_page(services: Services, *, limit: int, before: tuple[str, st
         looked[schedule.id] = Away() if away else await _look(services, schedule)
 
     await for_each(shown, look, at_once=AT_ONCE)
-    more = encode_cursor(shown[-1].created_at, shown[-1].id) if len(found) > limit else None
     return Page(items=[schedule_view(each, looked[each.id]) for each in shown], next_cursor=more)
 
 

@@ -15,10 +15,11 @@ from approvals_api.answer_check import require_storable
 from approvals_api.gateway import BUSY_WAIT
 from approvals_api.idempotency import once
 from approvals_api.interrupting import MAX_REASON_CHARS
+from approvals_api.invalid_input import invalid
 from approvals_api.principals import Principal
 from approvals_api.run_views import existing_run, run_summary
 from approvals_api.schedule_keeping import agree
-from approvals_api.schedule_order import NewSchedule, as_wanted, check_wanted, columns_of, invalid
+from approvals_api.schedule_order import NewSchedule, as_wanted, check_wanted, columns_of
 from approvals_api.schedule_views import existing_schedule, schedule_detail
 from approvals_api.services import Services
 from approvals_api.starting import published_agent, turn_input

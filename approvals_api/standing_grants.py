@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from approvals_api.cursors import encode_cursor
+from approvals_api.cursors import one_page
 from approvals_api.granting import require_scope, ungrantable
 from approvals_api.idempotency import once
 from approvals_api.principals import Principal
@@ -34,8 +34,7 @@ async def grant_page(
 ) -> Page[GrantView]:
     """Return one page of grants, newest first; ended ones too, unless ``standing_only``."""
     found = await grants.page(conn, limit=limit + 1, before=before, standing_only=standing_only)
-    shown = found[:limit]
-    more = encode_cursor(shown[-1].created_at, shown[-1].id) if len(found) > limit else None
+    shown, more = one_page(found, limit)
     return Page(items=[grant_view(each) for each in shown], next_cursor=more)
 
 

@@ -45,12 +45,12 @@ def standing_still(
         now: the present instant.
     """
     if run.paused_at is not None and look.state in {"running", "away"}:
-        return [_paused(run), *_open_calls(run, calls, pending), *_model(look)]
+        return [_paused(run), *_open_calls(run, calls, pending), *_model(look, now)]
     if look.state == "away":
         return [*_open_calls(run, calls, pending), _away()]
     if look.state != "running":
         return [] if now - from_text(run.created_at) < ON_ITS_WAY else [_gone(look)]
-    return [*_untaken(look, now), *_open_calls(run, calls, pending), *_model(look)]
+    return [*_untaken(look, now), *_open_calls(run, calls, pending), *_model(look, now)]
 
 
 def _paused(run: RunSummary) -> Standstill:
@@ -131,7 +131,7 @@ def _executing(call: CallView) -> Standstill:
     return Standstill(kind="tool", says=f"{call.tool_name} runs{again}.", **at)
 
 
-def _model(look: WorkflowLook) -> Iterator[Standstill]:
+def _model(look: WorkflowLook, now: datetime) -> Iterator[Standstill]:
     for each in look.activities:
         if each.name != contract.CALL_MODEL:
             continue
@@ -139,8 +139,12 @@ def _model(look: WorkflowLook) -> Iterator[Standstill]:
             yield Standstill(kind="model", says="The model was asked, and has not answered.", since=_text(each.since))
         elif each.attempt > 1:
             failed = f": {each.last_failure}" if each.last_failure else ""
-            says = f"The model fails and is tried again, attempt {each.attempt} now{failed}"
-            yield Standstill(kind="model_retrying", says=says, since=_text(each.since))
+            if each.taken or each.since <= now:
+                says = f"The model fails and is tried again, attempt {each.attempt} now{failed}"
+                yield Standstill(kind="model_retrying", says=says, since=_text(each.since))
+            else:  # an attempt that is to come has no beginning yet
+                says = f"The model fails and is tried again, attempt {each.attempt} next{failed}"
+                yield Standstill(kind="model_retrying", says=says, until=_text(each.since))
 
 
 def _text(instant: datetime | None) -> str | None:

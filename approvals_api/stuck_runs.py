@@ -8,7 +8,7 @@ from typing import Final, assert_never
 
 from approvals_api import run_views
 from approvals_api.call_views import call_view
-from approvals_api.cursors import encode_cursor
+from approvals_api.cursors import one_page
 from approvals_api.services import Services
 from approvals_api.standing_still import standing_still
 from turngate.domain.inbox import InboxFilter
@@ -35,7 +35,7 @@ async def stuck_page(
     """
     async with services.database.read() as conn:
         found = await runs.page(conn, limit=limit + 1, before=before, status="running")
-        shown = found[:limit]
+        shown, more = one_page(found, limit)
         known = [(run, *await _of(conn, run)) for run in shown]
     places = asyncio.Semaphore(LOOKED_AT_ONCE)
 
@@ -54,7 +54,6 @@ async def stuck_page(
     ]
     if any(each.waits_for.kind == "workflow_gone" for each in items):
         items = await _still_live(services, items)
-    more = encode_cursor(shown[-1].created_at, shown[-1].id) if len(found) > limit else None
     return Page(items=items, next_cursor=more)
 
 

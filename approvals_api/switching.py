@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from approvals_api.gateway_waits import ask_model_now
 from approvals_api.principals import Principal
+from approvals_api.run_notes import fallback
 from approvals_api.run_order import checked_model
 from approvals_api.run_views import existing_run
 from approvals_api.services import Services
@@ -13,6 +15,7 @@ from turngate.domain.external import is_external
 from turngate.store import agents, events, model_names, runs
 from turngate.store.database import Connection
 from turngate.store.runs import Run
+from turngate.wire.agents import ModelChoice
 from turngate.wire.explanation import ModelFallback
 
 MAX_FALLBACKS: Final = 20
@@ -21,8 +24,8 @@ MAX_FALLBACKS: Final = 20
 async def switch_model(services: Services, principal: Principal, run_id: str, *, model: str) -> Run:
     """Let another model answer a live run's next request, and return the run; a repeat changes nothing more.
 
-    A request that is on its way comes to its end. One that waits to be tried again is sent to the new model. The workflow
-    need not be told: each attempt of a request reads the run's model.
+    A request that is on its way comes to its end. One that waits to be tried again is sent to the new model, at once where
+    the Temporal server can do that. The workflow need not be told: each attempt of a request reads the run's model.
 
     Raises:
         NotFoundError: no such run.
@@ -39,13 +42,15 @@ async def switch_model(services: Services, principal: Principal, run_id: str, *,
         if is_external(run.agent):
             raise ConflictError("the calls of this run come from outside: no model makes them", code="no_model")
         await require_known_model(conn, spec)
-        if run.model == spec and run.model_is_fixed and run.fell_back_from is None:
-            return run
-        if not await runs.switch_model(conn, run_id, model=spec, by=principal.name):
-            raise _ended(await existing_run(conn, run_id))
-        told = {"by": principal.name, "from": run.model, "to": spec, "step": run.step}
-        await events.append(conn, run_id, [("run.model_switched", told)])
-        return await existing_run(conn, run_id)
+        if run.model != spec or not run.model_is_fixed or run.fell_back_from is not None:
+            if not await runs.switch_model(conn, run_id, model=spec, by=principal.name):
+                raise _ended(await existing_run(conn, run_id))
+            told = {"by": principal.name, "from": run.model, "to": spec, "step": run.step}
+            await events.append(conn, run_id, [("run.model_switched", told)])
+            run = await existing_run(conn, run_id)
+    # Behind a repeat, too: the switch before it may have been stored by a process that died here.
+    await ask_model_now(services.gateway.client, run_id)
+    return run
 
 
 async def require_known_model(conn: Connection, spec: str) -> None:
@@ -75,23 +80,24 @@ async def require_known_model(conn: Connection, spec: str) -> None:
 async def fallbacks_of(conn: Connection, run_id: str) -> list[ModelFallback]:
     """Return the models that stood in for others in a run, the newest of them, oldest first."""
     found = await events.newest(conn, run_id, "run.model_fell_back", limit=MAX_FALLBACKS)
-    return [
-        ModelFallback(
-            step=told.payload["step"],
-            instead_of=told.payload["from"],
-            model=told.payload["to"],
-            error_class=told.payload["error_class"],
-            message=told.payload["message"],
-            at=told.created_at,
-        )
-        for told in reversed(found)
-    ]
+    return [fallback(told) for told in reversed(found)]
 
 
 async def offered_models(conn: Connection) -> list[str]:
     """Return what people are offered to choose: the profiles, then the agents' own models, each once."""
-    profiles = [each.name for each in await model_names.every(conn) if each.kind == "profile"]
-    return list(dict.fromkeys((*profiles, *(agent.model for agent in await agents.every(conn)))))
+    return [each.name for each in await model_choices(conn)]
+
+
+async def model_choices(conn: Connection) -> list[ModelChoice]:
+    """Return the profiles with what they stand for, then the agents' own models, each once."""
+    found = {
+        each.name: ModelChoice(name=each.name, stands_for=each.model)
+        for each in await model_names.every(conn)
+        if each.kind == "profile"
+    }
+    for agent in await agents.every(conn):
+        found.setdefault(agent.model, ModelChoice(name=agent.model))
+    return list(found.values())
 
 
 def _ended(run: Run) -> ConflictError:

@@ -5,6 +5,7 @@ A column that is added later needs no work here: it is filled like the others, a
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -24,6 +25,7 @@ NOW = datetime.now(UTC)
 THEN = as_text(NOW - timedelta(minutes=3))
 LATER = as_text(NOW + timedelta(hours=2))
 IN_FUTURE = ("expires_at", "claimed_until", "next_attempt_at")
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
 NULLS = {
     "parked_at", "claimed_by", "claimed_until", "revoked_at", "revoked_by", "not_by", "decision_id", "verb", "decided_by",
     "decided_at", "child_run_id", "signal", "whole_result", "idempotency_key", "runs.parent_run_id",
@@ -50,6 +52,20 @@ class Filling:
     @cached_property
     def value(self) -> dict[str, Any]:
         return {"text": self.in_json, self.in_json: [self.in_json, {"key": self.in_json}], "n": 1.5, "none": None}
+
+    @cached_property
+    def outside(self) -> str:
+        """The agent's name of a run that stands for a call from outside."""
+        return f"external-{self.text}"[:64]
+
+    @cached_property
+    def said(self) -> str:
+        """What a model says while it answers: a row of the table of deltas, the last one before it broke off."""
+        kinds = ("text", "reasoning", "tool-call")
+        deltas = [
+            {"kind": kind, "part": part, "text": self.text, "tool_name": self.text} for part, kind in enumerate(kinds)
+        ]
+        return json.dumps({"after": 0, "reset": self.text, "dropped": 1, "deltas": deltas})
 
     @cached_property
     def judged(self) -> Judgement:
@@ -96,6 +112,7 @@ class Filling:
             "presentation": None, "progress.payload": json.dumps(self.value), "agents.sub_agent_of": self.name,
             "path": f"{self.text}/below", "agents.tools": f"{self.name}, look",
             "schedule_id": "sched_1", "overlap": "skip", "timetable": json.dumps({"every_seconds": 60}),
+            "extensions": json.dumps([{"call": "call_ok", "budget": "tokens", "by": "100", "at": THEN}]),
             "schedules.input": self.text, "api_tokens.scopes": "requests:read", "runs.world": "w1", "worlds.digest": "w1",
             "worlds.content": World(
                 agent=self.text, instructions=self.text, tools=(self.text,), policy=self.text
@@ -201,4 +218,10 @@ class Filling:
             parts += [{"type": "tool-result", **call, "result": failed}]
         if role == "user":
             parts += [{"type": kind, "media_type": text, "url": text} for kind in ("image", "file")]
+            written = base64.b64encode(text.encode(errors="replace")).decode()
+            parts += [
+                {"type": "image", "media_type": kind, "content": written}
+                for kind in (text, "image/svg+xml", "image/png")
+            ]
+            parts += [{"type": "image", "media_type": "image/png", "content": each} for each in (PIXEL, text)]
         return json.dumps(parts)

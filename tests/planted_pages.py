@@ -80,6 +80,14 @@ STATES: dict[str, PageState] = {
     "fork": PageState(
         "/runs/run_completed/fork?step=1", "fork", changes={"look": "yes", "agent": "second", "plain": "yes"}
     ),
+    "fork summarised": PageState(
+        "/runs/run_completed/fork?step=1", "fork", changes={"look": "yes", "summarise": "yes"}
+    ),
+    "conversation": PageState("/runs/run_completed/conversation?cut=1"),
+    "conversation given no response": PageState("/runs/run_retrying/conversation"),
+    "run retrying": PageState("/runs/run_retrying"),
+    "run of a call from outside": PageState("/runs/run_outside"),
+    "call from outside": PageState("/requests/rq_outside"),
     "fork asked wrongly": PageState(
         "/runs/run_completed/fork", "fork", changes={"step": "1", "policy": "no toml", "instructions": " "}
     ),

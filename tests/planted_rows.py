@@ -20,9 +20,11 @@ RUNS = {
     "asking": "running",
     "brief": "running",
     "replay": "completed",
+    "retrying": "running",
+    "outside": "running",
 }
 """Run → status. ``asking`` has the calls of requests with a whole conversation, ``brief`` those of the others; ``replay`` is a
-dry one of ``completed``."""
+dry one of ``completed``; ``retrying`` waits for a model that failed; ``outside`` stands for a call from outside."""
 ENDED = {"decided_by": None, "decided_at": THEN}
 
 
@@ -52,6 +54,8 @@ def _requests(filling: Filling) -> dict[str, dict[str, Any]]:
         "superseded": {"status": "superseded", **ENDED},
         "again": {"tool_call_id": "call_approved", "precondition": json.dumps([filling.in_json, "now"]),
                   "terms": filling.terms(fresh_for_seconds=3600), "created_at": LATER},
+        "outside": {"run_id": "run_outside", "agent": filling.outside, "path": "",
+                    "manifest": filling.manifest_of(filling.schema, "external")},
     }  # fmt: skip
 
 
@@ -90,8 +94,10 @@ async def plant(conn: Connection, filling: Filling) -> None:
         by = filling.text if outcome == "opened" else None
         at = as_text(NOW - timedelta(minutes=n))
         await put(tables.schedule_fires, fire_at=at, outcome=outcome, run_id=run_id, fired_by=by)
-    for run_id, kind in (("run_completed", "summary"), ("run_failed", "trim")):
-        await put(tables.summaries, head_message_id=f"cut_{run_id}", run_id=run_id, step=1, kind=kind)
+    for run, kind in (("completed", "summary"), ("failed", "trim")):
+        cut = {"head_message_id": f"{run}_assistant", "covers": f"{run}_user", "root_message_id": f"{run}_root"}
+        await put(tables.summaries, run_id=f"run_{run}", step=1, kind=kind, **cut)
+    await put(tables.used_below, run_id="run_completed", tokens=50)
     await put(tables.policy_versions, version=1, source=filling.rules)
     await put(tables.deliveries, id="dl_1", status="failed", payload=json.dumps(filling.value))
     await put(tables.delivery_attempts, delivery_id="dl_1")
@@ -100,6 +106,19 @@ async def plant(conn: Connection, filling: Filling) -> None:
     instead = {"step": 1, "from": filling.in_json, "to": filling.in_json}
     fell_back = {**instead, "error_class": filling.in_json, "message": filling.in_json}
     await events.append(conn, "run_failed", [("run.model_fell_back", fell_back)])
+    later = {**attempt, "step": 2, "retry_in_seconds": 7200, "shown": True}
+    switched = {"by": filling.in_json, "from": filling.in_json, "to": filling.in_json, "step": 0}
+    skipped = {"step": 2, "reason": "error", "model": filling.in_json, "error_class": filling.in_json, "forced": False}
+    about_model = [
+        ("run.model_switched", switched),
+        ("context.compaction_skipped", skipped),
+        ("model.retrying", {**attempt, "retry_in_seconds": 1}),
+        ("model.retrying", later),
+    ]
+    await events.append(conn, "run_retrying", about_model)
+    over = {"from_run_id": "run_completed", "step": 1, "messages": 3, "model": filling.in_json}
+    await events.append(conn, "run_failed", [("context.carried_over", over)])
+    await put(tables.deltas, run_id="run_retrying", step=2, attempt=1, n=2, payload=filling.said)
     await put(tables.model_names, name=filling.text[:200], kind="profile")
     for run_id in ("run_completed", events.SYSTEM):
         payload = {"by": filling.in_json, "request_id": "rq_approved", **filling.value}
@@ -111,9 +130,14 @@ async def _put_run(put: Put, filling: Filling, run: str) -> None:
     roles = ("user",) if run == "brief" else ("user", "assistant", "tool")
     said = f"{run}_{roles[len(roles) // 2]}"
     await put(tables.conversations, id=f"conv_{run}", head_message_id=said)
-    for above, role in zip((None, *roles), roles, strict=False):
-        parent = above and f"{run}_{above}"
-        await put(tables.messages, id=f"{run}_{role}", parent_id=parent, role=role, parts=filling.parts(role), **at)
+    await put(
+        tables.messages, id=f"{run}_root", parent_id=None, role="user", step=None, parts=filling.parts("user"), **at
+    )
+    for above, role in zip(("root", *roles), roles, strict=False):
+        parent = f"{run}_{above}"
+        step = None if role == "user" else 1
+        parts = filling.parts(role)
+        await put(tables.messages, id=f"{run}_{role}", parent_id=parent, role=role, step=step, parts=parts, **at)
     links = {"parent_run_id": "run_completed", "parent_tool_call_id": "call_ok"} if run == "interrupted" else {}
     first = "msg_first" if run == "running" else f"{run}_user"  # what its path shows was said to it later
     await put(
@@ -121,6 +145,7 @@ async def _put_run(put: Put, filling: Filling, run: str) -> None:
         head_message_id=said, ended_at=None if RUNS[run] == "running" else THEN,
         forked_from_run_id="run_completed" if run == "failed" else None,
         replay_of_run_id="run_completed" if run == "replay" else None, **links,
+        **({"agent": filling.outside, "path": ""} if run == "outside" else {}),
     )  # fmt: skip
     await put(tables.steps, run_id=f"run_{run}", assistant_message_id=said)
     if run == "running":

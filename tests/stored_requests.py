@@ -6,7 +6,7 @@ from typing import Any
 
 from turngate.domain.messages import user_message
 from turngate.domain.requests import RequestKind
-from turngate.store import messages, requests, runs
+from turngate.store import messages, opening, requests, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 
@@ -39,34 +39,34 @@ def asked(run: runs.Run, request_id: str, *, kind: RequestKind = "approval", **c
 
 
 async def live_run(
-    conn: Connection, run_id: str, *, agent: str = "agent", task: str = "go", path: str | None = None
+    conn: Connection,
+    run_id: str,
+    *,
+    conversation_id: str | None = None,
+    behind: str | None = None,
+    task: str = "go",
+    **more: Any,
 ) -> runs.Run:
-    """Insert a live run in a conversation of its own."""
-    await messages.create_conversation(conn, f"conv_{run_id}")
+    """Insert a live run with its input message and without events, in a conversation of its own unless one is named.
+
+    ``behind``: the message its input comes behind. ``more``: of :class:`opening.NewRun`.
+    """
+    if conversation_id is None:
+        conversation_id = f"conv_{run_id}"
+        await messages.create_conversation(conn, conversation_id)
+    message_id = f"msg_{run_id}"
     await messages.append(
         conn,
-        message_id=f"msg_{run_id}",
-        parent_id=None,
-        conversation_id=f"conv_{run_id}",
+        message_id=message_id,
+        parent_id=behind,
+        conversation_id=conversation_id,
         run_id=run_id,
         step=None,
-        message=user_message("go"),
+        message=user_message(task),
     )
-    await runs.create(
-        conn,
-        run_id=run_id,
-        conversation_id=f"conv_{run_id}",
-        agent=agent,
-        agent_version="v1",
-        model="scripted:test",
-        workspace=None,
-        task=task,
-        input_message_id=f"msg_{run_id}",
-        started_by="starter",
-        idempotency_key=None,
-        request_fingerprint="",
-        path=path,
-    )
+    usual: dict[str, Any] = {"agent": "agent", "agent_version": "v1", "model": "scripted:test", "started_by": "starter"}
+    place = {"conversation_id": conversation_id, "input_message_id": message_id}
+    await opening.insert_run(conn, opening.NewRun(id=run_id, task=task, **place, **{**usual, **more}))
     run = await runs.get(conn, run_id)
     assert run is not None
     return run

@@ -21,6 +21,7 @@ from turngate.domain.fixtures import (
     FixtureRequest,
     FixtureResponse,
 )
+from turngate.domain.judged_verdicts import JUDGE_RULE
 from turngate.domain.malformed import UNREADABLE, is_corrective, problem_in
 from turngate.domain.messages import Message, ToolResultPart, user_message
 from turngate.domain.no_progress import is_nudge
@@ -190,6 +191,10 @@ def _call(call: CallView, requests: Mapping[str, RequestDetail], names: _Names) 
         input=call.input,
         verdict=None if verdict is None else verdict.answer,
         rule=None if verdict is None else verdict.rule,
+        judged=verdict is not None
+        and verdict.answer == "allow"
+        and verdict.judged is not None
+        and verdict.rule == JUDGE_RULE,
         request=None if request is None else _request(requests[request.id], names),
         ran_with=call.edited_input,
         result=None if call.result is None else names.result(call.result),

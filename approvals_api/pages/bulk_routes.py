@@ -17,11 +17,11 @@ from approvals_api.dependencies import OperatorDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import Frame, render
 from approvals_api.principals import Principal, check_form_token
-from approvals_api.problems import status_of
 from approvals_api.services import Services
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.store import requests
 from turngate.wire.bulk import DecidedItem
+from turngate.wire.problems import status_of
 from turngate.wire.requests import RequestItem
 
 router = APIRouter(include_in_schema=False)

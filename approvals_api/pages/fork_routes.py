@@ -17,11 +17,12 @@ from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.going_on_forms import changes_of, step_of, text_of, word_of
 from approvals_api.pages.templating import render
 from approvals_api.principals import Principal, check_form_token
-from approvals_api.problems import status_of
 from approvals_api.services import Services
+from approvals_api.switching import offered_models
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.store.runs import Run
 from turngate.wire.previews import Preview
+from turngate.wire.problems import status_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -87,6 +88,7 @@ async def _start(services: Services, principal: Principal, run_id: str, kind: Ki
         model=model,
         workspace=word_of(typed, "workspace"),
         changes=changes,
+        summarise=typed.get("summarise") == "yes",
         idempotency_key=key,
     )
 
@@ -97,7 +99,14 @@ async def _previewed(services: Services, run_id: str, kind: Kind, typed: Mapping
         return await previewing.preview_replay(services, run_id, step=step, agent=agent, model=model, changes=changes)
     workspace = word_of(typed, "workspace")
     return await previewing.preview_fork(
-        services, run_id, step=step, agent=agent, model=model, workspace=workspace, changes=changes
+        services,
+        run_id,
+        step=step,
+        agent=agent,
+        model=model,
+        workspace=workspace,
+        changes=changes,
+        summarise=typed.get("summarise") == "yes",
     )
 
 
@@ -119,6 +128,7 @@ async def _show(
         frame = await frame_of(conn, request, principal)
         run = await run_views.run_detail(conn, run_id)
         agents = await run_views.agent_list(conn)
+        models = await offered_models(conn)
     # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
     return await asyncio.to_thread(
         render,
@@ -127,6 +137,7 @@ async def _show(
         status=HTTPStatus.OK if error is None else status_of(error),
         run=run,
         agents=agents,
+        models=models,
         closed=[step.step for step in run.steps if step.closed_at is not None],
         found=found,
         may_give_policy=principal.may("admin"),

@@ -15,11 +15,11 @@ from approvals_api.dependencies import AdminDep, ReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import render
 from approvals_api.principals import Principal, check_form_token
-from approvals_api.problems import status_of
 from approvals_api.services import Services
 from approvals_api.v1.parameters import STORABLE
 from turngate.domain.deliveries import DeliveryStatus
 from turngate.domain.errors import ConflictError
+from turngate.wire.problems import status_of
 
 router = APIRouter(include_in_schema=False)
 

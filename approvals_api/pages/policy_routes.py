@@ -15,10 +15,10 @@ from approvals_api.dependencies import ReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import Frame, render
 from approvals_api.principals import Principal, check_form_token
-from approvals_api.problems import status_of
 from approvals_api.services import Services
 from turngate.domain.errors import TurngateError
 from turngate.wire.policy import Explanation, PolicyVersion, PolicyView
+from turngate.wire.problems import status_of
 
 router = APIRouter(include_in_schema=False)
 

@@ -24,13 +24,13 @@ from approvals_api.pages.grant_form import LASTS, grant_form
 from approvals_api.pages.result_text import what_changed
 from approvals_api.pages.templating import Frame, is_later, render
 from approvals_api.principals import Principal, check_form_token
-from approvals_api.problems import status_of
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurngateError, UnavailableError
 from turngate.domain.grants import WantedGrant
 from turngate.domain.previews import command_words
 from turngate.store import comments, requests, views
 from turngate.store.database import Connection
+from turngate.wire.problems import status_of
 from turngate.wire.requests import RequestDetail
 
 router = APIRouter(include_in_schema=False)

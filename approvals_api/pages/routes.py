@@ -9,6 +9,7 @@ from approvals_api.pages import (
     audit_routes,
     bulk_routes,
     compare_routes,
+    conversation_routes,
     fork_routes,
     grant_routes,
     inbox_routes,
@@ -36,6 +37,7 @@ router.include_router(run_routes.router)
 router.include_router(fork_routes.router)
 router.include_router(schedule_routes.router)
 router.include_router(result_routes.router)
+router.include_router(conversation_routes.router)
 router.include_router(compare_routes.router)
 router.include_router(notification_routes.router)
 router.include_router(audit_routes.router)

@@ -17,17 +17,18 @@ from approvals_api.explaining import explained_end
 from approvals_api.interrupting import interrupt, pause, resume
 from approvals_api.pages.form_keys import by_control, key_of
 from approvals_api.pages.frames import frame_of, typed_of
+from approvals_api.pages.going_on_forms import word_of
+from approvals_api.pages.run_around import RunAround, around_of
 from approvals_api.pages.templating import render
 from approvals_api.principals import Principal, check_form_token
-from approvals_api.problems import status_of
 from approvals_api.services import Services
-from approvals_api.switching import fallbacks_of, offered_models, switch_model
+from approvals_api.switching import offered_models, switch_model
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
-from turngate.domain.external import is_external
 from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.domain.steering import WhileRunning
 from turngate.store import progress
+from turngate.wire.problems import status_of
 from turngate.wire.runs import RunDetail, RunSummary
 
 router = APIRouter(include_in_schema=False)
@@ -81,6 +82,7 @@ async def start_run(request: Request, services: ServicesDep, principal: StarterD
             agent=typed.get("agent", ""),
             text=typed.get("input", "").replace("\r\n", "\n"),
             workspace=typed.get("workspace", "").strip() or None,
+            model=word_of(typed, "model"),
             unattended=_choice(typed.get("unattended", ""), UNATTENDED, "/unattended"),
             idempotency_key=typed.get("key") or None,
         )
@@ -107,7 +109,8 @@ async def act_on_run(request: Request, services: ServicesDep, principal: Starter
                 target = run_id
             case "retry":
                 key = typed.get("key") or None
-                target = (await retrying.retry(services, principal, run_id, idempotency_key=key)).id
+                model = word_of(typed, "model")
+                target = (await retrying.retry(services, principal, run_id, model=model, idempotency_key=key)).id
             case "pause":
                 await pause(services, principal, run_id, reason=typed.get("reason", "").strip())
                 target = run_id
@@ -147,11 +150,13 @@ async def _show_new(
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         agents = await run_views.agent_list(conn)
+        models = await offered_models(conn)
     return render(
         "new_run.html",
         frame=frame,
         status=HTTPStatus.OK if error is None else status_of(error),
         agents=sorted(agents, key=lambda agent: bool(agent.sub_agent_of)),
+        models=models,
         typed=typed,
         error=error,
         errors=by_control(error),
@@ -174,8 +179,8 @@ async def _show_run(
             await explained_end(conn, run, services.settings.temporal_pages) if run.status == "failed" else None
         )
         said = await progress.newest_of_executing(conn, run_id, limit=PROGRESS_LINES)
-        fallbacks = await fallbacks_of(conn, run_id)
-        models = await offered_models(conn) if run.status == "running" else []
+        around = await around_of(conn, run)
+        models = [] if run.status == "completed" else await offered_models(conn)
     # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
     return await asyncio.to_thread(
         render,
@@ -186,17 +191,16 @@ async def _show_run(
         explanation=explanation,
         progress=said,
         models=models,
-        fallbacks=fallbacks,
-        has_model=not is_external(run.agent),
+        around=around,
         typed=typed,
         error=error,
         errors=by_control(error),
         key=key_of(typed, error),
-        state=_run_state(run),
+        state=_run_state(run, around),
     )
 
 
-def _run_state(run: RunDetail) -> str:
+def _run_state(run: RunDetail, around: RunAround) -> str:
     """Return a text that differs whenever the page would."""
     calls = [
         f"{call.tool_call_id} {call.execution} {call.attempts} {call.settled_at} {[each.status for each in call.requests]}"
@@ -205,7 +209,8 @@ def _run_state(run: RunDetail) -> str:
     ]
     waiting = [message.id for message in run.waiting_messages]
     told = run.status, run.paused_at or "", run.agent, run.model, run.model_chosen_by or "", run.fell_back_from or ""
-    return framed_sha256(*told, str(len(run.steps)), *calls, *waiting)[:16]
+    closed = [f"{step.closed_at} {step.nudge is None}" for step in run.steps]
+    return framed_sha256(*told, *closed, *calls, *waiting, around.state)[:16]
 
 
 def _list_state(items: list[RunSummary]) -> str:

@@ -15,11 +15,11 @@ from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import render
 from approvals_api.principals import Principal, check_form_token
-from approvals_api.problems import status_of
 from approvals_api.schedule_views import schedule_detail, schedule_page
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
+from turngate.wire.problems import status_of
 
 router = APIRouter(include_in_schema=False)
 

@@ -14,8 +14,8 @@ from approvals_api.pages.frames import typed_of
 from approvals_api.pages.grant_form import read_grant, seal
 from approvals_api.pages.request_routes import Attempt, refused, show_request
 from approvals_api.principals import check_form_token
-from approvals_api.problems import status_of
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
+from turngate.wire.problems import status_of
 
 router = APIRouter(include_in_schema=False)
 

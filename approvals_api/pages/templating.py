@@ -18,9 +18,11 @@ from pydantic import JsonValue
 
 from approvals_api.pages import STATIC_DIR, arguments
 from approvals_api.pages.diff_view import read_diff
+from approvals_api.pages.file_parts import shown_file, size_said
 from approvals_api.pages.form_fields import has_rows
 from approvals_api.pages.result_text import depends_on
 from approvals_api.pages.visible import marked_text, visible, visible_line
+from turngate.domain.external import is_external, source_of
 from turngate.domain.spans import exact_span, span
 from turngate.store.clock import as_text, from_text
 
@@ -65,6 +67,12 @@ def _time(at: datetime, kind: str, said: str) -> Markup:
     return Markup(f'<time datetime="{as_text(at)}" title="{exact} UTC" {kind}>{said}</time>')  # noqa: S704
 
 
+def clock(instant: str) -> Markup:
+    """Return a ``<time>`` that says a stored instant's time of day, which stays true on a page that nothing brings up to date."""
+    at = from_text(instant)
+    return _time(at, "data-clock", f"{at:%H:%M:%S} UTC")
+
+
 def between(start: str, end: str) -> str:
     """Return how long something took; below a second in milliseconds."""
     seconds = (from_text(end) - from_text(start)) / timedelta(seconds=1)
@@ -100,9 +108,17 @@ def _environment() -> Environment:
         "seconds": span,
         "exact_span": exact_span,
         "clipped": arguments.clipped,
+        "source": _source,
+        "shown_file": shown_file,
+        "size": size_said,
     }
-    environment.globals |= {"asset": _asset, "ago": ago, "until": until, "between": between}
+    environment.globals |= {"asset": _asset, "ago": ago, "until": until, "clock": clock, "between": between}
     return environment
+
+
+def _source(agent: str) -> str:
+    """Return which program makes the calls of this agent's runs; empty: a model does."""
+    return source_of(agent) if is_external(agent) else ""
 
 
 def is_later(instant: str | None, now: datetime) -> bool:

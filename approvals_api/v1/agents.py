@@ -1,12 +1,12 @@
-"""The agents there are."""
+"""The agents there are, and the models that a run may be given."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
-from approvals_api import run_views
+from approvals_api import run_views, switching
 from approvals_api.dependencies import RunReaderDep, ServicesDep
-from turngate.wire.agents import AgentView
+from turngate.wire.agents import AgentView, ModelChoice
 from turngate.wire.view import Page
 
 router = APIRouter(tags=["agents"])
@@ -20,3 +20,13 @@ async def list_agents(services: ServicesDep, _principal: RunReaderDep) -> Page[A
     """
     async with services.database.read() as conn:
         return Page(items=await run_views.agent_list(conn))
+
+
+@router.get("/models")
+async def list_models(services: ServicesDep, _principal: RunReaderDep) -> Page[ModelChoice]:
+    """List the models to choose from.
+
+    The profiles of models.toml, and the agents' own models. A run takes any `PROVIDER:NAME` of a known provider besides.
+    """
+    async with services.database.read() as conn:
+        return Page(items=await switching.model_choices(conn))

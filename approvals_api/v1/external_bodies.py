@@ -30,7 +30,8 @@ class _Body(BaseModel):
 class ExternalCallBody(_Body):
     """A call that its sender would run. ``input``: the arguments, as the very JSON text that will run.
 
-    ``context``: what whoever decides should know besides, such as the model's own words.
+    ``context``: what whoever decides should know besides, such as the model's own words. ``turn``: an id of yours for the stretch
+    of a conversation in which the call was made, such as one message of a user and what follows from it.
     """
 
     source: Annotated[str, Field(pattern=rf"^{SOURCE.pattern}$", description="Names your program in policy and inbox.")]
@@ -38,6 +39,16 @@ class ExternalCallBody(_Body):
     tool: ExternalTool
     input: Annotated[str, Field(max_length=MAX_ARGS_CHARS, pattern=STORABLE)]
     context: Annotated[str, Field(max_length=MAX_CONTEXT_CHARS, pattern=STORABLE)] = ""
+    turn: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=255,
+            pattern=STORABLE,
+            description="What a person rejected in a turn is closed when it is sent again in it, and nobody is asked. Without "
+            "one: for an hour, whatever conversation of the source it came from.",
+        ),
+    ] = None
 
 
 class StartBody(_Body):

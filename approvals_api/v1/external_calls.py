@@ -49,6 +49,7 @@ async def send_external_call(
         tool=body.tool,
         raw_input=body.input,
         context=body.context,
+        turn=body.turn,
         wait_seconds=wait,
     )
     response.headers["Location"] = f"/api/v1/external-calls/{view.id}"

@@ -7,13 +7,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from approvals_api import previewing, replaying, run_views
+from approvals_api import previewing, replaying
 from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.own_worlds import Changes, listed
 from approvals_api.problems import problems
 from approvals_api.v1.bodies import MAX_STEP, ModelName, ReplayBody
+from approvals_api.v1.new_runs import STARTED, begun
 from approvals_api.v1.parameters import STORABLE, Id, IdempotencyKey, RunId
-from approvals_api.v1.runs import STARTED
 from turngate.wire.previews import Preview
 from turngate.wire.runs import RunSummary
 
@@ -47,6 +47,9 @@ async def preview_fork(
     model: Model = None,
     tools: Tools = None,
     plain: Plain = False,
+    summarise: Annotated[
+        bool, Query(description="A model first writes a summary, which stands in place of that past.")
+    ] = False,
 ) -> Preview:
     """Say what a fork would do.
 
@@ -54,7 +57,9 @@ async def preview_fork(
     what differs. Changes nothing.
     """
     changes = Changes(tools=listed(tools), plain=plain)
-    return await previewing.preview_fork(services, run_id, step=step, agent=agent, model=model, changes=changes)
+    return await previewing.preview_fork(
+        services, run_id, step=step, agent=agent, model=model, changes=changes, summarise=summarise
+    )
 
 
 @router.get("/runs/{run_id}/replay", responses=NO_STEP)
@@ -98,5 +103,4 @@ async def replay_run(
         changes=Changes(instructions=body.instructions, tools=body.tools, policy=body.policy, plain=body.plain),
         idempotency_key=idempotency_key,
     )
-    response.headers["Location"] = f"/api/v1/runs/{run.id}"
-    return run_views.run_summary(run)
+    return begun(run, response)

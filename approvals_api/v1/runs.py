@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
@@ -15,6 +15,7 @@ from approvals_api.own_worlds import Changes
 from approvals_api.problems import problems
 from approvals_api.switching import switch_model
 from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, ModelBody, RetryBody, StartRunBody
+from approvals_api.v1.new_runs import STARTED, begun
 from approvals_api.v1.parameters import ConversationId, Cursor, IdempotencyKey, Limit, RunId
 from turngate.domain.requests import RunStatus
 from turngate.wire.conversations import MessageView
@@ -23,15 +24,6 @@ from turngate.wire.view import Page
 
 router = APIRouter(tags=["runs"])
 conversations = APIRouter(tags=["conversations"])
-
-STARTED: dict[int | str, dict[str, Any]] = {
-    201: {
-        "description": "The run as it begins; the first one again for a repeated Idempotency-Key",
-        "headers": {"Location": {"description": "Where the run is", "schema": {"type": "string"}}},
-    },
-    **problems({404: "No such run or conversation", 409: "`run_live` or `idempotency_key_reused`"}),
-}
-"""What endpoints that start a run answer."""
 
 
 @router.post("/runs", status_code=HTTPStatus.CREATED, responses=STARTED)
@@ -57,8 +49,7 @@ async def start_run(
         model=body.model,
         idempotency_key=idempotency_key,
     )
-    response.headers["Location"] = f"/api/v1/runs/{run.id}"
-    return run_views.run_summary(run)
+    return begun(run, response)
 
 
 @router.get("/runs")
@@ -110,8 +101,7 @@ async def send_message(
     )
     if sent.message is not None:
         response.status_code = HTTPStatus.ACCEPTED
-    response.headers["Location"] = f"/api/v1/runs/{sent.run.id}"
-    return run_views.run_summary(sent.run)
+    return begun(sent.run, response)
 
 
 @router.post("/runs/{run_id}/fork", status_code=HTTPStatus.CREATED, responses=STARTED)
@@ -141,8 +131,7 @@ async def fork_run(
         summarise=body.summarise,
         idempotency_key=idempotency_key,
     )
-    response.headers["Location"] = f"/api/v1/runs/{run.id}"
-    return run_views.run_summary(run)
+    return begun(run, response)
 
 
 @router.post("/runs/{run_id}/retry", status_code=HTTPStatus.CREATED, responses=STARTED)
@@ -161,8 +150,7 @@ async def retry_run(
     """
     model = None if body is None else body.model
     run = await retrying.retry(services, principal, run_id, model=model, idempotency_key=idempotency_key)
-    response.headers["Location"] = f"/api/v1/runs/{run.id}"
-    return run_views.run_summary(run)
+    return begun(run, response)
 
 
 @router.post(

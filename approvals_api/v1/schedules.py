@@ -15,6 +15,7 @@ from approvals_api.problems import problems
 from approvals_api.schedule_order import MAX_NOTES_CHARS, NewSchedule
 from approvals_api.schedule_views import schedule_detail, schedule_page
 from approvals_api.v1.bodies import InterruptBody, ModelName, Text, Workspace
+from approvals_api.v1.new_runs import BEGUN, begun
 from approvals_api.v1.parameters import STORABLE, Cursor, Id, IdempotencyKey, Instant, Limit
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.schedules import (
@@ -197,10 +198,7 @@ async def resume_schedule(schedule_id: ScheduleId, services: ServicesDep, princi
     "/schedules/{schedule_id}/run",
     status_code=HTTPStatus.CREATED,
     responses={
-        201: {
-            "description": "The run as it begins; the first one again for a repeated Idempotency-Key",
-            "headers": {"Location": {"description": "Where the run is", "schema": {"type": "string"}}},
-        },
+        **BEGUN,
         **problems({409: "`run_live`, `schedule_deleted` or `idempotency_key_reused`"}),
     },
 )
@@ -212,9 +210,7 @@ async def run_schedule(
     idempotency_key: IdempotencyKey = None,
 ) -> RunSummary:
     """Open a run of a schedule now, out of turn, also while it is held."""
-    run = await scheduling.fire_now(services, principal, schedule_id, key=idempotency_key)
-    response.headers["Location"] = f"/api/v1/runs/{run.id}"
-    return run
+    return begun(await scheduling.fire_now(services, principal, schedule_id, key=idempotency_key), response)
 
 
 @router.delete("/schedules/{schedule_id}", responses=DELETED)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from approvals_api.cursors import after_cursor
+from approvals_api.cursors import page_after
 from approvals_api.dependencies import AnyoneDep, ServicesDep
 from approvals_api.principals import Principal
 from approvals_api.v1.parameters import STORABLE, Cursor, Limit
@@ -30,8 +30,7 @@ async def list_sessions(
         return Page(items=[])  # a program has none, even if somebody who was let in by a link has its name
     async with services.database.read() as conn:
         found = await sessions.listed(conn, _whose(principal), idle=services.settings.session_idle)
-    found.sort(key=lambda each: (each.created_at, each.id), reverse=True)
-    page, more = after_cursor(found, cursor, limit)
+    page, more = page_after(found, cursor, limit)
     return Page(items=[SessionView.model_validate(each) for each in page], next_cursor=more)
 
 

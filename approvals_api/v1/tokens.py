@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from approvals_api.cursors import after_cursor
+from approvals_api.cursors import page_after
 from approvals_api.dependencies import AdminDep, ServicesDep
 from approvals_api.v1.bodies import NewTokenBody
 from approvals_api.v1.parameters import STORABLE, Cursor, Limit
@@ -32,8 +32,7 @@ async def list_tokens(
     """List the tokens that hold, newest first. Their secrets are nowhere."""
     async with services.database.read() as conn:
         found = await tokens.listed(conn)
-    found.sort(key=lambda each: (each.created_at, each.id), reverse=True)
-    page, more = after_cursor(found, cursor, limit)
+    page, more = page_after(found, cursor, limit)
     return Page(items=[_view(each) for each in page], next_cursor=more)
 
 

@@ -58,6 +58,7 @@ async def test_a_gated_run_from_start_to_end(api: Api) -> None:
         assert json.loads(await client.get_result_text(run.id, made.tool_call_id))["result"]["value"] == {"paid": 6}
         assert [message.role for message in await client.list_messages(run.conversation_id)][-1] == "assistant"
         assert [agent.name for agent in await client.list_agents()] == ["agent"]
+        assert "scripted:test" in {each.name for each in await client.list_models()}
 
         following = await client.send_message(run.id, "pay 1")
         async with aclosing(client.follow_events(following.id)) as told:

@@ -9,24 +9,17 @@ from typing import Any
 
 from api_server import Api
 from harness import until
-from httpx_sse import EventSource, ServerSentEvent, aconnect_sse
+from sse_watching import watching
 
 from approvals_api.feed import EventFeed
 from turngate.store import events
 
 
-async def sent_by(source: EventSource) -> AsyncIterator[ServerSentEvent]:
-    """The events without the empty ones that httpx-sse makes of heartbeat comments."""
-    async for sent in source.aiter_sse():
-        if sent.data:
-            yield sent
-
-
 async def collected(api: Api, path: str, *, until: str = "run.ended", headers: Any = None) -> list[dict[str, Any]]:
     """Read a stream up to the first event of this type, or to its end."""
     found: list[dict[str, Any]] = []
-    async with asyncio.timeout(20), aconnect_sse(api.operator, "GET", path, headers=headers or {}) as source:
-        async for sent in sent_by(source):
+    async with watching(api, path, **(headers or {})) as stream:
+        async for sent in stream:
             event = json.loads(sent.data)
             assert (sent.id, sent.event) == (str(event["seq"]), event["type"])
             found.append(event)
@@ -38,9 +31,9 @@ async def collected(api: Api, path: str, *, until: str = "run.ended", headers: A
 async def test_a_runs_stream_tells_its_story_live_and_ends(api: Api) -> None:
     """Every event of the run once, in order without gaps; the server closes the stream after run.ended."""
     request = await api.gated()
-    watching = asyncio.create_task(collected(api, f"/api/v1/runs/{request['run_id']}/events", until="never"))
+    watcher = asyncio.create_task(collected(api, f"/api/v1/runs/{request['run_id']}/events", until="never"))
     assert (await api.decide(request)).status_code == 200
-    story = await watching
+    story = await watcher
     assert [event["type"] for event in story][:3] == ["run.started", "step.responded", "request.opened"]
     assert story[-1]["type"] == "run.ended"
     assert [event["run_seq"] for event in story] == list(range(1, len(story) + 1))
@@ -85,26 +78,22 @@ async def test_bad_positions_are_refused(api: Api) -> None:
 async def test_the_stream_of_everything_begins_now_or_where_it_was_left(api: Api) -> None:
     """Without a position only what happens from now on; with one, everything after it, whichever run."""
     before = await api.stack.services.feed.last_seq()
-    async with aconnect_sse(api.operator, "GET", "/api/v1/events") as source:
+    async with watching(api, "/api/v1/events") as stream:
         first, second = await api.start("hello"), await api.start("hello")
         ended = set()
         seen = []
-        async with asyncio.timeout(20):
-            async for sent in sent_by(source):
-                event = json.loads(sent.data)
-                seen.append(event)
-                if event["type"] == "run.ended":
-                    ended.add(event["run_id"])
-                if {first["id"], second["id"]} <= ended:
-                    break
+        async for sent in stream:
+            event = json.loads(sent.data)
+            seen.append(event)
+            if event["type"] == "run.ended":
+                ended.add(event["run_id"])
+            if {first["id"], second["id"]} <= ended:
+                break
     assert seen[0]["seq"] > before
     assert [event["seq"] for event in seen] == list(range(seen[0]["seq"], seen[-1]["seq"] + 1))
     again = []
-    async with (
-        asyncio.timeout(20),
-        aconnect_sse(api.operator, "GET", "/api/v1/events", headers={"Last-Event-ID": str(before)}) as source,
-    ):
-        async for sent in sent_by(source):
+    async with watching(api, "/api/v1/events", **{"Last-Event-ID": str(before)}) as stream:
+        async for sent in stream:
             again.append(json.loads(sent.data))
             if again[-1]["seq"] == seen[-1]["seq"]:
                 break
@@ -153,8 +142,8 @@ async def test_closing_the_feed_ends_its_watchers(api: Api) -> None:
     async def watch() -> list[events.Event]:
         return [event async for event in feed.follow(end)]
 
-    watching = asyncio.create_task(watch())
+    watcher = asyncio.create_task(watch())
     await until(lambda: asyncio.sleep(0, feed._watchers), "watcher")
     await feed.close()
-    assert await asyncio.wait_for(watching, 5) == []
+    assert await asyncio.wait_for(watcher, 5) == []
     assert feed._poller is None

@@ -248,6 +248,7 @@ async def test_the_terminal_tells_the_same(troubled: Api, monkeypatch: pytest.Mo
     printed = await terminal(troubled, monkeypatch)
     found = await played(troubled, "tool_raised")
     told = await printed("explain", found["run"]["id"])
+    commands = [action["command"].split(" ") for action in found["actions"] if action["command"]]
     assert told.splitlines()[0] == "failed at step 1  tool raised, agent agent"
     for said in (
         found["cause"],
@@ -255,7 +256,7 @@ async def test_the_terminal_tells_the_same(troubled: Api, monkeypatch: pytest.Mo
         f"approval approved by ada-{troubled.name} at ",
         "execution failed in ",
         found["temporal_url"],
-        *(action["command"] for action in found["actions"] if action["command"]),
+        *(" ".join([*words[:2], "--url", troubled.url, *words[2:]]) for words in commands),  # as the stack was said here
     ):
         assert said in told
     away = await played(troubled, "unreachable")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputEr
 from turngate.domain.external import ExternalTool
 from turngate.domain.policy import Policy, Rule
 from turngate.domain.results import Failure, Ok
-from turngate.store import events, runs
+from turngate.store import events, external_calls, runs
+from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.wire.external_calls import ExternalCallView, ExternalState
 from turngate.wire.requests import RequestDetail
@@ -42,14 +44,24 @@ class Outside:
         self.database = database
 
     async def send(
-        self, name: str = "refund", raw_input: str = '{"cents": 5}', *, wait: int = 0, call_id: str = "", **tool: Any
+        self,
+        name: str = "refund",
+        raw_input: str = '{"cents": 5}',
+        *,
+        wait: int = 0,
+        call_id: str = "",
+        turn: str | None = "",
+        source: str = "shop",
+        **tool: Any,
     ) -> ExternalCallView:
+        """``turn`` empty: one of the call's own, so that it repeats no other test's."""
         return await self.sender.send_external_call(
-            source="shop",
+            source=source,
             tool_call_id=call_id or secrets.token_hex(6),
             tool=ExternalTool(name=name, parameters=SCHEMA, **tool),
             raw_input=raw_input,
             context="The customer asked for it.",
+            turn=secrets.token_hex(6) if turn == "" else turn,
             wait=wait,
         )
 
@@ -175,6 +187,34 @@ async def test_the_same_call_again_is_the_same_call(outside: Outside) -> None:
     assert (again.id, again.state) == (first.id, "done")
     assert isinstance(again.result, Failure)
     assert (again.result.kind, again.result.fields["operator_message"]) == ("rejected", "Too much.")
+
+
+@pytest.mark.parametrize("turn", ["turn-1", None])
+async def test_i12_what_a_person_rejected_is_not_asked_again(outside: Outside, turn: str | None) -> None:
+    """The same call under a new id is closed with the person's words, in its turn, or for a while where none is named."""
+    source = f"shop-{secrets.token_hex(3)}"
+    first = await outside.send(turn=turn, source=source)
+    await outside.decide(first, "reject", message="Ask for a photo.")
+    for raw_input in ('{"cents": 5}', '{ "cents":5 }'):
+        again = await outside.send(raw_input=raw_input, turn=turn, source=source, wait=10)
+        assert isinstance(again.result, Failure)
+        assert (again.result.kind, again.result.fields["repeat"], again.request) == ("rejected", True, None)
+        assert (
+            "nobody was asked again. An operator rejected this call. They said: Ask for a photo." in again.result.reason
+        )
+        assert (await outside.sender.start_external_call(again.id, attempt="attempt-1")).run is None
+    for asked in (
+        await outside.send(raw_input='{"cents": 6}', turn=turn, source=source),
+        await outside.send(turn="turn-2", source=source),
+        await outside.send(turn=turn, source=f"{source}-2"),
+    ):
+        await outside.become(asked, "waiting")
+    async with outside.database.read() as conn:
+        last = await external_calls.get(conn, again.id)
+        assert last is not None
+        later = as_text(now() + timedelta(seconds=1))
+        stands = await external_calls.rejected_before(conn, last, since=later)
+        assert (stands is not None) == (turn is not None), "without a turn it stands for a while only"
 
 
 async def test_i6_an_edited_call_is_handed_out_as_it_was_edited(outside: Outside) -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from approvals_api import forking, starting
 from approvals_api.app import create_app
+from approvals_api.order_recording import record, take_back
 from approvals_api.principals import OPERATOR_SCOPES, Principal
 from approvals_api.run_order import ForkPoint
 from turngate.cli.main import app
@@ -340,7 +341,7 @@ async def recorded(api: Api, run: dict[str, Any]) -> runs.Run:
         assert published is not None
         assert source is not None
         point: ForkPoint = await forking.fork_point(conn, source, None)
-        return await starting._record(conn, ADA, published, replace(order, forked_from=point))
+        return await record(conn, ADA, published, replace(order, forked_from=point))
 
 
 async def test_a_fork_that_did_not_start_is_taken_back_alone(api: Api) -> None:
@@ -351,7 +352,8 @@ async def test_a_fork_that_did_not_start_is_taken_back_alone(api: Api) -> None:
     order = await starting.checked_order(
         by="ada", agent="agent", text="x", conversation_id=None, workspace=None, model=None, idempotency_key=None
     )
-    await starting._take_back(api.stack.services, fork, order)
+    async with api.stack.database.write() as conn:
+        await take_back(conn, fork, order)
     assert [await rows(api.stack, table) for table in (runs_table, messages_table, conversations)] == before
 
 

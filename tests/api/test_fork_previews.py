@@ -85,6 +85,10 @@ async def test_a_preview_says_what_is_used_again_and_what_runs_anew(
     newest = await shown(office, f"/runs/{run['id']}/fork")
     assert (newest["step"], newest["again"], newest["differences"]) == (5, [], [])
 
+    summed = await shown(office, f"/runs/{run['id']}/fork?step=1&summarise=true")
+    assert (summed["messages"], summed["replaced"], summed["replaced_by"]) == (0, 3, "new_summary")
+    assert (newest["replaced"], newest["replaced_by"]) == (0, None)
+
     for query, code in (("step=9", "no_such_step"), ("tools=nope", "unknown_tool"), ("agent=nobody", "unknown_agent")):
         refused = await office.operator.get(f"/api/v1/runs/{run['id']}/fork?{query}")
         assert (refused.status_code, refused.json()["code"]) == (422, code)
@@ -97,6 +101,9 @@ async def test_a_preview_says_what_is_used_again_and_what_runs_anew(
     assert "pay 3 calls, once" in lines
     assert 'step 2 pay {"cents": 2} asked, approved, ok it has happened: made again, it may happen twice' in lines
     assert "policy → rules.toml" in lines
+    told = await asyncio.to_thread(CliRunner().invoke, app, [*asked, "--preview", "--summarise"])
+    assert "the model reads a summary of the 3 messages of the past, which a model writes first" in told.stdout
+    assert "calls of that past, none of which runs again: 1" in told.stdout
     assert (await asyncio.to_thread(CliRunner().invoke, app, asked)).exit_code == 2  # no message
     async with office.stack.database.read() as conn:
         assert (await conn.execute(select(func.count()).select_from(events))).scalar_one() == before

@@ -6,8 +6,9 @@ import httpx
 from api_server import Api
 from fastapi import FastAPI
 
-from approvals_api.problems import install_problems, problem_response, status_of
+from approvals_api.problems import install_problems, problem_response
 from turngate.domain.errors import DuplicateToolNameError, TurngateError, UnavailableError
+from turngate.wire.problems import status_of
 
 
 async def test_unknown_paths_and_methods_are_problems(api: Api) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +12,10 @@ import pytest
 from api_server import Api, api_on, serving, token_for
 from fastapi import FastAPI
 from harness import call, says, stack, until
-from httpx_sse import ServerSentEvent, aconnect_sse
+from httpx_sse import ServerSentEvent
 from pydantic import BaseModel
 from sqlalchemy import update
+from sse_watching import watching
 from temporalio.client import Client
 
 from approvals_api.api_app import create_api_app
@@ -98,13 +98,6 @@ async def talk(client: Client, sqlite: Database) -> AsyncIterator[Talk]:
         yield Talk(api, say)
         for queue in say.values():
             queue.put_nowait(None)
-
-
-@asynccontextmanager
-async def watching(api: Api, path: str, **headers: str) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
-    """A stream without the empty events that httpx-sse makes of heartbeat comments; at most 20 s."""
-    async with asyncio.timeout(20), aconnect_sse(api.operator, "GET", path, headers=headers) as source:
-        yield (sent async for sent in source.aiter_sse() if sent.data)
 
 
 async def up_to(stream: AsyncIterator[ServerSentEvent], kind: str, payload: object = ...) -> list[ServerSentEvent]:

@@ -13,6 +13,7 @@ from harness import until
 from sqlalchemy import func, select
 
 from approvals_api import starting
+from approvals_api.order_recording import record, take_back
 from approvals_api.principals import OPERATOR_SCOPES, Principal
 from turngate.store import agents, messages, runs
 from turngate.store.tables import conversations
@@ -203,8 +204,9 @@ async def test_a_start_that_fails_halfway_is_taken_back(api: Api, cut_off: Api) 
             idempotency_key=None,
         )  # fmt: skip
         async with api.stack.database.write() as conn:
-            recorded = await starting._record(conn, principal, published, order)
-        await starting._take_back(api.stack.services, recorded, order)
+            recorded = await record(conn, principal, published, order)
+        async with api.stack.database.write() as conn:
+            await take_back(conn, recorded, order)
     assert await counts(api) == before
     async with api.stack.database.read() as conn:
         assert await messages.head_of(conn, run["conversation_id"]) == head
@@ -220,7 +222,7 @@ async def test_i5_a_run_that_was_only_recorded_is_started_later(api: Api) -> Non
             idempotency_key=None,
         )  # fmt: skip
         principal = Principal(name="ada", via="session", scopes=OPERATOR_SCOPES)
-        run = await starting._record(conn, principal, published, order)
+        run = await record(conn, principal, published, order)
     assert await starting.start_recorded(api.stack.services) >= 1
     assert (await finished(api, run.id))["status"] == "completed"
     await starting.start_recorded(api.stack.services)

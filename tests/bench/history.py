@@ -52,23 +52,11 @@ async def _gated_turn_bytes(side: Side, conversation_id: str | None) -> int:
 async def _conversation_of(database: Database, length: int) -> str:
     """Store a conversation of this many messages of some 200 characters each."""
     conversation_id = f"conv_{secrets.token_hex(12)}"
-    head: str | None = None
+    texts = [f"message {number} " + "x" * 200 for number in range(length)]
+    said = [
+        Message(role="assistant", parts=(TextPart(text=text),)) if number % 2 else user_message(text)
+        for number, text in enumerate(texts)
+    ]
     async with database.write() as conn:
-        await messages.create_conversation(conn, conversation_id)
-        for number in range(length):
-            text = f"message {number} " + "x" * 200
-            said = user_message(text) if number % 2 == 0 else Message(role="assistant", parts=(TextPart(text=text),))
-            message_id = f"msg_{secrets.token_hex(12)}"
-            await messages.append(
-                conn,
-                message_id=message_id,
-                parent_id=head,
-                conversation_id=conversation_id,
-                run_id=None,
-                step=None,
-                message=said,
-            )
-            head = message_id
-        if head is not None:
-            await messages.set_head(conn, conversation_id, head)
+        await messages.plant(conn, conversation_id, said)
     return conversation_id

@@ -18,12 +18,12 @@ from api_server import serving, session_for, token_for
 from bench.figures import Figure, MeasurementError, milliseconds, percentile
 from bench.scale import Scale
 from sqlalchemy import text
+from stored_requests import live_run
 from temporalio.client import Client
 
 from approvals_api.app import ApiSettings, create_app
 from approvals_api.gateway import Gateway
-from turngate.domain.messages import user_message
-from turngate.store import messages, requests, runs
+from turngate.store import requests, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
 from turngate.toolkits.files import edit_file
@@ -183,40 +183,12 @@ async def _seed(conn: Connection, pending: int) -> None:
     """Store pending requests as large as real ones: a tool's whole manifest, a diff of some 1 KiB, the agent's words."""
     manifest = edit_file.manifest.model_dump_json()
     for first in range(0, pending, PER_RUN):
-        run_id = await _run(conn)
+        run_id = f"run_{secrets.token_hex(12)}"
+        await live_run(conn, run_id, task="Tidy the invoices.")
+        await runs.advance(conn, run_id, step=1)
         await requests.insert_all(
             conn, [_request(run_id, number, manifest) for number in range(first, min(first + PER_RUN, pending))]
         )
-
-
-async def _run(conn: Connection) -> str:
-    run_id, conversation_id, message_id = (f"{kind}_{secrets.token_hex(12)}" for kind in ("run", "conv", "msg"))
-    await messages.create_conversation(conn, conversation_id)
-    await messages.append(
-        conn,
-        message_id=message_id,
-        parent_id=None,
-        conversation_id=conversation_id,
-        run_id=run_id,
-        step=None,
-        message=user_message("Tidy the invoices."),
-    )
-    await runs.create(
-        conn,
-        run_id=run_id,
-        conversation_id=conversation_id,
-        agent="agent",
-        agent_version="1",
-        model="scripted:bench",
-        workspace=None,
-        task="Tidy the invoices.",
-        input_message_id=message_id,
-        started_by="starter",
-        idempotency_key=None,
-        request_fingerprint="",
-    )
-    await runs.advance(conn, run_id, step=1)
-    return run_id
 
 
 def _request(run_id: str, number: int, manifest: str) -> requests.Request:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy.exc import IntegrityError
+from stored_requests import live_run
 
-from turngate.domain.messages import user_message
 from turngate.domain.results import Ok
-from turngate.store import calls, messages, opening, requests, runs
+from turngate.store import calls, messages, requests, runs
 from turngate.store.clock import now
 from turngate.store.database import Connection, Database
 
@@ -18,36 +18,17 @@ SIGNAL = '{"signal":"finish","answer":"é done"}'
 
 async def insert_child(conn: Connection, parent: runs.Run, run_id: str, *, call_id: str = "c1") -> runs.Run:
     """Insert the run that answers a call of the parent, as the engine records it."""
-    await messages.create_conversation(conn, f"conv_{run_id}")
-    await messages.append(
+    return await live_run(
         conn,
-        message_id=f"msg_{run_id}",
-        parent_id=None,
-        conversation_id=f"conv_{run_id}",
-        run_id=run_id,
-        step=None,
-        message=user_message("a task"),
+        run_id,
+        task="a task",
+        agent="helper",
+        workspace="/somewhere",
+        started_by=parent.started_by,
+        parent_run_id=parent.id,
+        parent_tool_call_id=call_id,
+        path=f"{parent.path}/helper",
     )
-    await opening.insert_run(
-        conn,
-        opening.NewRun(
-            id=run_id,
-            conversation_id=f"conv_{run_id}",
-            agent="helper",
-            agent_version="v1",
-            model="scripted:test",
-            workspace="/somewhere",
-            task="a task",
-            input_message_id=f"msg_{run_id}",
-            started_by=parent.started_by,
-            parent_run_id=parent.id,
-            parent_tool_call_id=call_id,
-            path=f"{parent.path}/helper",
-        ),
-    )
-    found = await runs.get(conn, run_id)
-    assert found is not None
-    return found
 
 
 def planned(run: runs.Run, call_id: str, position: int = 0) -> calls.Call:

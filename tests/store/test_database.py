@@ -234,7 +234,7 @@ async def test_connections_that_are_lost_in_the_pool_are_made_anew(
     postgresql: Database, monkeypatch: pytest.MonkeyPatch, rest: float
 ) -> None:
     """What rested long enough to be asked is replaced unseen; what did not costs one transaction at most, then all are new."""
-    monkeypatch.setattr("turngate.store.database.PING_AFTER_SECONDS", rest)
+    monkeypatch.setattr("turngate.store.postgresql.PING_AFTER_SECONDS", rest)
     await asyncio.gather(*(names(postgresql) for _ in range(3)))
     other = Database(postgresql.url)
     async with other.write() as killer:
@@ -267,7 +267,7 @@ async def test_no_free_connection_is_an_outage(postgresql: Database) -> None:
 
 def test_the_two_urls_choose_the_two_databases(tmp_path: Path) -> None:
     """One class serves both; which one is the URL's word."""
-    for url, backend in ((f"sqlite:///{tmp_path}/x.db", "_Sqlite"), ("postgresql+psycopg://u@h/d", "_Postgresql")):
+    for url, backend in ((f"sqlite:///{tmp_path}/x.db", "Sqlite"), ("postgresql+psycopg://u@h/d", "Postgresql")):
         assert type(Database(url)._backend).__name__ == backend
 
 

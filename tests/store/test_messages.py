@@ -53,6 +53,22 @@ async def texts_to(conn: Connection, head: str | None) -> list[str]:
     return [stored.message.text for stored in await messages.path_to(conn, head)]
 
 
+async def test_a_planted_conversation_is_one_past(database: Database) -> None:
+    """Each message hangs behind the one before it, the last is the head, and no run wrote any; planted empty, it has none."""
+    async with database.write() as conn:
+        await messages.plant(conn, "conv", [user_message(text) for text in ("one", "two", "three")])
+        await messages.plant(conn, "empty", [])
+    async with database.read() as conn:
+        path = await messages.path_to(conn, await messages.head_of(conn, "conv"))
+        assert [(each.message.text, each.run_id, each.step) for each in path] == [
+            ("one", None, None),
+            ("two", None, None),
+            ("three", None, None),
+        ]
+        assert await messages.head_of(conn, "empty") is None
+        assert await messages.conversation_exists(conn, "empty")
+
+
 async def test_a_fork_shares_its_past(database: Database) -> None:
     """A fork is a message with an older parent: both branches read the same past, and no row of it is copied."""
     async with database.write() as conn:

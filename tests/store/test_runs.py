@@ -32,17 +32,17 @@ async def test_a_conversation_is_free_again_once_its_run_has_ended(database: Dat
     first = await new_run()
     async with database.write() as conn:
         await runs.end(conn, first.id, status="interrupted")
-    second = await new_run(first.conversation_id, parent_id=first.head_message_id)
+    second = await new_run(first.conversation_id, behind=first.head_message_id)
     async with database.write() as conn:
         await runs.end(conn, second.id, status="failed")
-    third = await new_run(first.conversation_id, parent_id=second.head_message_id)
+    third = await new_run(first.conversation_id, behind=second.head_message_id)
     async with database.read() as conn:
         assert await runs.live_of_conversation(conn, first.conversation_id) == third
 
 
 async def test_of_many_runs_under_one_key_one_is_made(database: Database, new_run) -> None:
     """An idempotency key names one run, also when it is sent eight times at once; runs without a key do not collide."""
-    started = await asyncio.gather(*(new_run(key="key-1") for _ in range(8)), return_exceptions=True)
+    started = await asyncio.gather(*(new_run(idempotency_key="key-1") for _ in range(8)), return_exceptions=True)
     made = [each for each in started if isinstance(each, runs.Run)]
     assert len(made) == 1
     async with database.read() as conn:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-import turngate.store.database
 from turngate.domain.errors import UnavailableError
 from turngate.store import messages
 from turngate.store.database import Database
@@ -112,7 +111,7 @@ async def test_writers_that_queue_give_up_together(
     sqlite: Database, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lock held too long fails every waiting writer after one wait, not after one wait each."""
-    monkeypatch.setattr(turngate.store.database, "WRITE_LOCK_SECONDS", 1.0)
+    monkeypatch.setattr("turngate.store.sqlite.WRITE_LOCK_SECONDS", 1.0)
     async with other_process("hold", path):
         async with asyncio.timeout(8):
             failed = await asyncio.gather(*(add(sqlite, f"{n}") for n in range(20)), return_exceptions=True)

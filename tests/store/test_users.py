@@ -169,6 +169,13 @@ async def test_a_password_is_kept_as_argon2id_and_checked(database: Database) ->
         assert await passwords.verify_password(stored, typed) == passwords.Verified(right=False)
 
 
+def test_a_password_costs_what_the_product_says(password_hasher: PasswordHasher) -> None:
+    """RFC 9106's low-memory profile: argon2id, 64 MiB, 3 passes, 4 lanes. The other tests pay less."""
+    made = password_hasher.hash("correct horse battery")
+    assert made.split("$")[1:4] == ["argon2id", "v=19", "m=65536,t=3,p=4"]
+    assert passwords._HASHER.check_needs_rehash(made)
+
+
 async def test_names_that_would_fool_somebody_are_refused(database: Database) -> None:
     """No control, direction-changing or invisible characters, nothing empty, nothing endless."""
     async with database.write() as conn:

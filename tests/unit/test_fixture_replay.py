@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -13,11 +14,12 @@ import pytest
 from recorded_app import SCRIPT, TWO, Amount, app
 
 from approvals_api import run_views
-from turngate import App, Policy, Rule
+from turngate import App, Judge, Policy, Rule
 from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.domain.fixtures import Fixture, FixtureEnd, FixtureFormError, parse_fixture
+from turngate.domain.judging import ANSWER_SCHEMA, asked_about
 from turngate.domain.malformed import ADVICE, EMPTY_RESPONSE
-from turngate.domain.messages import Message, ToolCallPart, ToolResultPart, user_message
+from turngate.domain.messages import Message, ModelResponse, TextPart, ToolCallPart, ToolResultPart, user_message
 from turngate.domain.results import Failure, Ok
 from turngate.models.port import ModelRequest
 from turngate.recording import NotExportableError, record
@@ -339,3 +341,48 @@ async def test_a_replay_that_cannot_start_says_what_is_missing(recorded: Recorde
     ):
         with pytest.raises(ConfigurationError, match=says):
             await replay_fixture(app, fixture, tmp_path)
+
+
+class Paying:
+    """A model that pays two sums, and as the judge of it lets the small one run."""
+
+    name = "scripted:paying"
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        if request.output == ANSWER_SCHEMA:
+            small = asked_about(request.messages)["arguments"] == '{"cents": 1}'
+            return self._says(TextPart(text='{"verdict": "%s", "reason": "So it is."}' % ("allow" if small else "ask")))
+        if request.messages[-1].role == "tool":
+            return self._says(TextPart(text="Paid."))
+        calls = [("small", '{"cents": 1}'), ("large", '{"cents": 2}')]
+        return self._says(*(ToolCallPart(tool_call_id=each, tool_name="pay", input=text) for each, text in calls))
+
+    def _says(self, *parts: TextPart | ToolCallPart) -> ModelResponse:
+        reason = "tool_calls" if isinstance(parts[0], ToolCallPart) else "stop"
+        return ModelResponse(message=Message(role="assistant", parts=parts), finish_reason=reason, model=self.name)
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+async def test_what_the_judge_let_run_runs_without_a_person(tmp_path: Path) -> None:
+    """The recorded judge's word stands for the judge's; where the app has none any more, the person who is asked is named."""
+    judged = replace(
+        app, policy=None, judge=Judge(model="scripted:judge", criteria="Allow small sums.", mode="enforce")
+    )
+    (tmp_path / "recorded").mkdir()
+    async with running_app(judged, tmp_path / "recorded", model=Paying(), answers_judge=True) as engine:
+        run = await engine.start("Pay them.")
+        await engine.decide(await engine.request(run), "approve")
+        await engine.ended(run)
+        fixture = await engine.fixture(run)
+    assert [(call.id, call.verdict, call.judged) for call in fixture.calls.values()] == [
+        ("small", "allow", True),
+        ("large", "ask", False),
+    ]
+    assert parse_fixture(fixture.as_text(), "run.json") == fixture
+    (tmp_path / "again").mkdir()
+    (await replay_fixture(judged, fixture, tmp_path / "again")).check()
+    (tmp_path / "without").mkdir()
+    report = await replay_fixture(replace(judged, judge=None), fixture, tmp_path / "without")
+    assert ("small", "unrecorded_request") in by_call(report)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 import uvicorn
 from delegating import LIMITS, Acting, World
-from harness import Stack, call, says, stack
+from harness import Cast, ListModel, Stack, call, says, stack
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from pydantic import BaseModel, Field
 from temporalio.client import Client
@@ -24,13 +24,15 @@ from approvals_api.gateway import Gateway
 from approvals_api.principals import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
 from turngate.domain.declaring import interaction_tool, tool
+from turngate.domain.errors import ModelError
 from turngate.domain.messages import ModelResponse
+from turngate.domain.model_choice import Profile, Profiles
 from turngate.domain.policy import Policy, Rule
 from turngate.domain.previews import Preview
 from turngate.domain.tools import Tool
 from turngate.models.port import ModelRequest
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import calls, executions, requests, runs, sessions
+from turngate.store import calls, executions, model_names, requests, runs, sessions
 from turngate.store.database import Database
 
 CHROMIUM = "/usr/bin/chromium"
@@ -278,6 +280,22 @@ async def idle_site(client: Client, sqlite: Database) -> AsyncIterator[Site]:
     async with (
         stack(client, sqlite, *tools_of(ran), model=WrittenModel(), policy=POLICY, working=False) as engine,
         site_on(engine, ran, Gateway(client, update_wait=timedelta(milliseconds=300))) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+async def limited_site(client: Client, sqlite: Database) -> AsyncIterator[Site]:
+    """Pages of an app whose own model is overloaded for ten minutes; the profile ``quick`` answers."""
+    ran, later = Ran([]), {"retryable": True, "retry_after_seconds": 600}
+    limited = ListModel(ModelError("come back <b>later</b>", error_class="rate_limited", **later))
+    models = Cast(test=limited, quick=ListModel(says("Done.")))
+    async with sqlite.write() as conn:
+        await model_names.publish(conn, Profiles({"quick": Profile(name="quick", model="scripted:q")}), ["scripted"])
+    async with (
+        stack(client, sqlite, *tools_of(ran), model=models, working=False) as engine,
+        engine.worker(max_cached_workflows=500),
+        site_on(engine, ran, Gateway(client, update_wait=UPDATE_WAIT)) as made,
     ):
         yield made
 

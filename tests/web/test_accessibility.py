@@ -77,3 +77,12 @@ async def test_axe_would_find_something(pages):
     await page.emulate_media(color_scheme="dark")
     (grey,) = await grave_violations(page, RULES_OF_A_LOOK)
     assert grey.startswith("color-contrast (serious)")
+
+
+async def test_a_stored_image_is_drawn_and_nothing_is_loaded(pages):
+    """Under the pages' own content policy: the image that is one, and no request for those that lie elsewhere."""
+    page = await pages.go("conversation")
+    widths = await page.evaluate("[...document.querySelectorAll('main img')].map(each => each.naturalWidth)")
+    assert widths == [1] * len(widths)
+    assert widths
+    assert pages.noted == []

@@ -2,7 +2,7 @@
 
 import pytest
 from hostile import EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON
-from planted_filling import Filling
+from planted_filling import PIXEL, Filling
 from planted_pages import STATES, pages_of
 from playwright.async_api import expect
 from shown_pages import shown
@@ -13,16 +13,19 @@ LONG = "x" * 400
 SHOWN = [
     *("inbox", "approval", "approval with a diff", "approval of a command", "question", "rejected", "run running"),
     *("run completed", "result", "new run", "grants", "audit", "not found"),
+    *("run retrying", "conversation", "call from outside", "fork summarised"),
 ]
 """One of each layout; that hostile text is only text in every state is proven without a browser."""
 OWNED = "window.owned = () => { window.wasOwned = true; }"
 POINT_AT_ALL = """() => document.querySelectorAll('body *').forEach(each => {
     for (const type of ['mouseover', 'focus', 'error', 'load']) each.dispatchEvent(new Event(type));
 })"""
+DRAWN = f'img.picture[src="data:image/png;base64,{PIXEL}"]'
+"""The one stored image that is what it says it is; the others are only text."""
 LOOK = """() => {
     document.querySelectorAll('main details').forEach(each => { each.open = true });
     return {
-    elements: document.querySelectorAll('main script, main img, main b, main iframe, main style, main svg').length,
+    elements: document.querySelectorAll('main script, main img:not(DRAWN), main b, main iframe, main style, main svg').length,
     links: [...document.querySelectorAll('main a')].map(link => link.href).filter(href => href.includes('evil')).length,
     text: document.querySelector('main').textContent
         + [...document.querySelectorAll('main textarea, main input:not([type=hidden])')].map(each => each.value).join(''),
@@ -31,7 +34,7 @@ LOOK = """() => {
         .filter(each => !each.labels.length && !each.getAttribute('aria-label')).map(each => each.outerHTML),
     doubled: [...document.querySelectorAll('[id]')].map(each => each.id).filter((id, at, all) => all.indexOf(id) !== at),
     };
-}"""
+}""".replace("DRAWN", DRAWN)
 
 
 @pytest.fixture(scope="module")

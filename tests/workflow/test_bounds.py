@@ -16,7 +16,7 @@ from tools_under_test import Bench
 
 from activities.call_model import CallModel
 from turngate.domain.contract import AgentTurnInput, CallModelInput, RunLimits
-from turngate.domain.messages import Message, TextPart, user_message
+from turngate.domain.messages import user_message
 from turngate.store import messages, requests, runs
 from turngate.store.database import Database
 
@@ -31,25 +31,10 @@ WORKFLOW_TASK_EVENTS = {
 async def conversation_of(database: Database, length: int) -> str:
     """Make a conversation of this many messages."""
     conversation_id = f"conv_{secrets.token_hex(8)}"
+    texts = [f"message {number} " + "x" * 200 for number in range(length)]
+    said = [says(text).message if number % 2 else user_message(text) for number, text in enumerate(texts)]
     async with database.write() as conn:
-        await messages.create_conversation(conn, conversation_id)
-        parent: str | None = None
-        for number in range(length):
-            text = f"message {number} " + "x" * 200
-            message = user_message(text) if number % 2 == 0 else Message(role="assistant", parts=(TextPart(text=text),))
-            message_id = f"{conversation_id}_{number}"
-            await messages.append(
-                conn,
-                message_id=message_id,
-                parent_id=parent,
-                conversation_id=conversation_id,
-                run_id=None,
-                step=None,
-                message=message,
-            )
-            parent = message_id
-        assert parent is not None
-        await messages.set_head(conn, conversation_id, parent)
+        await messages.plant(conn, conversation_id, said)
     return conversation_id
 
 

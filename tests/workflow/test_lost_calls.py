@@ -36,6 +36,18 @@ def lost_tool(bench: Bench, effect: Effect, *, ask: bool, description: str = "Pa
     return pay
 
 
+def held_tool(bench: Bench) -> Tool:
+    """A tool that counts its starts, and ends when it is released."""
+
+    @tool(effect="once", ask=False)
+    async def pay() -> int:
+        bench.paid.append(1)
+        await bench.release.wait()
+        return 1
+
+    return pay
+
+
 def model() -> ListModel:
     return ListModel(says(call("pay", "{}", "c1")), says("Done."))
 
@@ -78,14 +90,7 @@ async def test_i1_i3_an_attempt_that_comes_back_cannot_close_a_call_that_is_aske
     client: Client, database: Database, bench: Bench
 ) -> None:
     """I1, I3: an earlier attempt, thought lost, asks about the start of a later one: the person's answer is the result."""
-
-    @tool(effect="once", ask=False)
-    async def pay() -> int:
-        bench.paid.append(1)
-        await bench.release.wait()
-        return 1
-
-    async with stack(client, database, pay, model=model()) as engine:
+    async with stack(client, database, held_tool(bench), model=model()) as engine:
         run = await engine.start()
         await started(bench, 1)
         earlier = RunToolInput(run_id=run.id, call="c1")  # Temporal no longer listens to it
@@ -103,14 +108,7 @@ async def test_i5_nobody_is_asked_about_a_call_that_has_its_result_by_now(
     client: Client, database: Database, bench: Bench
 ) -> None:
     """I5: an attempt that looked at a lost call just before its result was stored opens no request, which nobody could answer."""
-
-    @tool(effect="once", ask=False)
-    async def pay() -> int:
-        bench.paid.append(1)
-        await bench.release.wait()
-        return 1
-
-    async with stack(client, database, pay, model=model()) as engine:
+    async with stack(client, database, held_tool(bench), model=model()) as engine:
         run = await engine.start()
         await started(bench, 1)
         async with database.read() as conn:

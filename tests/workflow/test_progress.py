@@ -16,7 +16,8 @@ from harness import ListModel, Stack, call, says, stack, until
 from sqlalchemy import text
 from temporalio.client import Client
 
-from activities.progress import FLUSH_SECONDS, reporting
+from activities.last_write import LAST_WRITE_SECONDS
+from activities.progress import reporting
 from turngate import ToolContext, tool
 from turngate.domain.results import Ok
 from turngate.store import events, executions, following, progress, runs
@@ -307,7 +308,7 @@ async def test_leaving_is_bounded_and_late_words_are_void(
     began = time.monotonic()
     async with reporting(database, run_id=run_id, tool_call_id="c1") as emit:
         emit("lost")
-    assert time.monotonic() - began < FLUSH_SECONDS + 3
+    assert time.monotonic() - began < LAST_WRITE_SECONDS + 3
     holder.close()
     emit("late")
     async with database.read() as conn:

@@ -9,7 +9,8 @@ from harness import ListModel, Stack, call, says, stack
 from temporalio.client import Client
 from tools_under_test import Bench
 
-from approvals_api import retrying, starting
+from approvals_api import retrying
+from approvals_api.order_recording import record, take_back
 from approvals_api.principals import Principal
 from approvals_api.run_order import ForkPoint, checked_order
 from turngate.domain.errors import ConflictError, ModelError
@@ -115,8 +116,9 @@ async def test_a_retry_that_did_not_start_leaves_the_conversation_as_it_was(
         async with database.write() as conn:
             published = await agents.get(conn, "agent")
             assert published is not None
-            begun = await starting._record(conn, PERSON, published, order)
-        await starting._take_back(engine.services, begun, order)
+            begun = await record(conn, PERSON, published, order)
+        async with database.write() as conn:
+            await take_back(conn, begun, order)
         async with database.read() as conn:
             assert [each.id for each in await runs.page(conn, limit=9)] == [run.id]
             assert await messages.head_of(conn, run.conversation_id) == run.head_message_id

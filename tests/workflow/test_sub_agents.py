@@ -610,12 +610,8 @@ async def test_i8_history_bytes_do_not_grow_with_conversation_or_task(
         return says(call("helper", json.dumps({"task": task}), "d"))
 
     async with sqlite.write() as conn:
-        await messages.create_conversation(conn, "long")
-        for number in range(40):
-            message = user_message("x" * 200) if number % 2 == 0 else says("x" * 200).message
-            place = {"parent_id": f"m{number - 1}" if number else None, "conversation_id": "long"}
-            await messages.append(conn, message_id=f"m{number}", message=message, run_id=None, step=None, **place)
-        await messages.set_head(conn, "long", "m39")
+        said = [user_message("x" * 200) if number % 2 == 0 else says("x" * 200).message for number in range(40)]
+        await messages.plant(conn, "long", said)
     models = cast(says(PAY), says("Paid."), parent=Script(delegate, says("Done.")))
     async with stack(client, sqlite, sub_agent(agent_of("helper", bench.pay)), model=models) as engine:
         short = await delegated_bytes(engine, None)

@@ -49,8 +49,8 @@ class FixtureRequest(_Form):
 class FixtureCall(_Form):
     """One call. ``input``: the exact text the model sent. ``ran_with``: what ran in its place.
 
-    ``verdict``: None for a call that policy never saw (an unknown tool, arguments that do not fit). ``request``: None when
-    nobody was asked.
+    ``verdict``: None for a call that policy never saw (an unknown tool, arguments that do not fit). ``judged``: the judge let it
+    run. ``request``: None when nobody was asked.
     """
 
     id: str
@@ -58,6 +58,7 @@ class FixtureCall(_Form):
     input: str
     verdict: Literal["allow", "ask", "deny"] | None = None
     rule: str | None = None
+    judged: bool = False
     request: FixtureRequest | None = None
     ran_with: str | None = None
     result: ToolResult | None = None

@@ -7,7 +7,7 @@ elsewhere. It says ``allow`` or ``ask`` and nothing else; whatever is not exactl
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, get_args
@@ -153,6 +153,12 @@ def question(judge: Judge, tool: ToolManifest, raw_input: str, *, digest: str) -
         Message(role="system", parts=(system,)),
         Message(role="user", parts=(TextPart(text=f"{fence}\n{call}\n{fence}"),)),
     ]
+
+
+def asked_about(messages: Sequence[Message]) -> dict[str, str]:
+    """Return the call that :func:`question` is about, as the judge is shown it: ``tool``, ``arguments`` and so on."""
+    shown: dict[str, str] = json.loads(messages[-1].text.split("\n")[1])
+    return shown
 
 
 def read_answer(response: ModelResponse) -> tuple[JudgeAnswer, str]:

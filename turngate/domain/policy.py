@@ -21,7 +21,6 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.grants import Grant
 from turngate.domain.judging import Judgement
-from turngate.domain.requests import UnattendedAsks
 from turngate.domain.rule_matching import Matchers
 from turngate.domain.tool_failures import describe_validation
 from turngate.domain.tools import Tool
@@ -254,30 +253,6 @@ def _covering(grants: Sequence[Grant], tool: Tool, agent: str, run_id: str, fact
         return None
     arguments = facts().arguments
     return next((grant for grant in candidates if grant.pattern.fits(tool.name, arguments)), None)
-
-
-def unattended(verdict: Verdict, tool: Tool, mode: UnattendedAsks) -> Verdict:
-    """Return what becomes of a verdict in a run that nobody attends: asking is parked, kept or turned into a refusal.
-
-    A refusal says which rule would allow the call, because whoever reads it in the morning has to decide that.
-    """
-    if verdict.answer != "ask":
-        return verdict
-    if mode == "park":  # without a clock, and without a ladder that nobody stands at the end of
-        return verdict.model_copy(update={"terms": verdict.terms.model_copy(update={"ladder": []})})
-    asked_by_rule = verdict.rule not in NOBODYS_RULES
-    if mode == "rules" and (asked_by_rule or tool.kind == "interaction"):
-        return verdict
-    why = f"rule {verdict.rule!r} asks a person" if asked_by_rule else "a person would be asked"
-    fix = (
-        "Nothing but a person may answer a question."
-        if tool.kind == "interaction"
-        else f'A policy rule would allow it: verdict = "allow", tools = ["{tool.name}"].'
-        if not asked_by_rule
-        else f"Change rule {verdict.rule!r} to allow it, or run it attended."
-    )
-    reason = f"Nobody attends this run, and {why} for this call. {fix}"
-    return verdict.model_copy(update={"answer": "deny", "rule": "unattended", "reason": reason})
 
 
 def _own_answer(tool: Tool, params: Any, risk: Risk) -> Verdict:

@@ -35,6 +35,21 @@ LEFT_OUT: Final = (
     "of them.]"
 )
 
+NOT_SUMMARISED: Final = {
+    "no_place": "there is no place to cut it where that would help",
+    "no_price": "the agent has a limit of cost, and nobody says what that model costs",
+    "timeout": "the model took too long",
+    "empty": "the model wrote nothing",
+    "cut_off": "the model's answer broke off",
+    "too_long": "what the model wrote is too long",
+    "moved_on": "more was said before the run began",
+}
+
+
+def not_summarised(reason: str, *, error_class: str = "") -> str:
+    """Return in a few words why there is no summary. ``error_class``: of a model that failed, as it was stored."""
+    return NOT_SUMMARISED.get(reason) or f"the model failed ({error_class or 'error'})"
+
 
 def request_for_summary(messages: Sequence[Message], *, most_chars: int) -> list[Message]:
     """Return what the summarising model is sent. ``most_chars``: of the record, which keeps its two ends beyond that."""

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Final, Literal
 
+from turngate.domain.attendance import unattended
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.grants import Grant
 from turngate.domain.known_tools import KnownTool, OwnAsk, untold
-from turngate.domain.policy import Answer, Policy, Verdict, evaluate, unattended
+from turngate.domain.policy import Answer, Policy, Verdict, evaluate
 from turngate.domain.recorded_calls import RecordedCall
 from turngate.domain.tool_failures import InvalidToolInput
 from turngate.domain.tools import Tool, ToolKind

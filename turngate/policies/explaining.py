@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from turngate.domain.attendance import unattended
 from turngate.domain.call_facts import CallFacts, Finding
 from turngate.domain.grants import Grant, GrantPattern, same_json
 from turngate.domain.known_tools import untold
-from turngate.domain.policy import Answer, Policy, Rule, beats, evaluate, unattended
+from turngate.domain.policy import Answer, Policy, Rule, beats, evaluate
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.tools import Tool
 from turngate.policies.facts import call_facts

@@ -9,12 +9,10 @@ text unreadable. ``tests/unit/policies/test_against_bash.py`` compares the resul
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable
 from functools import lru_cache
 
-import tree_sitter_bash
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
 from turngate.domain.commands import Commands, SimpleCommand, Unparsable, Word, unknown
 from turngate.policies.shell_expansions import doubt_in
@@ -23,14 +21,10 @@ from turngate.policies.shell_redirects import OPERATORS, REDIRECTS, Heredocs, ch
 from turngate.policies.shell_runs import MAX_WRAPPERS, Collected, TooDeepError, collect
 from turngate.policies.shell_source import Source, checked_bytes
 from turngate.policies.shell_tests import check_double, single_words
+from turngate.policies.shell_tree import tree_of
 from turngate.policies.shell_words import UnreadableError, WordReader
 
 MAX_NESTING = 60
-MAX_PARTS = 20_000
-"""Nodes of the tree: more take longer than a fifth of a second, and are no command that a person could judge either."""
-
-_LANGUAGE = Language(tree_sitter_bash.language())
-_local = threading.local()  # a Parser is not safe to share between threads
 
 _HOLES = names("command_substitution process_substitution expansion arithmetic_expansion")
 _BLOCKS = names(
@@ -64,13 +58,6 @@ def _read_into(text: str, collected: Collected, wrappers: int) -> None:
     _Reading(checked_bytes(text), collected, wrappers).read()
 
 
-def _parser() -> Parser:
-    parser: Parser | None = getattr(_local, "parser", None)
-    if parser is None:
-        parser = _local.parser = Parser(_LANGUAGE)
-    return parser
-
-
 class _Reading:
     """One text being read into ``collected``."""
 
@@ -81,14 +68,9 @@ class _Reading:
         self._substitutions = 0
 
     def read(self) -> None:
-        src = self._source.src
-        root = _parser().parse(src).root_node
-        if root.descendant_count > MAX_PARTS:
-            raise UnreadableError(f"it has more than {MAX_PARTS} parts")
-        if root.has_error:
-            raise UnreadableError("it is no command line that can be read with certainty")
+        root = tree_of(self._source.src)
         self._source.blank(0, root.start_byte)  # the root begins at its first token, not at the first byte
-        self._source.blank(root.end_byte, len(src))
+        self._source.blank(root.end_byte, len(self._source.src))
         self._statement(root)
 
     # --- structure

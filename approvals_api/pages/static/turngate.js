@@ -76,6 +76,16 @@ function isBusy() {
   return [...main().querySelectorAll("input, textarea, select")].some(isChanged);
 }
 
+// What is being copied from a run's page is not taken from under the selection.
+function isCopying() {
+  const selection = getSelection();
+  return main().dataset.page === "run" && selection !== null && !selection.isCollapsed && main().contains(selection.anchorNode);
+}
+
+document.addEventListener("selectionchange", () => {
+  if (!$("[data-stale]").hidden && !isCopying() && !isBusy()) scheduleRefresh();
+});
+
 /* What tools say while they run */
 
 // As the server marks it (visible.py): whatever a person cannot see, or would take for a space.
@@ -141,6 +151,8 @@ function onDelta(event) {
   if (each.run_id !== main().dataset.run || each.step < spoken.step) return;
   if (each.step > spoken.step) spoken = { step: each.step, attempt: 0, n: 0, parts: new Map(), reset: "", isStored: false };
   if (spoken.isStored || each.attempt < spoken.attempt || (each.attempt === spoken.attempt && each.n <= spoken.n)) return;
+  // The server keeps so much of a long answer and no more, and leaves out what comes faster than anybody reads.
+  const isInPart = each.dropped > 0 || each.n > (each.attempt === spoken.attempt ? spoken.n : 0) + 1;
   if (each.reset !== null || each.attempt > spoken.attempt) {
     const wasShown = spoken.parts.size > 0;
     spoken.parts = new Map();
@@ -148,8 +160,9 @@ function onDelta(event) {
   }
   Object.assign(spoken, { attempt: each.attempt, n: each.n });
   for (const delta of each.deltas) {
-    const part = spoken.parts.get(delta.part) ?? { kind: delta.kind, name: "", text: "", total: 0 };
+    const part = spoken.parts.get(delta.part) ?? { kind: delta.kind, name: "", text: "", total: 0, isInPart: false };
     part.name ||= delta.tool_name;
+    part.isInPart ||= isInPart;
     part.text = (part.text + delta.text).slice(-SPOKEN_CHARS);
     part.total += delta.text.length;
     spoken.parts.set(delta.part, part);
@@ -161,7 +174,11 @@ function showSpoken() {
   const section = $("[data-spoken]", main());
   if (section === null) return;
   const said = $("[data-said]", section);
-  section.hidden = spoken.parts.size === 0 && !spoken.reset;
+  const speaks = spoken.parts.size > 0;
+  section.hidden = !speaks && !spoken.reset && !("coming" in section.dataset);
+  const [idle, waits] = [$("[data-idle]", section), $("#waits", section)];
+  if (idle !== null) idle.textContent = speaks ? "the model is answering" : idle.dataset.idle;
+  if (waits !== null) waits.hidden = speaks; // it was tried again meanwhile; no event says so
   const reset = $("[data-reset]", section);
   reset.hidden = !spoken.reset;
   reset.replaceChildren("What it said before is void: ", visibleLine(spoken.reset));
@@ -175,10 +192,15 @@ function showSpoken() {
       shown = Object.assign(document.createElement("div"), { className: `spoken-${part.kind}` });
       Object.assign(shown.dataset, { part: place, attempt });
       shown.append(Object.assign(document.createElement("p"), { className: "label" }));
-      shown.append(Object.assign(document.createElement("pre"), { className: "value text" }));
+      const text = Object.assign(document.createElement("pre"), { className: "value text", tabIndex: 0 });
+      text.setAttribute("role", "region");
+      text.setAttribute("aria-label", "What it says");
+      const inPart = { className: "dim", textContent: "Some of it is not shown before it is complete.", hidden: true };
+      shown.append(Object.assign(document.createElement("p"), inPart), text);
       said.append(shown);
     }
-    const [label, text] = shown.children;
+    const [label, inPart, text] = shown.children;
+    inPart.hidden = !part.isInPart;
     if (part.kind === "tool-call") label.replaceChildren("Calls ", visibleLine(part.name || "a tool"));
     else label.textContent = part.kind === "reasoning" ? "Reasoning" : "";
     label.hidden = label.textContent === "";
@@ -186,17 +208,23 @@ function showSpoken() {
     const fresh = part.total - Number(text.dataset.total ?? 0);
     if (fresh === 0) continue;
     text.dataset.total = part.total;
+    const atEnd = text.scrollHeight - text.scrollTop - text.clientHeight < 8;
     // Into one element: text that runs from right to left must stay one text.
     if (text.firstElementChild === null) text.append(document.createElement("bdi"));
     text.firstElementChild.append(...visibleLine(part.text.slice(-fresh), LINES_STAY).childNodes);
     text.firstElementChild.normalize();
+    if (atEnd) text.scrollTop = text.scrollHeight; // whoever has scrolled up in it reads on undisturbed
   }
 }
 
 function draw() {
   drawing = null;
+  const held = isTyping() && main().contains(document.activeElement) ? document.activeElement : null;
+  const place = held?.getBoundingClientRect().top;
   showProgress();
   showSpoken();
+  // What comes above must not move the field that somebody writes in.
+  if (held) scrollBy({ top: held.getBoundingClientRect().top - place, behavior: "instant" });
 }
 
 // The response is stored: what was said of it goes when the page shows that, so that nothing flickers.
@@ -214,6 +242,61 @@ let timer = null;
 let lastRefresh = 0;
 let hiddenPoll = null;
 
+const ANCHORS = "[id^=step-], [id^=call-], .final, .explanation, .task, .act, .row";
+
+// Where an element of the page before is in the page at hand, if it is.
+function kinOf(old) {
+  if (old.id) return document.getElementById(old.id);
+  const href = $("[data-open]", old)?.getAttribute("href");
+  if (href) return $(`[data-open][href="${CSS.escape(href)}"]`, main())?.closest(".row") ?? null;
+  return $(`.${old.className.split(" ")[0]}`, main());
+}
+
+// What the person looks at stays where it is on the screen, whatever comes or goes above it.
+function anchored(change) {
+  const held = scrollY < 40 ? null : [...main().querySelectorAll(ANCHORS)].find((each) => {
+    const box = each.getBoundingClientRect();
+    return box.bottom > 0 && box.height > 0 && box.top > -box.height / 2;
+  });
+  const place = held?.getBoundingClientRect().top;
+  change();
+  const again = held ? kinOf(held) : null;
+  if (again) scrollBy({ top: again.getBoundingClientRect().top - place, behavior: "instant" });
+}
+
+// While somebody writes to a run, all of its page but the forms is brought up to date; what they press does not move.
+function swapAround(fresh) {
+  const [old, kept, given] = [main(), $(".act", main()), $(".act", fresh)];
+  const forms = (section) => [...section.querySelectorAll("form [name=action]")].map((each) => each.value).join();
+  const isOutside = kept !== null && !kept.contains(document.activeElement) && isTyping() && old.contains(document.activeElement);
+  if (kept?.parentElement !== old || given?.parentElement !== fresh || "dirty" in old.dataset || isOutside || isCopying()) return false;
+  if (old.dataset.status !== fresh.dataset.status || forms(kept) !== forms(given)) return false;
+  const open = new Map([...old.querySelectorAll("details[id]")].map((each) => [each.id, each.open]));
+  const place = kept.getBoundingClientRect().top;
+  for (const child of [...old.childNodes]) if (child !== kept) child.remove();
+  const after = [];
+  let isBehind = false;
+  for (const child of [...fresh.childNodes]) {
+    if (child === given) isBehind = true;
+    else if (isBehind) after.push(document.adoptNode(child));
+    else kept.before(document.adoptNode(child));
+  }
+  kept.after(...after);
+  Object.assign(old.dataset, fresh.dataset);
+  for (const each of old.querySelectorAll("details[id]")) if (open.has(each.id)) each.open = open.get(each.id);
+  afterSwap();
+  scrollBy({ top: kept.getBoundingClientRect().top - place, behavior: "instant" });
+  return true;
+}
+
+function afterSwap() {
+  $("[data-stale]").hidden = true;
+  tellTimes();
+  if (spoken.isStored || main().dataset.status !== "running") Object.assign(spoken, { parts: new Map(), reset: "" });
+  showProgress();
+  showSpoken();
+}
+
 function swap(fresh) {
   const old = main();
   const open = new Set([...old.querySelectorAll("details[open][id]")].map((each) => each.id));
@@ -221,21 +304,28 @@ function swap(fresh) {
   const focused = document.activeElement?.id;
   const marked = $(".marked [data-open]", old)?.getAttribute("href");
   disarm();
-  old.replaceWith(document.adoptNode(fresh));
-  for (const each of main().querySelectorAll("details[id]")) {
-    if (open.has(each.id)) each.open = true;
-    if (closed.has(each.id)) each.open = false;
-  }
+  const news = old.dataset.news;
+  anchored(() => {
+    old.replaceWith(document.adoptNode(fresh));
+    for (const each of main().querySelectorAll("details[id]")) {
+      if (open.has(each.id)) each.open = true;
+      if (closed.has(each.id)) each.open = false;
+    }
+    afterSwap();
+  });
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   if (marked) mark([...main().querySelectorAll("[data-open]")].find((link) => link.getAttribute("href") === marked));
   inertUntil = performance.now() + INERT_MS;
   main().classList.add("settling");
   setTimeout(() => main().classList.remove("settling"), INERT_MS);
-  tellTimes();
-  if (spoken.isStored || main().dataset.status !== "running") Object.assign(spoken, { parts: new Map(), reset: "" });
-  showProgress();
-  showSpoken();
-  say("The page was brought up to date.");
+  tellNews(news);
+}
+
+// A page that knows what is new says only that, once: a run that works for hours is not announced step by step.
+function tellNews(before) {
+  const { news } = main().dataset;
+  if (news === undefined) say("The page was brought up to date.");
+  else if (news !== before) say(news);
 }
 
 async function refresh() {
@@ -259,8 +349,11 @@ async function refresh() {
   const [badge, freshBadge] = [$("[data-badge]"), $("[data-badge]", page)];
   if (badge && freshBadge) badge.replaceWith(document.adoptNode(freshBadge));
   if (!("live" in main().dataset) || fresh.dataset.state === main().dataset.state) return;
-  if (isBusy()) {
+  if (isBusy() || isCopying()) {
+    const news = main().dataset.news;
+    if (main().dataset.page === "run" && swapAround(fresh)) { tellNews(news); return; }
     const bar = $("[data-stale]");
+    $("[data-typed]", bar).hidden = !isBusy();
     $("a", bar).href = location.pathname + location.search;
     bar.hidden = false;
     say("This page has changed since you opened it.");
@@ -448,6 +541,14 @@ function show(id) {
   details.open = true;
   $("input:not([type=hidden]), textarea, select", details)?.focus();
 }
+
+// A link to something that is folded up unfolds it.
+document.addEventListener("click", (event) => {
+  const [, id] = event.target.closest?.("a[href^='#']")?.getAttribute("href").split("#") ?? [];
+  if (!id || !(document.getElementById(id) instanceof HTMLDetailsElement)) return;
+  event.preventDefault(); // following it would take the focus away again
+  show(id);
+});
 
 const KEYS = {
   j: () => move(1),

@@ -11,11 +11,12 @@ from pydantic import BaseModel, ValidationError
 
 from turngate import Policy, Rule, interaction_tool, tool
 from turngate.domain.ask_terms import PLAIN_TERMS, AskTerms
+from turngate.domain.attendance import unattended
 from turngate.domain.call_facts import CallFacts, ResolvedPath
 from turngate.domain.commands import Unparsable
 from turngate.domain.grants import Grant, GrantPattern
 from turngate.domain.json_pointers import decode_arguments
-from turngate.domain.policy import FactsOf, ShadowVerdict, Verdict, evaluate, parse_policy, unattended
+from turngate.domain.policy import FactsOf, ShadowVerdict, Verdict, evaluate, parse_policy
 from turngate.domain.tools import Tool
 
 

@@ -1,0 +1,62 @@
+"""How the gateway's modules call Temporal: what its transport errors mean, and starting a run's workflow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from temporalio.client import Client, RPCError
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCStatusCode
+
+from turngate.domain import contract
+from turngate.domain.contract import AgentTurnInput
+from turngate.domain.errors import UnavailableError
+
+AWAY = "Temporal cannot be reached; nothing was changed. Try again when it is back (`turngate doctor` checks it)."
+
+
+@contextmanager
+def reported(absent: Exception | None = None) -> Iterator[None]:
+    """Turn Temporal's transport errors into ours. ``absent``: that there is no such workflow, or schedule; else LookupError."""
+    try:
+        yield
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise absent or LookupError(error.message) from error
+        raise UnavailableError(AWAY, cause=error.message[:200]) from error
+    except (RuntimeError, TimeoutError) as error:
+        # A lazy client that cannot connect raises RuntimeError: the SDK has no type of its own for it.
+        raise UnavailableError(AWAY) from error
+
+
+async def start_turn(
+    client: Client,
+    start: AgentTurnInput,
+    task_queue: str,
+    *,
+    reuse: WorkflowIDReusePolicy,
+    conflict: WorkflowIDConflictPolicy,
+    wait: timedelta,
+) -> bool:
+    """Start the workflow of a run; False when these policies leave the one that there is, or was, as it is.
+
+    ``wait``: for the server's answer. Raises what :func:`reported` turns into ours.
+    """
+    try:
+        async with asyncio.timeout(wait.total_seconds()):
+            await client.start_workflow(
+                contract.AGENT_TURN,
+                start,
+                id=start.run_id,
+                task_queue=task_queue,
+                id_reuse_policy=reuse,
+                id_conflict_policy=conflict,
+                rpc_timeout=wait,
+            )
+    except WorkflowAlreadyStartedError:
+        return False
+    return True

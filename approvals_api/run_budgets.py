@@ -1,0 +1,72 @@
+"""How far a run has used up its budgets, with what its sub-agents used, as people read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from turngate.domain import budgets
+from turngate.domain.agents import Limits
+from turngate.domain.budgets import MILLION, Budget
+from turngate.store import agents, calls, used_below
+from turngate.store.clock import as_text, from_text
+from turngate.store.database import Connection
+from turngate.store.runs import Run
+from turngate.store.used_below import UsedBelow
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetUse:
+    """One budget. ``used``: by the run and those below it; ``below``: of that, by those below. ``most``: None: no bound.
+
+    ``extended``: people granted some of ``most`` while the run was live.
+    """
+
+    budget: Budget
+    used: Decimal
+    below: Decimal = Decimal()
+    most: Decimal | None = None
+    extended: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budgets:
+    """What a run used, and until when it may go on; None: nobody bounds its time. The limits are the agent's published ones."""
+
+    uses: list[BudgetUse]
+    until: str | None
+
+
+async def budgets_of(conn: Connection, run: Run) -> Budgets:
+    """Return what is worth saying of a run's budgets: what has a bound, and tokens and cost where any were used."""
+    agent = await agents.get(conn, run.agent)
+    limits = None if agent is None else agent.run_limits
+    below, made = await used_below.of(conn, run.id), await calls.count(conn, run.id)
+    until = None
+    if limits is not None and limits.wall_time is not None:
+        until = as_text(budgets.deadline(from_text(run.created_at), limits.wall_time, run.granted))
+    uses = [
+        _use(run, "tokens", run.tokens_used, below.tokens, None if limits is None else limits.tokens),
+        _cost(run, below, limits),
+        _use(run, "tool_calls", made, below.tool_calls, None if limits is None else limits.tool_calls),
+        _use(run, "steps", run.step, 0, None if limits is None else limits.steps),
+    ]
+    shown = {"tokens", "cost"}
+    return Budgets(
+        uses=[each for each in uses if each.most is not None or (each.budget in shown and each.used)], until=until
+    )
+
+
+def _use(run: Run, budget: Budget, own: Decimal | int, below: Decimal | int, limit: Decimal | int | None) -> BudgetUse:
+    return BudgetUse(
+        budget=budget,
+        used=Decimal(own) + Decimal(below),
+        below=Decimal(below),
+        most=None if limit is None else budgets.extended(budget, Decimal(limit), run.granted),
+        extended=any(each.budget == budget for each in run.granted),
+    )
+
+
+def _cost(run: Run, below: UsedBelow, limits: Limits | None) -> BudgetUse:
+    own, theirs = Decimal(run.cost_micros) / MILLION, Decimal(below.cost_micros) / MILLION
+    return _use(run, "cost", own, theirs, None if limits is None else limits.cost)

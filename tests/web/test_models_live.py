@@ -1,0 +1,233 @@
+"""A run's model on its page: waited for, switched, heard; what a person does there is not disturbed while the run goes on."""
+
+import re
+
+from harness import person
+from playwright.async_api import expect
+
+from approvals_api import external_calling, talking
+from turngate.domain.deltas import Delta
+from turngate.domain.external import ExternalTool
+from turngate.store import deltas, runs
+from turngate.store.deltas import Said
+
+LISTEN = """() => {
+    window.heard = [];
+    const line = document.querySelector('[data-say]');
+    new MutationObserver(() => window.heard.push(line.textContent)).observe(line, { childList: true });
+}"""
+TOP_OF_INPUT = "document.querySelector('#input').getBoundingClientRect().top"
+
+
+def words(text, part=0, kind="text", name="", dropped=0):
+    return Said([Delta(kind=kind, part=part, text=text, tool_name=name)], dropped)
+
+
+async def test_a_wait_for_the_model_is_told_and_a_switch_ends_it(limited_site, open_page):
+    """Until when and why; the link unfolds the form; an unknown name is told the known ones; the timeline says who switched."""
+    run = await limited_site.stack.start("go")
+    page = await open_page(f"/runs/{run.id}", at=limited_site)
+    waits = page.locator("#waits")
+    await expect(waits).to_contain_text(re.compile(r"tried again in (9|10) min, at \d\d:\d\d:\d\d UTC"))
+    await expect(waits).to_contain_text("(rate_limited): come back <b>later</b>")
+    await waits.get_by_role("link", name="Switch its model").click()
+    await expect(page.locator("#model")).to_be_focused()
+    await page.locator("#model").fill("nosuch")
+    await page.get_by_role("button", name="Switch", exact=True).click()
+    await expect(page.locator("#switch-model .complaint")).to_contain_text("the profiles are: quick")
+    await expect(page.locator("#model")).to_have_value("nosuch")
+    await page.locator("#model").fill("quick")
+    await page.get_by_role("button", name="Switch", exact=True).click()
+    await expect(page.locator(".final")).to_contain_text("Done.")  # not in ten minutes
+    step = page.locator("#step-1")
+    await expect(step).to_contain_text("ada switched the model from scripted:test to quick, ")
+    await step.get_by_text("1 failed attempt before").click()
+    await expect(step.locator(".attempts")).to_contain_text("rate_limited come back <b>later</b>")
+
+
+async def test_a_run_is_started_and_retried_with_a_model_of_choice(limited_site, open_page):
+    """From the page, too; a name that nobody knows is refused beside its control, with the known ones."""
+    page = await open_page("/runs/new", at=limited_site)
+    await page.locator("#input").fill("go")
+    await page.locator("#model").fill("nosuch")
+    await page.get_by_role("button", name="Start", exact=True).click()
+    await expect(page.locator("#model-complaint")).to_contain_text("the profiles are: quick")
+    await page.locator("#model").fill("quick")
+    await page.get_by_role("button", name="Start", exact=True).click()
+    await expect(page.locator(".final")).to_contain_text("Done.")
+    run = await limited_site.stack.start("go")
+    await limited_site.stack.event(run, "model.retrying")
+    await limited_site.stack.interrupt(run)
+    await limited_site.stack.ended(run)
+    await page.goto(f"/runs/{run.id}")
+    await page.locator("#model").fill("quick")
+    await page.get_by_role("button", name="Retry", exact=True).click()
+    await expect(page.locator(".final")).to_contain_text("Done.")
+
+
+async def test_what_the_model_said_stands_in_a_page_without_javascript(idle_site, open_page):
+    """All of it once; with the module the same words come live instead, and no word is there twice."""
+    run = await idle_site.stack.start("go")
+    async with idle_site.stack.database.write() as conn:
+        attempt = await deltas.begin(conn, run.id, 1, words("<i>First</i>, "))
+        await deltas.append(conn, run.id, 1, attempt, 2, words("then\nthis.\u202e"))
+        await deltas.append(conn, run.id, 1, attempt, 3, words('{"a"', 1, "tool-call", "pay", dropped=7))
+    plain = await open_page(f"/runs/{run.id}", at=idle_site, java_script_enabled=False)
+    said = plain.locator("[data-spoken]")
+    await expect(said.locator("h2")).to_have_text("Step 1 the model is answering")
+    assert await said.locator("pre").all_inner_texts() == ["<i>First</i>, then\nthis.⟨U+202E⟩", '{"a"']
+    await expect(said.locator("noscript > .dim")).to_have_text("Some of it is not shown.")
+    page = await open_page(f"/runs/{run.id}", at=idle_site)
+    said = page.locator("[data-spoken]")
+    await expect(said.locator("pre:visible")).to_have_count(2)
+    assert await said.locator("pre:visible").all_inner_texts() == ["<i>First</i>, then\nthis.⟨U+202E⟩", '{"a"']
+    await expect(said.locator(".spoken-tool-call")).to_contain_text("Some of it is not shown")
+    await page.reload()
+    await expect(said.locator(".spoken-text pre")).to_have_text("<i>First</i>, then this.⟨U+202E⟩")
+
+
+async def test_the_end_of_a_long_answer_is_followed_unless_somebody_reads_above(idle_site, open_page):
+    """The text scrolls in a box of its own, and nothing below it runs away from somebody who writes there."""
+    run = await idle_site.stack.start("go")
+
+    async def say(n, text):
+        async with idle_site.stack.database.write() as conn:
+            assert await deltas.append(conn, run.id, 1, attempt, n, words(text))
+
+    async with idle_site.stack.database.write() as conn:
+        attempt = await deltas.begin(conn, run.id, 1, words("line\n" * 10))
+    page = await open_page(f"/runs/{run.id}", at=idle_site, viewport={"width": 1000, "height": 500})
+    box = page.locator(".spoken-text pre")
+    await expect(box).to_contain_text("line")
+    await page.locator("#input").focus()
+    top = await page.evaluate(TOP_OF_INPUT)
+    await say(2, "line\n" * 200 + "end 1")
+    await expect(box).to_contain_text("end 1")
+    assert abs(await page.evaluate(TOP_OF_INPUT) - top) < 2
+    to_end = "each => each.scrollHeight - each.scrollTop - each.clientHeight"
+    assert await box.evaluate(to_end) < 2
+    await box.evaluate("each => { each.scrollTop = 30 }")
+    await say(3, "\nline" * 50 + "end 2")
+    await expect(box).to_contain_text("end 2")
+    assert await box.evaluate("each => each.scrollTop") == 30
+
+
+async def test_the_timeline_goes_on_while_somebody_writes_to_the_run(site, open_page):
+    """Text, focus and caret stay, in the same place of the screen; a run that ends meanwhile shows the bar instead."""
+    request = await site.gated("refund", '{"order": "write", "cents": 1}')
+    page = await open_page(f"/runs/{request.run_id}", viewport={"width": 1000, "height": 500})
+    field = page.locator("#input")
+    await field.fill("half a sent")
+    await field.evaluate("each => each.setSelectionRange(2, 5)")
+    # Not every browser keeps places by itself, as Chromium does.
+    await page.evaluate("document.documentElement.style.overflowAnchor = 'none'")
+    top = await page.evaluate(TOP_OF_INPUT)
+    await talking.send(
+        site.stack.services, person("bob"), request.run_id, text="And <b>this</b>.", while_running="queue"
+    )
+    await expect(page.get_by_role("heading", name="Sent to this run, not read yet")).to_be_visible()
+    assert abs(await page.evaluate(TOP_OF_INPUT) - top) < 2
+    assert await field.evaluate("each => [each.value, each.selectionStart, each.selectionEnd]") == ["half a sent", 2, 5]
+    await expect(field).to_be_focused()
+    await expect(page.locator("[data-stale]")).to_be_hidden()
+    await site.stack.decide(request, "reject", message="no")
+    await expect(page.locator("[data-stale]")).to_be_visible()
+    await expect(field).to_have_value("half a sent")
+    await site.ended(request)
+
+
+async def test_a_selection_is_not_taken_away(site, open_page):
+    """While somebody copies from a run's page the bar offers the new state; it comes by itself when nothing is selected."""
+    request = await site.gated("refund", '{"order": "copied", "cents": 1}')
+    page = await open_page(f"/runs/{request.run_id}")
+    await page.evaluate("getSelection().selectAllChildren(document.querySelector('#call-1-1'))")
+    await site.stack.decide(request, "approve")
+    bar = page.locator("[data-stale]")
+    await expect(bar).to_be_visible()
+    await expect(bar).not_to_contain_text("is lost then", use_inner_text=True)
+    assert "copied" in await page.evaluate("getSelection().toString()")
+    await page.evaluate("getSelection().removeAllRanges()")
+    await expect(page.locator(".final")).to_contain_text("The answer is 42.")
+    await expect(bar).to_be_hidden()
+    await site.ended(request)
+
+
+async def test_a_screen_reader_hears_what_matters_once(site, open_page):
+    """That a person is waited for, and how it ended: no word for each step or each swap between."""
+    request = await site.gated("refund", '{"order": "heard", "cents": 1}')
+    page = await open_page(f"/runs/{request.run_id}")
+    await page.evaluate(LISTEN)
+    await talking.send(site.stack.services, person("bob"), request.run_id, text="Later.", while_running="queue")
+    await page.wait_for_selector("#waiting-title")
+    assert await page.evaluate("window.heard") == []
+    await site.stack.decide(request, "approve")
+    await expect(page.locator(".final")).to_be_visible()
+    heard = await page.evaluate("window.heard")
+    assert heard[-1:] == ["The run is completed."]
+    assert heard[:-1] in ([], ["The run goes on."])
+    await site.ended(request)
+
+
+async def test_what_is_looked_at_stays_when_the_answer_comes_above_it(site, open_page):
+    """The agent's answer is put on top of the page; the call that a person reads stays in its place on the screen."""
+    request = await site.gated("refund", '{"order": "anchored", "cents": 1}')
+    page = await open_page(f"/runs/{request.run_id}", viewport={"width": 1000, "height": 300})
+    await page.locator("#call-1-1").evaluate("each => each.scrollIntoView({ block: 'start' })")
+    top = "document.querySelector('#step-1').getBoundingClientRect().top"
+    before = await page.evaluate(top)
+    await site.stack.decide(request, "approve")
+    await page.wait_for_selector("#main[data-status=completed] .final")
+    assert abs(await page.evaluate(top) - before) < 2
+    await site.ended(request)
+
+
+async def test_a_fork_that_begins_with_a_summary_is_started_from_the_page(site, open_page):
+    """What it means is said before; the new run says that it began so, and its first message is the summary."""
+    run = await site.start("look", '{"target": "the shop"}', words="I look at all of it, and say much about it. " * 20)
+    await site.stack.ended(run)
+    page = await open_page(f"/runs/{run.id}/fork?step=1")
+    await expect(page.locator("main")).to_contain_text("The model reads 3 messages of the past as they are.")
+    await page.get_by_label("Begin afresh with a summary of the past").check()
+    await page.locator("#text").fill("And now?")
+    await page.get_by_role("button", name="Look again").click()
+    await expect(page.locator("main")).to_contain_text(
+        "A model first writes a summary of the past (3 messages, 1 call)."
+    )
+    await expect(page.locator("#text")).to_have_value("And now?")
+    await page.get_by_role("button", name="Start the fork").click()
+    await expect(page.locator("#began-with")).to_contain_text("a summary of 3 messages, written by")
+    await expect(page.locator(".final")).to_contain_text("The answer is 42.")
+    await page.locator("#began-with a").click()
+    await expect(page.locator(".message").first).to_contain_text("[Summary of an earlier conversation (run ")
+    await expect(page.locator(".message").nth(1)).to_contain_text("And now?")
+
+
+async def test_a_call_from_outside_is_decided_by_its_source(site, open_page):
+    """The inbox and the request say which program asks; approving lets it run, and its page offers no talk with an agent."""
+    call = await external_calling.send(
+        site.stack.services,
+        person("git-gateway"),
+        source="git",
+        tool_call_id="push-1",
+        tool=ExternalTool(name="git_push", description="Push."),
+        raw_input='{"remote": "origin"}',
+        context="They want it out.",
+        wait_seconds=0,
+    )
+    async with site.stack.database.read() as conn:
+        run = await runs.get(conn, call.id)
+    assert run is not None
+    request = await site.stack.request(run)
+    page = await open_page("/")
+    row = page.locator(".row", has=page.locator(f'a[href="/requests/{request.id}"]'))
+    await expect(row).to_contain_text("from outside git")
+    await row.locator("[data-open]").click()
+    await expect(page.locator("#source")).to_contain_text("git, a program that runs the call itself")
+    await page.get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    await page.goto(f"/runs/{call.id}")
+    await expect(page.locator("h1")).to_have_text("A call from git")
+    await expect(page.locator("#input, #switch-model, [data-spoken]")).to_have_count(0)
+    await page.get_by_text("Take the call back").click()
+    await page.get_by_role("button", name="Take it back").click()
+    await expect(page.locator(".title .chip").first).to_have_text("interrupted")

@@ -1,0 +1,113 @@
+"""A switch of a live run's model cuts a wait that its provider asked for; what is on its way is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+from harness import Cast, ListModel, person, says, stack
+from temporalio.client import Client
+from tools_under_test import Bench
+
+from approvals_api import explaining, switching
+from approvals_api.gateway import Gateway
+from approvals_api.gateway_waits import ask_model_now
+from turngate.domain.errors import ModelError
+from turngate.domain.messages import ModelResponse
+from turngate.models.port import ModelRequest
+from turngate.runtime.temporal_client import data_converter
+from turngate.store.database import Database
+
+LONG = 600.0
+"""Seconds, as a provider's Retry-After says them: a test that waits for them never ends."""
+ADA = person("ada")
+
+
+def limited() -> ModelError:
+    return ModelError("slow down", error_class="rate_limited", retryable=True, retry_after_seconds=LONG)
+
+
+async def waits_for_its_next_attempt(client: Client, run_id: str) -> None:
+    """Return when a failed request of the run waits to be sent again, as Temporal knows it."""
+    async with asyncio.timeout(10):
+        while True:
+            found = await client.get_workflow_handle(run_id).describe()
+            if any(each.attempt > 1 and each.state == 1 for each in found.raw_description.pending_activities):
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_a_switch_cuts_the_wait_for_a_retry(client: Client, sqlite: Database, bench: Bench) -> None:
+    """The new model is asked at once, not in ten minutes; until then the explanation says when; history has no trace of it."""
+    models = Cast(test=ListModel(limited()), big=ListModel(says("Done.")))
+    async with stack(client, sqlite, bench.look, model=models) as engine:
+        run = await engine.start()
+        await waits_for_its_next_attempt(client, run.id)
+        [told] = (await explaining.explain(engine.services, run.id)).waits_for
+        assert (told.kind, told.since) == ("model_retrying", None)
+        assert told.until is not None
+        assert "attempt 2 next: slow down" in told.says
+        await switching.switch_model(engine.services, ADA, run.id, model="scripted:big")
+        async with asyncio.timeout(10):
+            ended = await engine.ended(run)
+        assert (ended.status, ended.model) == ("completed", "scripted:big")
+        history = await client.get_workflow_handle(run.id).fetch_history()
+        scheduled = [each for each in history.events if each.HasField("activity_task_scheduled_event_attributes")]
+        assert len(scheduled) == 1
+
+
+async def test_the_same_choice_again_asks_again_now(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Whoever chooses the model that the run has waits no longer for it, and no second switch is told."""
+    models = Cast(test=ListModel(says("Never.")), big=ListModel(limited(), says("Done.")))
+    async with stack(client, sqlite, bench.look, model=models, working=False) as engine:
+        run = await engine.start()
+        await switching.switch_model(engine.services, ADA, run.id, model="scripted:big")
+        async with engine.worker():
+            await waits_for_its_next_attempt(client, run.id)
+            await switching.switch_model(engine.services, ADA, run.id, model="scripted:big")
+            async with asyncio.timeout(10):
+                assert (await engine.ended(run)).status == "completed"
+        assert [each.type for each in await engine.events(run)].count("run.model_switched") == 1
+
+
+class Slow:
+    """Answers when it is let."""
+
+    name = "scripted:slow"
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.begun, self.let = asyncio.Event(), asyncio.Event()
+
+    async def generate(self, _request: ModelRequest) -> ModelResponse:
+        self.asked += 1
+        self.begun.set()
+        await self.let.wait()
+        return says("Done.")
+
+    async def aclose(self) -> None:
+        return None
+
+
+async def test_a_request_on_its_way_comes_to_its_end(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A switch neither cancels nor repeats what is being answered."""
+    slow = Slow()
+    async with stack(client, sqlite, bench.look, model=slow) as engine:
+        run = await engine.start()
+        await slow.begun.wait()
+        assert not await ask_model_now(client, run.id)
+        slow.let.set()
+        assert (await engine.ended(run)).status == "completed"
+        assert slow.asked == 1
+
+
+async def test_a_switch_does_not_need_temporal(client: Client, sqlite: Database, bench: Bench) -> None:
+    """With the server away the switch is stored all the same; the wait stays as it is."""
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
+    async with stack(client, sqlite, bench.look, model=ListModel(says("Done.")), working=False) as engine:
+        run = await engine.start()
+        engine.services = replace(engine.services, gateway=Gateway(nowhere))
+        async with asyncio.timeout(timedelta(seconds=8).total_seconds()):
+            switched = await switching.switch_model(engine.services, ADA, run.id, model="scripted:big")
+        assert switched.model == "scripted:big"

@@ -1,0 +1,76 @@
+"""What is sent to a run while it is live, by the gateway: updates and signals."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import AwareDatetime
+
+from turngate.domain.ask_terms import Role
+from turngate.domain.contract.value import WireValue
+from turngate.domain.requests import Outcome, RequestStatus, Verb
+
+
+class DecideInput(WireValue):
+    """A decision on its way to the workflow. Its content (edited arguments, message) waits in the store under its id.
+
+    ``by``, ``role`` and ``machine`` (a token that belongs to nobody) come from the credential. ``sent_at``: when it was
+    given, which may be long before a worker takes it; None, of earlier releases: not known.
+    """
+
+    decision_id: str
+    request_id: str
+    verb: Verb
+    digest: str
+    by: str
+    outcome: Outcome | None = None
+    role: Role = "operator"
+    machine: bool = False
+    sent_at: AwareDatetime | None = None
+
+
+class DecideResult(WireValue):
+    """The first answer to a decision; the same decision id again gets the same one.
+
+    ``status`` stays ``pending`` when the decision is one approval of several that are needed.
+    """
+
+    decision_id: str
+    status: RequestStatus
+
+
+News = Literal["wanted", "reported"]
+"""Of a call from outside: the program that runs it is there to start it, or has reported what came of it."""
+
+
+class ExternalCallInput(WireValue):
+    """News of a call from outside. A repeat changes nothing: what was reported is in the store."""
+
+    call: str
+    news: News
+
+
+class InterruptInput(WireValue):
+    """Stop the run now. A repeat with the same or another id changes nothing more."""
+
+    by: str
+    reason: str = ""
+
+
+class PauseInput(WireValue):
+    """Hold the run: what runs goes on to its end, nothing new starts. A repeat changes nothing."""
+
+    by: str
+    reason: str = ""
+
+
+class ResumeInput(WireValue):
+    """Let a held run go on."""
+
+    by: str
+
+
+class SupersedeInput(WireValue):
+    """End what waits for a person, because ``by`` has sent a newer message."""
+
+    by: str
