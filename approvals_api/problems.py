@@ -20,10 +20,10 @@ from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
-from approvals_api.pages.visible import escape_hidden
 from approvals_api.schema_check import pointer_of
 from approvals_api.security_headers import SECURITY_HEADERS
 from turngate.domain.errors import InvalidInputError, TooManyRequestsError, TurngateError
+from turngate.domain.hidden_text import escape_hidden
 from turngate.wire.problems import problem_document, status_of
 
 logger = logging.getLogger(__name__)

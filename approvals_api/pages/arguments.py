@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from approvals_api.pages import json_text
-from approvals_api.pages.json_text import JsonTree, NumberToken
+from turngate.domain import json_text
+from turngate.domain.json_text import JsonTree, NumberToken
 
 ONE_LINE_CHARS = 160
 _ONE_VALUE_CHARS = 60

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, get_args
 
-from approvals_api.pages import forms, json_text
-from approvals_api.pages.form_fields import Control, Field, Group
-from approvals_api.pages.form_rows import grown, pressed
-from approvals_api.pages.schema_fields import form_of
-from approvals_api.pages.schema_kinds import ABSENT, Absent, Schema
-from approvals_api.pages.visible import escape_hidden
+from turngate.domain import json_text
+from turngate.domain.hidden_text import escape_hidden
 from turngate.domain.requests import Outcome, Verb
+from turngate.forms import reading
+from turngate.forms.fields import Control, Field, Group
+from turngate.forms.rows import grown, pressed
+from turngate.forms.schema_fields import form_of
+from turngate.forms.schema_kinds import ABSENT, Absent, Schema
 from turngate.wire.requests import RequestDetail
 
 Action = Literal[
@@ -166,8 +167,8 @@ def _edit(
     args: str | None
     errors: Mapping[str, str] = {}
     if action == "edit":
-        reading = _read_form(drawn, action, typed, original=request.input)
-        args, errors = reading.args, reading.errors
+        said = _read_form(drawn, action, typed, original=request.input)
+        args, errors = said.args, said.errors
         unchanged = args == request.input
     else:
         args = typed.get(action, "").replace("\r\n", "\n")
@@ -185,29 +186,29 @@ def _answer(
     if action in {"answer-json", "happened-json"}:
         text = typed.get(action, "").strip()
         return "respond", text, "", outcome, {} if text else {action: "Type a JSON value."}
-    reading = _suggested(drawn, typed) if action == "answer" else None
-    reading = reading or _read_form(drawn, action, typed)
-    return "respond", reading.args, "", outcome, reading.errors
+    said = _suggested(drawn, typed) if action == "answer" else None
+    said = said or _read_form(drawn, action, typed)
+    return "respond", said.args, "", outcome, said.errors
 
 
-def _read_form(drawn: DecisionForms, action: str, typed: Mapping[str, str], *, original: str = "") -> forms.Reading:
+def _read_form(drawn: DecisionForms, action: str, typed: Mapping[str, str], *, original: str = "") -> reading.Reading:
     form = drawn.of(action)
     if form is None:
-        return forms.Reading(args=None, errors={action: forms.DID_NOT_ARRIVE})
-    return forms.read(form, typed, original=original)
+        return reading.Reading(args=None, errors={action: reading.DID_NOT_ARRIVE})
+    return reading.read(form, typed, original=original)
 
 
-def _suggested(drawn: DecisionForms, typed: Mapping[str, str]) -> forms.Reading | None:
+def _suggested(drawn: DecisionForms, typed: Mapping[str, str]) -> reading.Reading | None:
     """Return the suggested answer that was picked; None when none was, and the fields speak."""
     field, picked = suggested_field(drawn), typed.get("answer-choice", "")
     if field is None or not drawn.choices or picked in {"", "own"}:
         return None
     if picked not in {str(index) for index in range(len(drawn.choices))}:
-        return forms.Reading(args=None, errors={"answer-choice": "Choose one of the answers."})
+        return reading.Reading(args=None, errors={"answer-choice": "Choose one of the answers."})
     if typed.get(field.name, "").strip():
-        return forms.Reading(args=None, errors={field.name: _BOTH})
+        return reading.Reading(args=None, errors={field.name: _BOTH})
     answer = drawn.choices[int(picked)]
-    return forms.Reading(args=json_text.dump(answer if field.key is None else {field.key: answer}))
+    return reading.Reading(args=json_text.dump(answer if field.key is None else {field.key: answer}))
 
 
 def _action(text: str) -> Action | None:

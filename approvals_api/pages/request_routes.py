@@ -18,7 +18,6 @@ from approvals_api.eligibility import why_not
 from approvals_api.pages import decision_forms
 from approvals_api.pages.decision_forms import DecisionForms, Submitted
 from approvals_api.pages.diff_view import read_diff
-from approvals_api.pages.form_errors import place_errors
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.grant_form import LASTS, grant_form
 from approvals_api.pages.result_text import what_changed
@@ -28,6 +27,7 @@ from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurngateError, UnavailableError
 from turngate.domain.grants import WantedGrant
 from turngate.domain.previews import command_words
+from turngate.forms.errors import place_errors
 from turngate.store import comments, requests, views
 from turngate.store.database import Connection
 from turngate.wire.problems import status_of

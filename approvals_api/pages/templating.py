@@ -19,11 +19,12 @@ from pydantic import JsonValue
 from approvals_api.pages import STATIC_DIR, arguments
 from approvals_api.pages.diff_view import read_diff
 from approvals_api.pages.file_parts import shown_file, size_said
-from approvals_api.pages.form_fields import has_rows
 from approvals_api.pages.result_text import depends_on
-from approvals_api.pages.visible import marked_text, visible, visible_line
+from approvals_api.pages.visible import visible, visible_line
 from turngate.domain.external import is_external, source_of
+from turngate.domain.hidden_text import marked_text
 from turngate.domain.spans import exact_span, span
+from turngate.forms.fields import has_rows
 from turngate.store.clock import as_text, from_text
 
 

@@ -11,9 +11,7 @@ from functools import lru_cache
 
 from markupsafe import Markup, escape
 
-from turngate.domain.hidden_text import has_hidden, is_hidden, marked_text, pieces
-
-__all__ = ["escape_hidden", "has_hidden", "is_hidden", "marked_text", "visible", "visible_line"]
+from turngate.domain.hidden_text import pieces
 
 _NEWLINE = '<span class="hidden-char" title="LINE FEED">⏎</span>'
 _TAB = '<span class="hidden-char" title="TAB">⇥</span>'
@@ -33,14 +31,6 @@ def visible_line(value: object) -> Markup:
     return Markup(f"<bdi>{shown}</bdi>")  # noqa: S704 - as above, and the two markers are ours
 
 
-def escape_hidden(json_text: str) -> str:
-    r"""Return JSON text whose hidden characters are ``\uXXXX`` escapes: the same value, safe to put in an edit field.
-
-    Inside JSON strings both spellings mean the same (RFC 8259 §7); outside of them such characters are not JSON anyway.
-    """
-    return "".join(_json_escape(piece) if hidden else piece for piece, hidden in pieces(json_text))
-
-
 def _shown(text: str) -> str:
     # Plain strings joined once: going through Markup piece by piece takes seconds for a hostile megabyte.
     return "".join(_mark(piece) if hidden else str(escape(piece)) for piece, hidden in pieces(text))
@@ -50,11 +40,3 @@ def _shown(text: str) -> str:
 def _mark(char: str) -> str:
     name = unicodedata.name(char, unicodedata.category(char))
     return f'<span class="hidden-char" title="{escape(name)}">⟨U+{ord(char):04X}⟩</span>'
-
-
-def _json_escape(char: str) -> str:
-    code = ord(char)
-    if code <= 0xFFFF:  # noqa: PLR2004 - the end of the basic multilingual plane
-        return f"\\u{code:04x}"
-    units = char.encode("utf-16-be")
-    return f"\\u{units[:2].hex()}\\u{units[2:].hex()}"

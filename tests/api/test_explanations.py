@@ -256,7 +256,9 @@ async def test_the_terminal_tells_the_same(troubled: Api, monkeypatch: pytest.Mo
         f"approval approved by ada-{troubled.name} at ",
         "execution failed in ",
         found["temporal_url"],
-        *(" ".join([*words[:2], "--url", troubled.url, *words[2:]]) for words in commands),  # as the stack was said here
+        *(
+            " ".join([*words[:2], "--url", troubled.url, *words[2:]]) for words in commands
+        ),  # as the stack was said here
     ):
         assert said in told
     away = await played(troubled, "unreachable")

@@ -119,7 +119,8 @@ def read_ledger(file: Path) -> list[Start]:
     """Return the starts of handlers, in order."""
     if not file.exists():
         return []
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    # A reader may come while a line is half written, by a process that goes on: it counts from the next look on.
+    lines = [json.loads(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
     return [
         Start(
             **{name: line[name] for name in ("tool", "name", "run", "call", "key", "at")}, input=text_of(line["input"])

@@ -7,14 +7,14 @@ from datetime import timedelta
 
 from api_server import Api, serving
 from textual.widgets import Input, TextArea
-from tui_bench import person_at
+from tui_bench import DUG, calling, person_at
 
 from approvals_api.api_app import create_api_app
 from approvals_api.settings import ApiSettings
 from turngate.domain.deltas import Delta
 from turngate.tui.spoken import Spoken
 from turngate.tui.texts import plain
-from turngate.wire.events import DeltaView
+from turngate.wire.events import DeltaView, ProgressView
 
 
 async def test_a_run_is_followed_and_steered(api: Api) -> None:
@@ -39,7 +39,7 @@ async def test_a_run_is_followed_and_steered(api: Api) -> None:
         await person.press("m")
         await person.asked(TextArea).fill("look twice")
         await person.press("ctrl+s")
-        await person.sees("look twice")
+        await person.sees("to be read from ada: look twice")
         await person.press("p")
         await person.sees("running")
         await person.press("o")
@@ -53,22 +53,126 @@ async def test_a_run_is_followed_and_steered(api: Api) -> None:
 
 
 async def test_words_are_shown_while_they_are_said(api: Api) -> None:
-    """What the model says is on the screen before its response is stored, and once when it is."""
+    """What the model says is on the screen before its response is stored, and once when it is; also for who joins late."""
     gate = asyncio.Event()
     api.stack.engine.models.model.hold = gate
-    run = await api.start("listen [red]please[/red]")
+    run = await api.start("listen [red]please[/red] \u202e")
+    said = "You said: listen [red]please[/red] ⟨U+202E⟩"
+    async with person_at(api) as person, person_at(api, name="eve") as late:
+        await person.press("2")
+        await person.sees("1 live")
+        await person.press("enter")
+        screen = await person.sees(said)
+        assert "is being said" in screen
+        await late.press("2")
+        await late.sees("1 live")
+        await late.press("enter")
+        assert (await late.sees(said)).count("You said:") == 1
+        gate.set()
+        for each in (person, late):
+            screen = await each.sees("OUTCOME completed")
+            assert run["id"] in screen
+            assert screen.count("You said:") <= 1
+            screen = await each.sees(f"│ {said}")
+            assert screen.count("You said:") == 1
+
+
+def test_progress_that_is_told_again_is_shown_once() -> None:
+    """Every new connection tells the progress of running calls again; what was left out of it is counted."""
+    spoken = Spoken()
+    for n, dropped in ((1, 0), (1, 0), (5, 3), (5, 3)):
+        said = {"tool_call_id": "c", "n": n, "payload": f"line {n}\u202e", "dropped": dropped, "run_id": "r"}
+        spoken.take_progress(ProgressView.model_validate({**said, "created_at": "2026-01-01T00:00:00Z"}))
+    assert spoken.progress_of("c") == ("line 1⟨U+202E⟩", "… 3 not shown", "line 5⟨U+202E⟩")
+
+
+async def test_what_a_tool_says_is_shown_while_it_runs(api: Api) -> None:
+    """Progress of a running tool stands in the timeline as it comes, each line once, also for who joins late or anew."""
+    DUG.clear()
+    await api.start(calling("dig", {"street": "[b]Rue[/b]\u202e"}))
     async with person_at(api) as person:
         await person.press("2")
         await person.sees("1 live")
         await person.press("enter")
-        screen = await person.sees("You said: listen [red]please")
-        assert "is being said" in screen
-        gate.set()
-        screen = await person.sees("OUTCOME completed")
-        assert run["id"] in screen
-        assert screen.count("You said:") <= 1
-        screen = await person.sees("│ You said: listen [red]please[/red]")
-        assert screen.count("You said:") == 1
+        line = '{"depth": 2, "said": "[b]Rue[/b]⟨U+202E⟩"}'
+        screen = await person.sees(line)
+        assert [screen.count(f'"depth": {depth}') for depth in range(3)] == [1, 1, 1]
+        await person.press("u", "enter")
+        screen = await person.sees(line)
+        assert [screen.count(f'"depth": {depth}') for depth in range(3)] == [1, 1, 1]
+        DUG.set()
+        await person.sees("OUTCOME completed")
+        await person.sees("✓ dig")
+        assert "depth" not in person.screen.replace('"street"', "")
+
+
+async def test_a_message_says_when_it_is_read(api: Api) -> None:
+    """A message to a live run goes by the choice: in a run of its own, before the next step, or in place of what waits."""
+    shown = await api.gated("pay 5")
+    async with person_at(api, size=(110, 34)) as person:
+        await person.sees("1 waits")
+        await person.press("2")
+        await person.sees("1 live")
+        await person.press("enter")
+        await person.sees("waits for approval")
+        await person.press("m")
+        await person.put("own-0", "later, please")
+        await person.at("own-1")
+        await person.press("enter", "down", "enter")
+        await person.press("ctrl+s")
+        await person.sees("to be read from ada: later, please")
+        run = (await api.operator.get(f"/api/v1/runs/{shown['run_id']}")).json()
+        assert [each["while_running"] for each in run["waiting_messages"]] == ["queue"]
+        await person.press("m")
+        await person.put("own-0", "look now")
+        await person.at("own-1")
+        await person.press("enter", "end", "enter")
+        await person.press("ctrl+s")
+        await person.decided(shown)
+    assert (await person.request(shown))["status"] == "superseded"
+
+
+async def test_a_run_is_retried_and_forked(api: Api) -> None:
+    """`t` goes on where a run was interrupted; `f` shows what is used again before it starts a fork; both are shown then."""
+    await api.start("look here")
+    async with person_at(api, size=(110, 34)) as person:
+        await person.press("2")
+        await person.sees("completed")
+        await person.press("enter")
+        await person.sees("✓ look")
+        await person.press("t")
+        await person.sees("Only a run that failed or was interrupted is retried")
+        first = person.app.screen.run_id
+        await person.press("f")
+        await person.put("own-1", "look there")
+        await person.press("ctrl+s")
+        screen = await person.sees("NOT UNDONE")
+        assert "1 calls. None of them runs again" in screen.replace("the recorded results of ", "")
+        await person.twice("a")
+        await person.sees("you │ look there")
+        assert person.app.screen.run_id != first
+        await person.sees("OUTCOME completed")
+
+        shown = await api.gated("pay 5")
+        await person.press("u", "u", "2", "home", "enter")
+        await person.sees("waits for approval")
+        await person.press("s")
+        await person.asked(Input).fill("scripted:other")
+        await person.press("enter")
+        await person.sees("model scripted:other")
+        await person.press("i")
+        await person.asked(Input).fill("enough")
+        await person.press("enter")
+        await person.sees("OUTCOME interrupted")
+        await person.press("w")
+        await person.sees("WHAT TO DO")
+        await person.press("escape", "t")
+        await person.put("own-0", "scripted:test")
+        await person.press("ctrl+s")
+        await person.until(
+            lambda: getattr(person.app.screen, "run_id", first) not in {first, shown["run_id"]}, "the retry"
+        )
+        await person.sees("STEP 1")
 
 
 async def test_an_api_that_goes_away_comes_back(api: Api) -> None:

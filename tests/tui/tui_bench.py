@@ -5,30 +5,99 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from api_server import Api
-from driven import POLICY, TOOLS
+from driven import POLICY as DRIVEN_POLICY
+from driven import TOOLS as DRIVEN_TOOLS
 from driven import Talker as DrivenTalker
 from harness import call, says, until
+from pydantic import BaseModel, Field, JsonValue
 from textual import events
 from textual.pilot import Pilot
 from textual.widget import Widget
 from textual.widgets import Static, TextArea
 
 from turngate.client import Retries, TurngateClient
+from turngate.domain.declaring import interaction_tool, tool
 from turngate.domain.messages import ModelResponse
+from turngate.domain.policy import Policy, Rule
+from turngate.domain.tool_context import ToolContext
 from turngate.models.port import ModelRequest, OnDelta
-from turngate.store import tokens
+from turngate.store import access, tokens
 from turngate.tui.app import TurngateTui
+from turngate.tui.controls import Press
 
-__all__ = ["POLICY", "TOOLS", "Person", "Talker", "person_at"]
+__all__ = ["DUG", "POLICY", "TOOLS", "Person", "Talker", "calling", "person_at"]
+
+
+class Address(BaseModel):
+    street: str
+    floor: int | None = None
+
+
+class Stay(BaseModel):
+    """Of every kind that a form has a field for."""
+
+    hotel: str
+    nights: int = Field(ge=1, le=30, description="[b]at most[/b] 30\u202e")
+    rate: float
+    room: Literal["single", "double", "suite"]
+    breakfast: bool
+    guests: list[str] = []
+    address: Address | None = None
+    extras: dict[str, int] = {}
+    note: str | None = None
+    anything: JsonValue = None
+
+
+class Choice(BaseModel):
+    question: str
+    choices: list[str]
+
+
+class Picked(BaseModel):
+    answer: str
+
+
+@tool(effect="once", ask=True)
+async def book(params: Stay) -> dict[str, JsonValue]:
+    """Book a stay."""
+    return params.model_dump()
+
+
+@tool(effect="once", ask=True)
+async def share(params: Address) -> dict[str, str]:
+    """Share an address, which two people approve."""
+    return {"shared": params.street}
+
+
+@tool(effect="read", ask=False)
+async def dig(params: Address, ctx: ToolContext) -> dict[str, bool]:
+    """Dig, and say how far it is until it may end."""
+    for depth in range(3):
+        ctx.emit({"depth": depth, "said": params.street})
+    await asyncio.wait_for(DUG.wait(), 20)
+    return {"dug": True}
+
+
+LOOK_SECONDS = 0.03
+DUG = asyncio.Event()
+pick_one = interaction_tool(name="pick_one", description="Ask for one of these.", params=Choice, answer=Picked)
+TOOLS = (*DRIVEN_TOOLS, book, share, dig, pick_one)
+POLICY = DRIVEN_POLICY.joined_with(Policy(rule=[Rule(name="two-people", verdict="ask", tools=["share"], quorum=2)]))
+
+
+def calling(tool: str, arguments: dict[str, Any], say: str = "I will.") -> str:
+    """What makes the agent call a tool with exactly these arguments, and say this."""
+    exact = json.dumps(arguments, ensure_ascii=False)
+    return f"raw {json.dumps({'say': say, 'tool': tool, 'arguments': exact})}"
 
 
 class Talker(DrivenTalker):
-    """As for the drivers; ``raw {say, arguments}`` writes with exactly these arguments, and says what would deceive.
+    """As for the drivers; ``raw {say, tool, arguments}`` calls with exactly these arguments, and says what would deceive.
 
     ``hold``: its words are told, and its response is not given before this is set.
     """
@@ -44,7 +113,8 @@ class Talker(DrivenTalker):
     async def generate(self, request: ModelRequest) -> ModelResponse:
         last = request.messages[-1]
         if last.role == "user" and last.text.startswith("raw "):
-            return says(json.loads(last.text[4:])["say"], call("write", json.loads(last.text[4:])["arguments"]))
+            told = json.loads(last.text[4:])
+            return says(told["say"], call(told.get("tool", "write"), told["arguments"]))
         return await super().generate(request)
 
 
@@ -57,7 +127,11 @@ class Asked:
 
     async def field(self) -> Widget:
         app = self.person.app
-        await self.person.until(lambda: app.screen.query(self.kind), "field to type into")
+        try:
+            await self.person.until(lambda: app.screen.query(self.kind), "field to type into")
+        except AssertionError:
+            print(self.person.screen)
+            raise
         return app.screen.query_one(self.kind)
 
     async def text(self) -> str:
@@ -86,7 +160,8 @@ class Person:
     async def sees(self, words: str, seconds: float = 10.0) -> str:
         """Wait until these words are on the screen; returns all of it."""
         try:
-            await until(lambda: asyncio.sleep(0, words in self.screen), f"{words!r} on the screen", seconds)
+            # Not as often as it could be: to read a screen takes as long as to draw it.
+            await until(lambda: asyncio.sleep(LOOK_SECONDS, words in self.screen), f"{words!r} on the screen", seconds)
         except AssertionError:
             print(self.screen)
             raise
@@ -113,6 +188,40 @@ class Person:
             pressed.set_sender(self.app)
             self.app._driver.send_message(pressed)
             await self.settled()
+
+    async def types(self, text: str) -> None:
+        """Type a text, key by key."""
+        await self.press(*text)
+
+    async def at(self, control: str) -> Widget:
+        """Go to a control of the form that is open, by its name."""
+
+        def look() -> list[Widget]:
+            return [each for each in self.app.screen.query(".control") if each.control_name == control]
+
+        await self.until(look, f"control {control}")
+        await self.settled()
+        look()[0].focus()
+        await self.settled()
+        return look()[0]
+
+    async def put(self, control: str, text: str) -> None:
+        """Put a text into a control of the form that is open."""
+        (await self.at(control)).put(text)
+        await self.settled()
+
+    async def presses(self, does: str) -> None:
+        """Press the form's button that does this."""
+        found = [each for each in self.app.screen.query(Press) if each.does == does]
+        found[0].focus()
+        before = {id(each) for each in self.app.screen.query(Press)}
+        await self.press("enter")
+        await self.until(lambda: before.isdisjoint(map(id, self.app.screen.query(Press))), "form drawn again")
+
+    def beside(self, control: str) -> str:
+        """What is said to be wrong with a field; empty when it is shown nowhere."""
+        found = [each for each in self.app.screen.query(".wrong") if each.name == control and each.display]
+        return str(found[0].render()) if found else ""
 
     async def settled(self) -> None:
         """Wait until every widget has handled what it was told."""
@@ -154,10 +263,17 @@ class Person:
 
 @contextlib.asynccontextmanager
 async def person_at(
-    api: Api, *, size: tuple[int, int] = (80, 24), url: str | None = None, name: str = "ada"
+    api: Api,
+    *,
+    size: tuple[int, int] = (80, 24),
+    url: str | None = None,
+    name: str = "ada",
+    owner: str | None = None,
+    scopes: Sequence[access.Scope] = ("requests:read", "requests:decide", "admin"),
 ) -> AsyncIterator[Person]:
+    """Somebody at the keys. ``owner``: the user whose token it is; None: a token that belongs to nobody."""
     async with api.stack.database.write() as conn:
-        secret = await tokens.issue(conn, name=name, scopes=["requests:read", "requests:decide", "admin"])
+        secret = await tokens.issue(conn, name=name, scopes=scopes, owner=owner)
     async with TurngateClient(url or api.url, token=secret, retries=Retries(attempts=1)) as client:
         app = TurngateTui(client)
         async with app.run_test(size=size) as pilot:

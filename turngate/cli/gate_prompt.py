@@ -13,13 +13,13 @@ import termios
 from pathlib import Path
 from typing import Final
 
-from approvals_api.pages import json_text
-from approvals_api.pages.visible import escape_hidden
 from turngate.cli import terminal
 from turngate.cli.request_view import show_request
 from turngate.cli.watching import StillOpen
 from turngate.client import SyncTurngateClient
+from turngate.domain import json_text
 from turngate.domain.errors import InvalidInputError, TurngateError
+from turngate.domain.hidden_text import escape_hidden
 from turngate.domain.requests import Outcome, Verb
 from turngate.wire.requests import RequestDetail
 

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
-from approvals_api.pages import json_text
 from approvals_api.pages.result_text import depends_on, what_changed
 from turngate.cli import terminal
 from turngate.cli.plain_text import plain, plain_line
@@ -14,6 +13,7 @@ from turngate.cli.presenting import diff_lines, presentation_lines
 from turngate.cli.run_lines import AGENT_MARGIN
 from turngate.cli.run_words import in_part_said, judged_said
 from turngate.cli.terminal import Piece
+from turngate.domain import json_text
 from turngate.domain.previews import command_words
 from turngate.domain.results import Failure
 from turngate.store.clock import from_text, now

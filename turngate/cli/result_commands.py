@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from approvals_api.pages import json_text
 from approvals_api.pages.result_text import readable
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.plain_text import plain, plain_line
+from turngate.domain import json_text
 from turngate.domain.errors import ConfigurationError, UnavailableError
 
 

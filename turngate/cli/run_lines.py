@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from approvals_api.pages import json_text
 from turngate.cli import terminal
 from turngate.cli.context_words import context_said
 from turngate.cli.live_text import LiveText
@@ -26,6 +25,7 @@ from turngate.cli.run_words import (
     wait_said,
 )
 from turngate.client import SyncTurngateClient
+from turngate.domain import json_text
 from turngate.domain.requests import RunStatus
 from turngate.domain.results import Failure
 from turngate.wire.calls import CallView

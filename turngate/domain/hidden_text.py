@@ -71,3 +71,19 @@ def pieces(text: str) -> Iterator[tuple[str, bool]]:
         at += 1
         marks = marks + 1 if unicodedata.category(char) in {"Mn", "Me"} else 0
         yield char, marks > _MARKS_IN_A_ROW or is_hidden(char)
+
+
+def escape_hidden(json_text: str) -> str:
+    r"""Return JSON text whose hidden characters are ``\uXXXX`` escapes: the same value, safe to put in an edit field.
+
+    Inside JSON strings both spellings mean the same (RFC 8259 §7); outside of them such characters are not JSON anyway.
+    """
+    return "".join(_json_escape(piece) if hidden else piece for piece, hidden in pieces(json_text))
+
+
+def _json_escape(char: str) -> str:
+    code = ord(char)
+    if code <= 0xFFFF:  # noqa: PLR2004 - the end of the basic multilingual plane
+        return f"\\u{code:04x}"
+    units = char.encode("utf-16-be")
+    return f"\\u{units[:2].hex()}\\u{units[2:].hex()}"

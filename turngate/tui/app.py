@@ -10,10 +10,12 @@ from textual.binding import Binding, BindingType
 
 from turngate.client import TurngateClient
 from turngate.domain.errors import TurngateError
+from turngate.tui.grants_screen import GrantsScreen
 from turngate.tui.inbox_screen import InboxScreen
+from turngate.tui.problems import problem_words
 from turngate.tui.runs_screen import RunsScreen
 from turngate.tui.screens import LiveScreen
-from turngate.tui.session import Session, problem_words
+from turngate.tui.session import Session
 from turngate.tui.texts import plain_line
 from turngate.wire.events import EventView
 
@@ -31,11 +33,13 @@ class TurngateTui(App[None]):
         Binding("q", "quit", "Quit"),
         Binding("1", "inbox", "Inbox"),
         Binding("2", "runs", "Runs"),
+        Binding("3", "grants", "Grants"),
     ]
 
     def __init__(self, client: TurngateClient) -> None:
         super().__init__()
         self.session = Session(client)
+        self.animation_level = "none"  # A text that still slides is one that nobody reads.
 
     def on_mount(self) -> None:
         """Show the inbox and follow everything."""
@@ -67,14 +71,14 @@ class TurngateTui(App[None]):
             self._away(f"{plain_line(self.session.client.url, 60)} does not answer.")
             return
         self._away("")
-        if not self.session.me:
+        if self.session.who is None:
             self.run_worker(self._who())
         for screen in self._live_screens():  # Subscribed first, looked at second: nothing falls in between.
             screen.refresher.ask()
 
     async def _who(self) -> None:
         try:
-            self.session.me = (await self.session.client.get_me()).name
+            self.session.who = await self.session.client.get_me()
         except TurngateError:
             return  # the stream says what is wrong, and the next link asks again
         for screen in self._live_screens():
@@ -96,6 +100,11 @@ class TurngateTui(App[None]):
         """Show the runs, above the inbox."""
         self._to_bottom()
         self.push_screen(RunsScreen(self.session))
+
+    def action_grants(self) -> None:
+        """Show the grants, above the inbox."""
+        self._to_bottom()
+        self.push_screen(GrantsScreen(self.session))
 
     def _to_bottom(self) -> None:
         while not isinstance(self.screen, InboxScreen):

@@ -12,10 +12,11 @@ from textual.widgets import Static
 from turngate.domain.errors import TurngateError
 from turngate.tui.arming import Arming
 from turngate.tui.dialogs import AskDialog
+from turngate.tui.problems import problem_words
 from turngate.tui.reading import Reading
 from turngate.tui.request_text import RISK_STYLE
 from turngate.tui.screens import LiveScreen
-from turngate.tui.session import Sent, Session, problem_words
+from turngate.tui.session import Sent, Session
 from turngate.tui.texts import at, block, exact_arguments, folded, line, plain_line
 from turngate.wire.bulk import DecidedItem
 from turngate.wire.requests import RequestItem
@@ -24,7 +25,7 @@ from turngate.wire.requests import RequestItem
 class BulkScreen(LiveScreen):
     """Decides requests of one tool and one rule alike. High risk is decided one by one; the API says so."""
 
-    KEYS = "j k scroll  a a approve all  r reject all  Escape back  ? help"
+    KEYS = "j k scroll  a a approve all  r reject all  Escape back  ? keys"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "approve", "Approve all"),
         Binding("r", "reject", "Reject all"),

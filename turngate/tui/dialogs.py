@@ -6,49 +6,20 @@ from collections.abc import Awaitable, Callable
 from typing import ClassVar, Final
 
 from rich.text import Text
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Input, Static, TextArea
+from textual.widgets import Input, Static
 
+from turngate.tui.controls import SafeArea, SafeInput
+from turngate.tui.reading import Reading
 from turngate.tui.session import Sent
-from turngate.tui.texts import Folded, escape_hidden, line, plain
+from turngate.tui.texts import Folded, line
 
 Send = Callable[[str], Awaitable[Sent]]
 Check = Callable[[str], str | None]
 _TAIL: Final = 4_000
-
-
-class SafeInput(Input):
-    """A line of text. What is pasted into it shows whatever it hides; ``pasteable`` False: nothing can be pasted."""
-
-    def __init__(self, value: str, *, pasteable: bool = True) -> None:
-        super().__init__(value, select_on_focus=False)
-        self._pasteable = pasteable
-
-    def on_paste(self, event: events.Paste) -> None:
-        """Take the first line of a paste."""
-        event.prevent_default()
-        event.stop()
-        if self._pasteable:
-            self.insert_text_at_cursor(plain(event.text.partition("\n")[0].strip()))
-
-
-class SafeArea(TextArea):
-    """Text of many lines. What is pasted into it shows whatever it hides: in JSON as escapes, which mean the same."""
-
-    def __init__(self, text: str, *, is_json: bool) -> None:
-        super().__init__(text, soft_wrap=True, tab_behavior="focus", show_line_numbers=False)
-        self._is_json = is_json
-
-    def on_paste(self, event: events.Paste) -> None:
-        """Take a paste."""
-        event.prevent_default()
-        event.stop()
-        text = event.text.replace("\r\n", "\n")
-        self.replace(escape_hidden(text) if self._is_json else plain(text), *self.selection)
 
 
 class AskDialog(ModalScreen[Sent]):
@@ -98,13 +69,13 @@ class AskDialog(ModalScreen[Sent]):
     def on_mount(self) -> None:
         """Put the cursor at the end of what is there."""
         self.field.focus()
-        if isinstance(self.field, SafeInput):
-            self.field.cursor_position = len(self.field.value)
+        if isinstance(self.field, SafeArea):
+            self.field.move_cursor(self.field.document.end)
 
     @property
     def typed(self) -> str:
         """What stands in the field."""
-        return self.field.text if isinstance(self.field, SafeArea) else self.field.value
+        return self.field.held
 
     def complain(self, words: str) -> None:
         """Say what is wrong; the text stays."""
@@ -147,18 +118,24 @@ class AskDialog(ModalScreen[Sent]):
 
 
 class TextDialog(ModalScreen[None]):
-    """Shows a text until a key closes it."""
+    """Shows a text until a key closes it. ``at_end``: its end first."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "dismiss", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,u,v,question_mark,enter", "dismiss", "Close")]
 
-    def __init__(self, title: str, text: Folded) -> None:
+    def __init__(self, title: str, text: Folded, *, at_end: bool = False) -> None:
         super().__init__()
-        self._heading, self._shown = title, text
+        self._heading, self._shown, self._at_end = title, text, at_end
 
     def compose(self) -> ComposeResult:
         """Draw the text."""
         with Vertical(classes="dialog many"):
             yield Static(line((self._heading, "bold")))
-            with VerticalScroll(classes="whole"):
-                yield Static(self._shown)
-            yield Static(line(("Escape close", "dim")), classes="keys")
+            yield Reading(Static(self._shown), classes="whole")
+            yield Static(line(("j k scroll   Escape close", "dim")), classes="keys")
+
+    def on_mount(self) -> None:
+        """Let the keys scroll."""
+        reading = self.query_one(Reading)
+        reading.focus()
+        if self._at_end:
+            self.call_after_refresh(reading.scroll_end, animate=False)

@@ -18,8 +18,8 @@ class Reading(VerticalScroll):
         Binding("space", "page_down", "Page down"),
     ]
 
-    def __init__(self, *children: Widget) -> None:
-        super().__init__(*children)
+    def __init__(self, *children: Widget, classes: str | None = None) -> None:
+        super().__init__(*children, classes=classes)
         self.seen_to = 0.0
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:

@@ -27,6 +27,7 @@ from turngate.tui.texts import (
     lines_of,
     plain_line,
     presentation_lines,
+    span,
     until,
 )
 from turngate.wire.requests import RequestDetail, RequestItem
@@ -93,24 +94,30 @@ def heading(request: RequestDetail) -> Text:
 def call_text(request: RequestDetail) -> Folded:
     """Return the exact call: all of it."""
     title = "THE QUESTION" if request.kind == "question" else "THE EXACT CALL"
+    about = plain_line(request.manifest.description.partition("\n\n")[0], 200)
     return folded(
         [
             at("", (title, "bold")),
-            at(MARGIN, ("tool ", "dim"), (plain_line(request.tool_name), "bold")),
+            at(
+                MARGIN,
+                ("tool ", "dim"),
+                (plain_line(request.tool_name), "bold"),
+                (f"  {about}" if about else "", "dim"),
+            ),
             *block(exact_arguments(request.input), MARGIN),
         ]
     )
 
 
 def facts_text(request: RequestDetail) -> Folded:
-    """Return everything beside the call: why, effect and risk, preview, the agent's own words, and how it ended."""
+    """Return everything beside the call: its preview, how it ended, why, effect and risk, the agent's own words."""
     return folded(
         [
+            *_preview(request),
             *_decided(request),
             *_why(request),
             BLANK,
             *_effect(request),
-            *_preview(request),
             BLANK,
             *_words(request),
         ]
@@ -127,26 +134,41 @@ def _why(request: RequestDetail) -> Iterator[Line]:
     if request.reason:
         yield _fact("reason", plain_line(request.reason, 500))
     if request.judged is not None:
-        yield _fact("the judge", judged_said(request.judged))
+        follows = "nothing follows from it" if request.judged.mode == "shadow" else "a person decides"
+        yield _fact("the judge", judged_said(request.judged), (f"; {follows}", "dim"))
     if request.precondition is not None:
         yield _fact("depends on", plain_line(request.precondition, 300))
     if request.instead_of:
         yield _fact("instead of", f"the approval {request.instead_of}, which does not count any more")
     if request.replaced_by:
         yield _fact("asked again", f"as {request.replaced_by}; this answer does not count any more")
-    if request.quorum > 1:
-        who = ", ".join(plain_line(each.decided_by, 100) for each in request.given)
-        yield _fact(
-            "approvals", f"{request.approvals} of {request.quorum}{f' ({who})' if who else ''}; different people"
-        )
+    yield from _terms(request)
+
+
+def _terms(request: RequestDetail) -> Iterator[Line]:
     terms = request.ask_terms
+    if terms.fresh_for_seconds and request.kind == "approval":
+        yield _fact("an approval counts", f"for {span(terms.fresh_for_seconds)}; later than that you are asked again")
+    if request.quorum > 1:
+        yield _fact("approvals", f"{request.approvals} of {request.quorum}, by different people; one rejection ends it")
+        for each in request.given:
+            said = f": {plain_line(each.message, 300)}" if each.message else ""
+            yield at(MARGIN * 2, f"{plain_line(each.decided_by, 100)} {ago(each.created_at)} ago{said}")
     if terms.roles or terms.people:
         who = ", ".join([*(f"role {role}" for role in terms.roles), *terms.people])
         yield _fact("decided by", plain_line(who, 300))
     if request.not_by:
         yield _fact("not by", f"{plain_line(request.not_by, 100)}, who started the run")
-    if request.status == "pending" and request.claimed_by and request.claimed_until:
-        yield _fact("claimed by", f"{plain_line(request.claimed_by, 100)}, ends {until(request.claimed_until)}")
+    if request.status == "pending":
+        yield from _ladder(request)
+
+
+def _ladder(request: RequestDetail) -> Iterator[Line]:
+    for at_rung, rung in enumerate(request.ask_terms.ladder, 1):
+        whom = plain_line(" ".join([*rung.roles, *rung.people]), 200)
+        does = {"remind": "they are reminded", "escalate": f"also {whom}", "delegate": f"only {whom}"}[rung.do]
+        done = " (done)" if at_rung <= request.rungs_climbed else ""
+        yield _fact("if nobody does", f"after {span(rung.after_seconds)}: {does}{done}")
 
 
 def _effect(request: RequestDetail) -> Iterator[Line]:
@@ -162,6 +184,7 @@ def _effect(request: RequestDetail) -> Iterator[Line]:
     if manifest.origin:
         told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in manifest.origin.items())
         yield _fact("comes from", plain_line(told, 300))
+    yield _fact("digest", plain_line(request.digest, 80))
     if request.partial_output:
         yield at(MARGIN, ("output until it was lost", "dim"))
         yield from lines_of(request.partial_output, MARGIN * 2)
@@ -170,8 +193,8 @@ def _effect(request: RequestDetail) -> Iterator[Line]:
 def _preview(request: RequestDetail) -> Iterator[Line]:
     if not request.preview:
         return
-    yield BLANK
-    yield at("", ("PREVIEW", "bold"), (" (the tool's own)", "dim"))
+    title = {"diff": "WHAT WILL CHANGE", "command": "THE COMMAND"}.get(request.preview_kind or "", "PREVIEW")
+    yield at("", (title, "bold"), (" (the tool's own preview)", "dim"))
     match request.preview_kind:
         case "diff":
             yield from block(diff_lines(request.preview), MARGIN)
@@ -179,6 +202,7 @@ def _preview(request: RequestDetail) -> Iterator[Line]:
             yield from lines_of(shlex.join(command_words(request.preview)), MARGIN)
         case _:
             yield from lines_of(request.preview, MARGIN)
+    yield BLANK
 
 
 def _words(request: RequestDetail) -> Iterator[Line]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import ClassVar, Final
 
 from rich.text import Text
@@ -14,12 +13,11 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from turngate.domain.errors import TurngateError, UnavailableError
-from turngate.tui.dialogs import AskDialog
 from turngate.tui.reading import Reading
 from turngate.tui.request_screen import RequestScreen
+from turngate.tui.run_moves import RunMoves
 from turngate.tui.run_text import head_text, status_piece, step_text, tail_text
-from turngate.tui.screens import LiveScreen
-from turngate.tui.session import Sent, Session, problem_words
+from turngate.tui.session import Session
 from turngate.tui.spoken import Spoken
 from turngate.tui.texts import folded, line, plain_line
 from turngate.wire.events import DeltaView, EventView
@@ -30,20 +28,13 @@ DRAW_SECONDS: Final = 0.05
 RETRY_SECONDS: Final = 2.0
 
 
-class RunScreen(LiveScreen):
+class RunScreen(RunMoves):
     """Follows one run, from its beginning, until it has ended."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "hold", "Pause, resume"),
-        Binding("m", "message", "Message"),
-        Binding("i", "interrupt", "Interrupt"),
-        Binding("o", "open_request", "What it waits for"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "open_request", "What it waits for")]
 
     def __init__(self, session: Session, run_id: str) -> None:
-        super().__init__(session)
-        self.run_id = run_id
-        self.run_view: RunDetail | None = None
+        super().__init__(session, run_id)
         self.spoken = Spoken()
         self._steps: dict[int, tuple[object, Static]] = {}
         self._drawing: Timer | None = None
@@ -121,90 +112,17 @@ class RunScreen(LiveScreen):
 
     @staticmethod
     def _keys(run: RunDetail) -> str:
-        live = ["p resume" if run.paused_at else "p pause", "m message", "i interrupt", "o request"]
-        return "  ".join(
-            ["j k scroll", *(live if run.status == "running" else ["m message"]), "u back", "? help", "q quit"]
-        )
+        if run.status == "running":
+            held = "p resume" if run.paused_at else "p pause"
+            own = [held, "m message", "i interrupt", "s model", "o request", "w why"]
+        else:
+            again = ["t retry"] if run.status != "completed" else []
+            own = ["m message", *again, "f fork", "w why"]
+        return "  ".join([*own, "u back", "? keys"])
 
-    def action_hold(self) -> None:
-        """Hold the run, or let it go on. Nothing is lost by either."""
-        if self._live() is not None:
-            self.run_worker(self._hold())
-
-    async def _hold(self) -> None:
-        run = self.run_view
-        if run is None:
-            return
-        try:
-            if run.paused_at:
-                await self.client.resume(run.id)
-                self.say("It goes on.")
-            else:
-                await self.client.pause(run.id)
-                self.say("It is held: what runs goes on to its end, nothing new starts.")
-        except TurngateError as error:
-            self.say(problem_words(error), is_bad=True)
-        self.refresher.ask()
-
-    def action_interrupt(self) -> None:
-        """Interrupt the run, after asking: what it does now is stopped."""
-        if (run := self._live()) is None:
-            return
-
-        async def send(reason: str) -> Sent:
-            return await _steered(lambda: self.client.interrupt(run.id, reason=reason), "It is told to stop.")
-
-        self.app.push_screen(
-            AskDialog(
-                "Interrupt this run?",
-                "What runs is stopped, what waits is closed, and the run ends. Say why (it may be empty); Enter interrupts.",
-                send,
-                pasteable=False,
-            ),
-            self._sent,
-        )
-
-    def action_message(self) -> None:
-        """Send the run a message, as its agent declares what becomes of one."""
-        run = self.run_view
-        if run is None:
-            return
-        key = (run.id, "message")
-
-        def keep(text: str) -> None:
-            self.session.drafts[key] = text
-
-        async def send(text: str) -> Sent:
-            keep(text)
-            sent = await _steered(lambda: self.client.send_message(run.id, text), "Sent.")
-            if sent.taken:
-                self.session.drafts.pop(key, None)
-            return sent
-
-        lead = "Its agent says what becomes of it: read before the next step, or in a run of its own."
-        self.app.push_screen(
-            AskDialog(
-                "Message to the run",
-                lead if run.status == "running" else "It starts the next run of this conversation.",
-                send,
-                text=self.session.drafts.get(key, ""),
-                many=True,
-                check=lambda text: None if text.strip() else "Say something, or leave with Escape.",
-                on_leave=keep,
-            ),
-            self._sent,
-        )
-
-    def _sent(self, sent: Sent | None) -> None:
-        if sent is not None:
-            self.say(sent.words)
-        self.refresher.ask()
-
-    def _live(self) -> RunDetail | None:
-        if self.run_view is not None and self.run_view.status != "running":
-            self.say("This run has ended.")
-            return None
-        return self.run_view
+    def opened(self, run_id: str) -> None:
+        """Show another run, which was started from here."""
+        self.app.push_screen(RunScreen(self.session, run_id))
 
     def action_open_request(self) -> None:
         """Open the first request that the run waits for."""
@@ -215,11 +133,3 @@ class RunScreen(LiveScreen):
             self.app.push_screen(RequestScreen(self.session, waiting[0], order=waiting))
         else:
             self.say("It waits for nobody.")
-
-
-async def _steered(send: Callable[[], object], words: str) -> Sent:
-    try:
-        await send()  # type: ignore[misc]
-    except TurngateError as error:
-        return Sent(taken=False, words=problem_words(error))
-    return Sent(taken=True, words=words)

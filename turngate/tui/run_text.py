@@ -27,6 +27,7 @@ from turngate.tui.texts import (
     until,
 )
 from turngate.wire.calls import CallRequest, CallView
+from turngate.wire.explanation import Explanation
 from turngate.wire.runs import RunDetail, RunSummary, StepView
 
 AGENT_MARGIN: Final = "│ "
@@ -150,3 +151,26 @@ def _asked(request: CallRequest) -> str:
     by = f" by {plain_line(request.decided_by, 60)}" if request.decided_by else ""
     edited = " as edited" if request.verb == "edit" else ""
     return f"{request.status}{edited}{by}"
+
+
+def explanation_text(found: Explanation) -> Folded:
+    """Return why a run ended, or what it waits for, and what a person can do."""
+    lines = [at("", (plain_line(found.cause, 2_000), "bold"))]
+    if found.run.reason:
+        lines.extend(lines_of(found.run.reason, "  │ "))
+    for waits in found.waits_for:
+        since = f", since {ago(waits.since)}" if waits.since else ""
+        lines.append(at("  ", ("waits ", "dim"), f"{plain_line(waits.says, 500)}{since}"))
+    lines.extend(
+        at("  ", (f"step {tried.step}, attempt {tried.attempt} ", "dim"), plain_line(tried.message, 500))
+        for tried in found.model_attempts
+    )
+    for each in found.model_fallbacks:
+        took = f"{plain_line(each.model, 80)} took over from {plain_line(each.instead_of, 80)}"
+        lines.append(at("  ", (f"step {each.step} ", "dim"), f"{took}: {plain_line(each.message, 300)}"))
+    if found.actions:
+        lines.extend([at(""), at("", ("WHAT TO DO", "bold"))])
+    for action in found.actions:
+        command = f"  {plain_line(action.command, 200)}" if action.command else ""
+        lines.append(at("  ", plain_line(action.text, 500), (command, "dim")))
+    return folded(lines)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.widgets import OptionList, Static
-from textual.widgets.option_list import Option
 
-from turngate.tui.inbox_screen import Rows
+from turngate.tui.list_screen import ListScreen
 from turngate.tui.run_screen import RunScreen
 from turngate.tui.run_text import summary_text
-from turngate.tui.screens import LiveScreen
 from turngate.tui.session import Session
 from turngate.tui.texts import line
 from turngate.wire.events import EventView
@@ -21,23 +18,15 @@ from turngate.wire.runs import RunSummary
 SHOWN: Final = 100
 
 
-class RunsScreen(LiveScreen):
+class RunsScreen(ListScreen):
     """A list of runs; Enter opens one."""
 
-    KEYS = "j k move  Enter open  1 inbox  F5 look again  u back  ? help  q quit"
+    KEYS = "Enter open  1 inbox  3 grants  F5 look again  u back  ? keys  q quit"
+    EMPTY = "There are no runs. Start one with `turngate run`."
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.runs: list[RunSummary] = []
-
-    def middle(self) -> ComposeResult:
-        """Draw the list, and what stands in place of an empty one."""
-        yield Rows(id="rows", markup=False)
-        yield Static(Text(), id="empty")
-
-    def on_mount(self) -> None:
-        """Let the keys move."""
-        self.query_one(Rows).focus()
 
     def told(self, event: EventView) -> None:
         """Look again when a run may stand otherwise."""
@@ -47,26 +36,18 @@ class RunsScreen(LiveScreen):
     async def look(self) -> None:
         """Read the newest runs."""
         self.runs = (await self.client.list_runs(limit=SHOWN)).items
-        self._draw()
+        self.looked()
 
-    def on_resize(self) -> None:
-        """Cut lines to the new width."""
-        self._draw()
+    def rows(self, width: int) -> Iterable[tuple[str, Text]]:
+        """Return the runs."""
+        return ((run.id, summary_text(run, width)) for run in self.runs)
 
-    def _draw(self) -> None:
-        if not self.is_drawn:
-            return
-        width = max(20, self.size.width - 4)
-        self.query_one(Rows).fill([Option(summary_text(run, width), id=run.id) for run in self.runs])
+    def heading(self) -> Text:
+        """Return how many there are."""
         live = sum(run.status == "running" for run in self.runs)
         newest = f"the newest {SHOWN}, " if len(self.runs) == SHOWN else f"{len(self.runs)}, "
-        self.title_line(line(("Runs  ", "bold"), f"{newest}{live} live"))
-        empty = self.query_one("#empty", Static)
-        empty.display = not self.runs
-        empty.update(line("There are no runs. Start one with `turngate run`."))
+        return line(("Runs  ", "bold"), f"{newest}{live} live")
 
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+    def open(self, row_id: str) -> None:
         """Open a run."""
-        event.stop()
-        if event.option_id is not None:
-            self.app.push_screen(RunScreen(self.session, event.option_id))
+        self.app.push_screen(RunScreen(self.session, row_id))

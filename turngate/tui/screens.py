@@ -17,8 +17,9 @@ from textual.widgets import Static
 from turngate.domain.errors import TurngateError, UnavailableError
 from turngate.tui.dialogs import TextDialog
 from turngate.tui.help import HELP
-from turngate.tui.session import Session, problem_words
-from turngate.tui.texts import line
+from turngate.tui.problems import problem_words
+from turngate.tui.session import Session
+from turngate.tui.texts import Folded, line
 from turngate.wire.events import EventView
 
 REFRESH_PAUSE_SECONDS: Final = 0.15
@@ -117,22 +118,25 @@ class LiveScreen(Screen[None]):
 
     def show_away(self, why: str) -> None:
         """Show that the API is away, or (empty) that it is not."""
-        self._show("#banner", line(("API AWAY ", "bold"), f"what is shown may be old; trying again. {why}"), bool(why))
+        self.show_part(
+            "#banner", line(("API AWAY ", "bold"), f"what is shown may be old; trying again. {why}"), bool(why)
+        )
 
     def say(self, words: str, *, is_bad: bool = False) -> None:
         """Show a notice until the next one; empty: none."""
         mark, style = (("! ", "bold red"), "red") if is_bad else (("> ", "bold"), "")
-        self._show("#notice", line(mark, (words, style)), bool(words))
+        self.show_part("#notice", line(mark, (words, style)), bool(words))
 
     def title_line(self, text: Text) -> None:
         """Show the first line."""
-        self._show("#title", text)
+        self.show_part("#title", text)
 
     def keys_line(self, text: str) -> None:
         """Show the keys."""
-        self._show("#keys", line((text, "dim")))
+        self.show_part("#keys", line((text, "dim")))
 
-    def _show(self, part: str, text: Text, is_shown: bool = True) -> None:
+    def show_part(self, part: str, text: Text | Folded, is_shown: bool = True) -> None:
+        """Show a text in a part, if the part is there."""
         for widget in self.query(part).results(Static):
             widget.display = is_shown
             widget.update(text)

@@ -35,6 +35,7 @@ class Spoken:
     _parts: dict[int, _Part] = field(default_factory=dict)
     _void: str = ""
     _progress: dict[str, deque[str]] = field(default_factory=dict)
+    _heard: dict[str, int] = field(default_factory=dict)
 
     def take(self, said: DeltaView) -> None:
         """Take what is new; what was said before another attempt is void."""
@@ -60,9 +61,16 @@ class Spoken:
             self._parts, self._void = {}, ""
 
     def take_progress(self, said: ProgressView) -> None:
-        """Take what a running tool says."""
+        """Take what a running tool says, once: all of it is told again on every connection."""
+        before = self._heard.get(said.tool_call_id, 0)
+        if said.n <= before:
+            return
+        self._heard[said.tool_call_id] = said.n
         text = said.payload if isinstance(said.payload, str) else json.dumps(said.payload, ensure_ascii=False)
-        self._progress.setdefault(said.tool_call_id, deque(maxlen=KEPT_LINES)).append(plain_line(text, 500))
+        kept = self._progress.setdefault(said.tool_call_id, deque(maxlen=KEPT_LINES))
+        if said.dropped:
+            kept.append(f"… {said.dropped:,} not shown")
+        kept.append(plain_line(text, 500))
 
     def progress_of(self, tool_call_id: str) -> tuple[str, ...]:
         """Return the newest lines of a call, made harmless."""

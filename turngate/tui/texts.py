@@ -18,13 +18,14 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
-from approvals_api.pages import json_text
-from approvals_api.pages.visible import escape_hidden
-from turngate.cli.plain_text import plain, plain_line
+from turngate.cli.plain_text import clipped, plain, plain_line
 from turngate.cli.presenting import diff_lines, first_lines, presentation_lines
 from turngate.cli.run_words import judged_said
+from turngate.domain import json_text
+from turngate.domain.hidden_text import escape_hidden
 
 __all__ = [
+    "clipped",
     "diff_lines",
     "escape_hidden",
     "first_lines",
@@ -136,6 +137,14 @@ def arguments_on_one_line(raw_input: str, limit: int) -> str:
     return plain_line(shown, limit)
 
 
+def argument_values(raw_input: str) -> list[tuple[str, str]]:
+    """Return each argument's name and its value as JSON text; none where the text is no JSON object."""
+    parsed = json_text.parse(raw_input)
+    if parsed is None or not isinstance(parsed.tree, dict):
+        return []
+    return [(name, json_text.dump(value)) for name, value in parsed.tree.items()]
+
+
 def editable(raw_input: str) -> str:
     """Return the arguments as an editor shows them: nothing hidden, every number with its digits."""
     parsed = json_text.parse(raw_input)
@@ -153,23 +162,27 @@ def json_problem(text: str) -> str | None:
     return None
 
 
-def json_object(name: str, text: str) -> str:
-    """Return the JSON object with one text in it."""
-    return json_text.dump({name: text})
+def same_json(one: str, other: str) -> bool:
+    """Tell whether two texts say the same JSON: the members in the same order, numbers digit by digit."""
+    first, second = json_text.parse(one), json_text.parse(other)
+    if first is None or second is None or first.doubled or second.doubled:
+        return one == other
+    return json_text.dump(first.tree) == json_text.dump(second.tree)
 
 
 def ago(instant: str, now: datetime | None = None) -> str:
     """Return how long ago an instant of the API's was, in the largest whole unit."""
-    return _span(((now or datetime.now(UTC)) - datetime.fromisoformat(instant)).total_seconds())
+    return span(((now or datetime.now(UTC)) - datetime.fromisoformat(instant)).total_seconds())
 
 
 def until(instant: str, now: datetime | None = None) -> str:
     """Return how long it is until then; ``now`` once it has passed."""
     seconds = (datetime.fromisoformat(instant) - (now or datetime.now(UTC))).total_seconds()
-    return f"in {_span(seconds)}" if seconds > 0 else "now"
+    return f"in {span(seconds)}" if seconds > 0 else "now"
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """Return a length of time in the largest whole unit."""
     whole = max(0, int(seconds))
     for size, unit in _SPANS:
         if whole >= size:

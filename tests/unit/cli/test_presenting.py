@@ -2,8 +2,8 @@
 
 import pytest
 
-from approvals_api.pages.visible import is_hidden
 from turngate.cli.presenting import first_lines, on_one_line, presentation_lines
+from turngate.domain.hidden_text import is_hidden
 from turngate.domain.presentation import CommandBlock, DiffBlock, JsonBlock, TableBlock, TextBlock
 
 HOSTILE = "a\x1b[2Jb\r\nc\u202ed\x07"

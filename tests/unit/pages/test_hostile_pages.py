@@ -13,12 +13,12 @@ from planted_pages import STATES, pages_of
 from posted_form import PostedPage
 
 from approvals_api import run_views
-from approvals_api.pages.visible import has_hidden, is_hidden, marked_text, visible, visible_line
+from approvals_api.pages.visible import visible, visible_line
 from approvals_api.problems import problem_response
 from turngate.cli import terminal
 from turngate.cli.request_view import show_request
 from turngate.cli.terminal import out
-from turngate.domain.hidden_text import pieces
+from turngate.domain.hidden_text import has_hidden, is_hidden, marked_text, pieces
 
 HOSTILE = (EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON)
 TEXT_ONLY = {"title", "option", "textarea"}

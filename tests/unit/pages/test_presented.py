@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from approvals_api.call_views import presentation_of
 from approvals_api.pages.templating import _environment
-from approvals_api.pages.visible import is_hidden
+from turngate.domain.hidden_text import is_hidden
 from turngate.domain.presentation import (
     PRESENTATION,
     CommandBlock,

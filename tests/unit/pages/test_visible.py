@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals_api.pages.visible import escape_hidden, has_hidden, is_hidden, visible, visible_line
+from approvals_api.pages.visible import visible, visible_line
+from turngate.domain.hidden_text import escape_hidden, has_hidden, is_hidden
 
 
 class _Text(HTMLParser):

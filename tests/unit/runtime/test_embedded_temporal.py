@@ -54,6 +54,23 @@ async def test_i5_killed_server_comes_back_with_its_state(data_dir: Path, until)
         assert await status(client, "before") is WorkflowExecutionStatus.RUNNING
 
 
+async def test_a_server_that_passes_with_a_test_outlives_a_kill_all_the_same(data_dir: Path, until):
+    """It runs on one processor and does not wait for the disk, which the lasting one does; nothing that it said is lost."""
+    async with EmbeddedTemporal(data_dir, lasting=False) as server:
+        told, surroundings = (Path(f"/proc/{server.pid}/{each}").read_text() for each in ("cmdline", "environ"))
+        assert "synchronous=OFF" in told
+        assert {"GOMAXPROCS=1", "GOGC=400"} <= set(surroundings.split("\0"))
+        client = await Client.connect(server.address)
+        await client.start_workflow("Anything", id="before", task_queue="nobody")
+        os.kill(server.pid, signal.SIGKILL)
+        await until(lambda: server.restarts == 1)
+        assert await status(client, "before") is WorkflowExecutionStatus.RUNNING
+    async with EmbeddedTemporal(data_dir) as lasting:
+        told, surroundings = (Path(f"/proc/{lasting.pid}/{each}").read_text() for each in ("cmdline", "environ"))
+        assert "synchronous" not in told
+        assert "GOGC" not in surroundings
+
+
 async def test_killed_owner_takes_the_server_along(data_dir: Path, until):
     """When our process is killed -9, its server dies too, and the next start gets directory and port at once."""
     owner = await asyncio.create_subprocess_exec(

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from approvals_api.pages.form_fields import Field, Group, Row, Rows, Variants
-from approvals_api.pages.json_text import JsonTree, tree_of
-from approvals_api.pages.schema_controls import Place, control, stated
-from approvals_api.pages.schema_kinds import ABSENT, Absent, Schema, kind_for, read_schema
-from approvals_api.pages.schema_variants import chosen_of, label_of, variants_of
-from approvals_api.pages.visible import has_hidden
+from turngate.domain.hidden_text import has_hidden
+from turngate.domain.json_text import JsonTree, tree_of
+from turngate.forms.fields import Field, Group, Row, Rows, Variants
+from turngate.forms.schema_controls import Place, control, stated
+from turngate.forms.schema_kinds import ABSENT, Absent, Schema, kind_for, read_schema
+from turngate.forms.schema_variants import chosen_of, label_of, variants_of
 
 MAX_FIELDS: Final = 400
 MAX_ROWS: Final = 50

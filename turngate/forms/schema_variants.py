@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from approvals_api.pages import json_text
-from approvals_api.pages.json_text import JsonTree, NumberToken, tree_of
-from approvals_api.pages.schema_kinds import INTEGER, Schema, merged, read_schema
+from turngate.domain import json_text
+from turngate.domain.json_text import JsonTree, NumberToken, tree_of
+from turngate.forms.schema_kinds import INTEGER, Schema, merged, read_schema
 
 MAX_VARIANTS: Final = 12
 _MAX_LOOKS: Final = 2_000

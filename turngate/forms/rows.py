@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from approvals_api.pages.form_fields import Control, Field, Group, Rows, Variants, every
+from turngate.forms.fields import Control, Field, Group, Rows, Variants, every
 
 ROW_BUTTON: Final = "row"
 """Name of the buttons: ``add NAME``, ``remove NAME ID``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from approvals_api.pages.form_fields import Control, Field, Group, Rows, Variants
+from turngate.forms.fields import Control, Field, Group, Rows, Variants
 
 
 def place_errors(

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from approvals_api.pages.schema_kinds import Kind, Scalar
+from turngate.forms.schema_kinds import Kind, Scalar
 
 State = Literal["value", "null", "absent"]
 

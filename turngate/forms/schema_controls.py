@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from approvals_api.pages import json_text
-from approvals_api.pages.form_fields import Choice, Control, State
-from approvals_api.pages.json_text import JsonTree, NumberToken, tree_of
-from approvals_api.pages.schema_kinds import ABSENT, Absent, Kind, kind_for
-from approvals_api.pages.visible import escape_hidden
+from turngate.domain import json_text
+from turngate.domain.hidden_text import escape_hidden
+from turngate.domain.json_text import JsonTree, NumberToken, tree_of
+from turngate.forms.fields import Choice, Control, State
+from turngate.forms.schema_kinds import ABSENT, Absent, Kind, kind_for
 
 _ESCAPED: Final = "Shown as a JSON string, because it holds characters that a plain field would hide or change."
 _OTHER_TYPE: Final = "Shown as JSON, because it is of none of the types that the schema names."

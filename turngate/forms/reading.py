@@ -1,6 +1,6 @@
 """From a submitted form back to JSON, and what to show when it does not fit: nothing typed is ever lost.
 
-Pure. The fields come from :mod:`approvals_api.pages.schema_fields`, made again from the same schema and value as when
+Pure. The fields come from :mod:`turngate.forms.schema_fields`, made again from the same schema and value as when
 the form was shown, so the form itself carries no types that somebody could change.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from approvals_api.pages import json_text
-from approvals_api.pages.form_fields import Control, Field, Group, Rows, Variants, every
-from approvals_api.pages.form_rows import row_ids
-from approvals_api.pages.json_text import JsonTree, NumberToken
-from approvals_api.pages.schema_kinds import ABSENT, INTEGER, NUMBER, Absent, Scalar
+from turngate.domain import json_text
+from turngate.domain.json_text import JsonTree, NumberToken
+from turngate.forms.fields import Control, Field, Group, Rows, Variants, every
+from turngate.forms.rows import row_ids
+from turngate.forms.schema_kinds import ABSENT, INTEGER, NUMBER, Absent, Scalar
 
 LEFT_OVER = "You typed something here, but the choice beside it says to send none. Clear the field or choose “a value”."
 DID_NOT_ARRIVE = "This field did not arrive. Load the page again and repeat the edit."
@@ -33,7 +33,7 @@ class _Misfit(Exception):  # noqa: N818 - a message for one control, never leave
 
 
 def read(form: Field, typed: Mapping[str, str], *, original: str = "") -> Reading:
-    """Return the JSON that was typed into a form (:func:`approvals_api.pages.form_rows.grown` by ``typed``).
+    """Return the JSON that was typed into a form (:func:`turngate.forms.rows.grown` by ``typed``).
 
     ``original``: the raw text the form was filled from. Members keep its order, and when no value differs from it the
     very same text comes back.

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from approvals_api.pages.json_text import JsonTree, NumberToken
-from approvals_api.pages.visible import has_hidden
+from turngate.domain.hidden_text import has_hidden
+from turngate.domain.json_text import JsonTree, NumberToken
 
 Scalar = Literal["string", "integer", "number", "boolean"]
 Kind = Literal["line", "text", "integer", "number", "choice", "lines", "json"]

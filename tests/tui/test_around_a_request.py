@@ -1,0 +1,131 @@
+"""What stands around a request in the terminal UI: comments, claims, approvals of several, and grants."""
+
+from __future__ import annotations
+
+import asyncio
+
+from api_server import Api
+from people import added
+from textual.widgets import TextArea
+from tui_bench import calling, person_at
+
+DESK = ("requests:read", "requests:decide")
+SHARE = calling("share", {"street": "Rue", "floor": 1})
+
+
+async def test_people_talk_claim_and_approve_together(api: Api) -> None:
+    """`w` comments and `c` claims, both seen by all; of two approvals the first is counted and named, the second runs it."""
+    await added(api.stack.database, "grace")
+    shown = await api.gated(SHARE)
+    async with person_at(api, size=(100, 40), name="desk", owner="grace", scopes=DESK) as person:
+        await person.sees("0 of 2 approvals")
+        await person.opens()
+        await person.sees("0 of 2, by different people; one rejection ends it")
+        said = {"text": "careful\u202e [b]now[/b]"}
+        assert (await api.operator.post(f"/api/v1/requests/{shown['id']}/comments", json=said)).status_code == 201
+        await person.sees("careful⟨U+202E⟩ [b]now[/b]")
+        await person.press("w")
+        await person.asked(TextArea).fill("half a thought")
+        await person.press("escape", "w")
+        assert await person.asked(TextArea).text() == "half a thought", "what was typed is lost when it is left"
+        await person.asked(TextArea).fill("I know them.")
+        await person.press("ctrl+s")
+        screen = await person.sees("┊ I know them.")
+        assert screen.index("careful") < screen.index("I know them.")
+        await person.press("c")
+        await person.sees("You have claimed this; it ends in 9 min")
+        await person.press("c")
+        await person.sees("You gave it back")
+        await person.twice("a")
+        await person.sees("Counts as one of 2 approvals")
+        await person.sees("1 of 2 approvals: grace")
+        await person.sees("You cannot decide this: you have approved it; somebody else has to, as well")
+        assert (await person.request(shown))["status"] == "pending"
+        await person.twice("a")
+        await person.until(lambda: not person.app.screen.refresher._is_running, "the answer")
+        assert (await person.request(shown))["approvals"] == 1
+        assert (await api.decide(shown)).status_code == 200
+        await person.sees(f"approved by ada-{api.name}")
+    told = (await api.operator.get(f"/api/v1/requests/{shown['id']}/comments")).json()["items"]
+    assert [(each["author"], each["text"]) for each in told] == [
+        (f"ada-{api.name}", said["text"]),
+        ("grace", "I know them."),
+    ]
+
+
+async def test_a_grant_is_shown_before_it_is_saved(api: Api) -> None:
+    """`g` shows exactly what would run without asking; only then it can be saved; `3` lists it, with what it let through."""
+    shown = await api.gated(calling("write", {"text": "a\u202e[b]b[/b]"}))
+    async with person_at(api, size=(100, 40)) as person:
+        await person.sees("1 waits")
+        await person.opens()
+        await person.press("g")
+        await person.sees('exactly "a⟨U+202E⟩[b]b[/b]"')
+        await person.put("grant-3", "0")
+        await person.press("ctrl+s")
+        await person.until(lambda: "1 to 10,000" in person.beside("grant-3"), "complaint about the uses")
+        await person.put("grant-3", "2")
+        await person.press("ctrl+s")
+        screen = await person.sees("This is what would run without asking")
+        assert 'with text exactly "a⟨U+202E⟩[b]b[/b]"' in screen
+        assert "in this run, at most 2 times, for 1 h." in screen
+        await person.press("escape")
+        await person.sees("Not confirmed; nothing was sent")
+        assert (await api.operator.get("/api/v1/grants")).json()["items"] == []
+        await person.at("grant-0-0")
+        await person.press("right")
+        await person.at("grant-1")
+        await person.press("right")
+        await person.press("ctrl+s")
+        screen = await person.sees("with text anything at all")
+        assert "in every run of this agent" in screen
+        await person.twice("a")
+        await person.sees("approved by ada")
+        assert (await person.decided(shown))["status"] == "approved"
+
+        await api.start("write whatever")
+        await person.press("3")
+        await person.sees("used 1 of 2")
+        await person.press("enter")
+        await person.sees("WHAT IT LET THROUGH")
+    grants = (await api.operator.get("/api/v1/grants")).json()["items"]
+    assert [(each["pattern"]["open"], each["scope"], each["created_by"]) for each in grants] == [
+        (["text"], "agent", "ada")
+    ]
+
+
+async def test_a_grant_is_revoked_by_two_presses_on_that_very_one(api: Api) -> None:
+    """`r r` in the list ends the marked grant; when another one is marked by the second press, nothing is ended."""
+    for text in ("one\u202e", "two"):
+        pattern = {"fixed": {"text": text}, "open": []}
+        made = {"tool": "write", "pattern": pattern, "scope": "agent", "agent": "agent", "max_uses": 1}
+        answer = await api.operator.post("/api/v1/grants", json={**made, "expires_after_seconds": 600})
+        assert answer.status_code == 201, answer.text
+    async with person_at(api, size=(100, 40)) as person:
+        await person.press("3")
+        await person.sees("2 stand")
+        await person.press("home", "r")
+        await person.sees("Press r again to revoke")
+        await asyncio.sleep(0.2)  # a person's pause
+        await person.press("j", "r")
+        await asyncio.sleep(0.5)  # longer than a second press needs to count
+        assert len((await api.operator.get("/api/v1/grants")).json()["items"]) == 2
+        await person.press("home")
+        await person.twice("r")
+        await person.sees("1 stands")
+        await person.press("enter")
+        await person.sees("WHAT IT LET THROUGH")
+        await person.twice("r")
+        await person.sees("revoked by ada")
+    assert (await api.operator.get("/api/v1/grants")).json()["items"] == []
+
+
+async def test_no_grant_for_what_is_decided_one_by_one(api: Api) -> None:
+    """For a call of high risk `g` says why there is no grant, and decides nothing."""
+    shown = await api.gated("wire 900")
+    async with person_at(api) as person:
+        await person.sees("1 waits")
+        await person.opens()
+        await person.press("g")
+        await person.sees("a call of high risk is decided")
+    assert (await person.request(shown))["status"] == "pending"

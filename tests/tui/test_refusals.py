@@ -1,0 +1,123 @@
+"""What a person reads when Turngate does not take an answer: in words they can act on, and with what they typed in its place."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import timedelta
+
+import httpx
+import pytest
+from api_server import Api, serving
+from textual.widgets import Input
+from tui_bench import person_at
+
+from approvals_api.api_app import create_api_app
+from approvals_api.settings import ApiSettings
+from turngate.client.answers import check
+from turngate.store import tokens
+from turngate.tui.problems import problem_words
+
+
+async def test_who_was_first_and_what_ended_is_said(api: Api) -> None:
+    """409 names who decided and when, 410 that the run ended; what was typed stays, in the dialog and after it."""
+    taken, gone = await api.gated("pay 5"), await api.gated("pay 6")
+    async with person_at(api, size=(120, 30)) as person:
+        await person.sees("2 wait")
+        await person.opens()
+        await person.press("r")
+        await person.asked(Input).fill("my reason")
+        assert (await api.decide(taken, "reject", message="theirs")).status_code == 200
+        await person.sees("What you typed stays here")
+        await person.press("enter")
+        screen = await person.sees(f"ada-{api.name} was first: rejected it")
+        assert "ago, at " in screen
+        assert " UTC. Yours does not count." in screen
+        assert await person.asked(Input).text() == "my reason"
+        await person.press("escape")
+        await person.press("n")
+        await person.shown('"cents": 6')
+        await person.press("e")
+        await person.put("field-0", "600")
+        stop = await api.operator.post(f"/api/v1/runs/{gone['run_id']}/interrupt", json={"reason": "x"})
+        assert stop.status_code in {200, 202}
+        await person.sees("What you typed stays here")
+        await person.press("ctrl+s")
+        await person.sees("Its run has ended, and the request with it")
+        assert (await person.at("field-0")).held == "600"
+        await person.press("escape")
+        await person.sees("cancelled: the run ended before anybody answered")
+        assert person.app.session.forms[gone["id"], "edit"].typed["field-0"] == "600"
+
+
+async def test_a_token_that_may_not_or_no_longer_may_is_told_so(api: Api) -> None:
+    """A token that may only look is told so before it types; one that is revoked while its owner types is told what to do."""
+    shown = await api.gated("pay 5")
+    async with person_at(api, size=(120, 30), name="looker", scopes=["requests:read"]) as person:
+        await person.sees("1 waits")
+        await person.opens()
+        await person.sees("You cannot decide this: your token may look, and not decide")
+        await person.press("r")
+        await person.asked(Input).fill("because")
+        await person.press("enter")
+        await person.sees("Your token may not do this")
+        screen = await person.sees("it needs the scope requests:decide")
+        assert "Not decided" in screen
+        assert await person.asked(Input).text() == "because"
+        async with api.stack.database.write() as conn:
+            assert await tokens.revoke(conn, by="boss", name="looker")
+        await person.press("enter")
+        await person.sees("Turngate does not accept this token (any more)")
+        await person.sees("turngate token NAME --scope")
+        assert await person.asked(Input).text() == "because"
+    assert (await person.request(shown))["status"] == "pending"
+
+
+async def test_what_nobody_answered_is_said_and_sent_again_as_the_same(api: Api) -> None:
+    """With the connection lost a decision says that nobody knows whether it arrived; sent again it counts once."""
+    shown = await api.gated("pay 5")
+    services = {"database": api.stack.database, "gateway": api.stack.services.gateway}
+    settings = ApiSettings(sse_ping=timedelta(milliseconds=300))
+    async with contextlib.AsyncExitStack() as server, contextlib.AsyncExitStack() as seat:
+        url = await server.enter_async_context(serving(create_api_app(**services, settings=settings)))
+        person = await seat.enter_async_context(person_at(api, size=(120, 30), url=url))
+        await person.sees("1 waits")
+        await person.opens()
+        await person.press("r")
+        await person.asked(Input).fill("too much")
+        await server.aclose()
+        await person.press("enter")
+        await person.sees("Nobody knows whether it arrived. Send it again")
+        await person.sees("No connection")
+        assert await person.asked(Input).text() == "too much"
+        again = create_api_app(**services, settings=settings)
+        await server.enter_async_context(serving(again, port=int(url.rpartition(":")[2])))
+        await person.press("enter")
+        await person.sees("rejected by ada")
+        await seat.aclose()
+    assert (await person.decided(shown))["decision"]["message"] == "too much"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (503, "temporal_unavailable", "Not possible right now: away"),
+        (409, "claimed", "has claimed it"),
+        (409, "digest_differs", "Look at it again (F5)"),
+        (409, "already_approved", "somebody else has to, as well"),
+        (410, "request_expired", "it has expired"),
+        (410, "request_superseded", "A newer message to the run took its place"),
+        (403, "not_eligible", "You may not do this: away"),
+        (401, "unauthenticated", "make a new token"),
+        (429, "rate_limited", "send it again in 7 s"),
+    ],
+)
+def test_each_refusal_has_words_that_say_what_to_do(status: int, code: str, words: str) -> None:
+    """Every problem document that the API sends for a decision becomes words for the person at the keys, made harmless."""
+    problem = {"detail": "away \u202e", "code": code, "status": status, "claimed_by": "eve\u202e"}
+    response = httpx.Response(status, json=problem, headers={"Retry-After": "7"})
+    try:
+        check(response, "http://127.0.0.1")
+    except Exception as error:  # noqa: BLE001 - whichever of ours it is
+        said = problem_words(error)
+    assert words in said
+    assert "\u202e" not in said
