@@ -54,10 +54,16 @@ async def test_i5_killed_server_comes_back_with_its_state(data_dir: Path, until)
         assert await status(client, "before") is WorkflowExecutionStatus.RUNNING
 
 
+def words_of(server: EmbeddedTemporal) -> tuple[str, str]:
+    """Its command line and its environment."""
+    process = Path(f"/proc/{server.pid}")
+    return (process / "cmdline").read_text(), (process / "environ").read_text()
+
+
 async def test_a_server_that_passes_with_a_test_outlives_a_kill_all_the_same(data_dir: Path, until):
     """It runs on one processor and does not wait for the disk, which the lasting one does; nothing that it said is lost."""
     async with EmbeddedTemporal(data_dir, lasting=False) as server:
-        told, surroundings = (Path(f"/proc/{server.pid}/{each}").read_text() for each in ("cmdline", "environ"))
+        told, surroundings = words_of(server)
         assert "synchronous=OFF" in told
         assert {"GOMAXPROCS=1", "GOGC=400"} <= set(surroundings.split("\0"))
         client = await Client.connect(server.address)
@@ -66,7 +72,7 @@ async def test_a_server_that_passes_with_a_test_outlives_a_kill_all_the_same(dat
         await until(lambda: server.restarts == 1)
         assert await status(client, "before") is WorkflowExecutionStatus.RUNNING
     async with EmbeddedTemporal(data_dir) as lasting:
-        told, surroundings = (Path(f"/proc/{lasting.pid}/{each}").read_text() for each in ("cmdline", "environ"))
+        told, surroundings = words_of(lasting)
         assert "synchronous" not in told
         assert "GOGC" not in surroundings
 
