@@ -172,10 +172,12 @@ class Person:
 
     @property
     def screen(self) -> str:
-        """The cells of the terminal, line by line."""
-        return "\n".join(
-            "".join(segment.text for segment in strip) for strip in self.app.screen._compositor.render_strips()
-        )
+        """The cells of the terminal, line by line; empty while a widget is on its way in or out, and nothing is drawn either."""
+        try:
+            strips = self.app.screen._compositor.render_strips()
+        except KeyError:  # a widget without its styles: we look between two of the app's own steps, where it never draws
+            return ""
+        return "\n".join("".join(segment.text for segment in strip) for strip in strips)
 
     @property
     def notice(self) -> str:

@@ -32,12 +32,15 @@ def where(matches: Callable[[ast.AST], bool]) -> set[str]:
 
 
 def test_messages_are_put_on_the_wire_in_one_module() -> None:
-    """Only the request's module writes a ``role`` beside a ``content``: there is no second way to a provider."""
-    assert where(lambda node: {"role", "content"} <= keys(node)) == {"turngate/models/openai_request.py"}
+    """Only the request's module writes a ``role`` beside a ``content``, and the one that joins its neighbours: no second way."""
+    assert where(lambda node: {"role", "content"} <= keys(node)) == {
+        "turngate/models/openai_request.py",
+        "turngate/models/openai_turns.py",
+    }
 
 
 def test_a_failure_is_put_into_words_for_the_model_in_one_module() -> None:
-    """Only ``wire_text`` writes ``{"error": {"kind", "message"}}``, and only models read it (the scripted one plays one)."""
+    """Only ``wire_text`` writes ``{"error": {"kind", "message"}}``; models, bridges and editors go by its words."""
 
     def writes_an_error(node: ast.AST) -> bool:
         return isinstance(node, ast.Dict) and any(
@@ -54,6 +57,7 @@ def test_a_failure_is_put_into_words_for_the_model_in_one_module() -> None:
         "turngate/bridges/outside_calls.py",
         "turngate/domain/context.py",
         "turngate/domain/summaries.py",
+        "turngate/drivers/acp_calls.py",
         "turngate/drivers/acp_history.py",
         "turngate/models/openai_request.py",
         "turngate/models/pydantic_ai_request.py",
