@@ -175,7 +175,7 @@ class Person:
         """The cells of the terminal, line by line; empty while a widget is on its way in or out, and nothing is drawn either."""
         try:
             strips = self.app.screen._compositor.render_strips()
-        except KeyError:  # a widget without its styles: we look between two of the app's own steps, where it never draws
+        except KeyError:  # a widget has no styles yet: we look between two of the app's own steps
             return ""
         return "\n".join("".join(segment.text for segment in strip) for strip in strips)
 
