@@ -31,17 +31,17 @@ async def settle_with(
     shown, whole = shown_to_model(engine, run, result)
     digest = None if whole is None else await whole_results.keep(conn, whole)
     await calls.settle(conn, run.id, call.tool_call_id, shown, whole_result=digest)
-    told: dict[str, object] = {
-        "tool_call_id": call.tool_call_id,
-        "tool": call.tool_name,
-        "ok": isinstance(result, Ok),
-    }
+    told = ended_facts(call.tool_call_id, call.tool_name, result)
     if by is not None:
         told["by"] = by
-    if isinstance(result, Failure):
-        told["kind"] = result.kind
     await events.append(conn, run.id, [("execution.finished", told)])
     return AlreadySettled()
+
+
+def ended_facts(tool_call_id: str, tool_name: str, result: Ok | Failure) -> dict[str, object]:
+    """Return what the event of an execution's end says of it: which call, and in a word what came of it."""
+    told: dict[str, object] = {"tool_call_id": tool_call_id, "tool": tool_name, "ok": isinstance(result, Ok)}
+    return told | {"kind": result.kind} if isinstance(result, Failure) else told
 
 
 def ended_state(result: Ok | Failure) -> ExecutionState:

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.after_calls import after_tool, presentation_of
 from activities.call_checks import raises
-from activities.call_marks import ended_state
+from activities.call_marks import ended_facts, ended_state
 from activities.engine import Engine
 from activities.executor import execute
 from activities.heartbeats import heartbeating
@@ -203,9 +203,7 @@ class RunTool:
 
     async def _record_once(self, order: RunToolInput, finished: Finished) -> bool:
         result = finished.result
-        told: dict[str, object] = {"tool_call_id": order.call, "tool": finished.tool.name, "ok": isinstance(result, Ok)}
-        if isinstance(result, Failure):
-            told["kind"] = result.kind
+        told = ended_facts(order.call, finished.tool.name, result)
         async with self._engine.database.write() as conn:
             state = ended_state(result)
             in_time = await executions.finish(conn, run_id=order.run_id, tool_call_id=order.call, state=state)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import pytest
 from fake_provider import STREAM_END, FakeProvider, Received, chunk
 from unit.models.wire.recordings import ANTHROPIC, GOOGLE
 
@@ -308,6 +309,8 @@ class Devstral(OpenAI):
 
 
 WIRES: tuple[Wire, ...] = (OpenAI(), Anthropic(), Google())
+each_wire = pytest.mark.parametrize("wire", WIRES, ids=[wire.name for wire in WIRES])
+either_way = pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
 DEVSTRAL = Devstral()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from fake_provider import Received
 from provider_stage import Played, Stage, require_order, staged, turns_of
-from provider_wires import EVENT_STREAM, WIRES, Made, Said, Wire, calls
+from provider_wires import EVENT_STREAM, WIRES, Made, Said, Wire, calls, each_wire, either_way
 from temporalio.client import Client
 
 from turngate import Limits, NoProgress, Price
@@ -38,9 +38,6 @@ LIMITS = {
 PRICE = Price(input=Decimal(1), output=Decimal(10))  # 81 millionths an answer
 NEXT = dict(zip((wire.name for wire in WIRES), (*(wire.name for wire in WIRES[1:]), WIRES[0].name), strict=True))
 """Who stands in for whom."""
-
-each_wire = pytest.mark.parametrize("wire", WIRES, ids=[wire.name for wire in WIRES])
-either_way = pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
 
 
 def look(call_id: str | None, name: str = "x") -> Said:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from harness import STARTER, Stack, until
 from provider_stage import Stage, require_order, staged, turns_of
-from provider_wires import DEVSTRAL, EVENT_STREAM, WIRES, Made, Said, Wire, calls
+from provider_wires import DEVSTRAL, EVENT_STREAM, WIRES, Made, Said, Wire, calls, each_wire, either_way
 from temporalio.client import Client
 
 from approvals_api import talking
@@ -25,9 +25,6 @@ from turngate.store.runs import Run
 DONE = Said(text="Done.")
 LOOK = Made("look", '{"name": "x"}', "c1")
 LOOK_TOO = Made("look", '{"name": "y"}', "c2")
-
-each_wire = pytest.mark.parametrize("wire", WIRES, ids=[wire.name for wire in WIRES])
-either_way = pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
 
 
 @pytest.fixture(scope="module")

@@ -101,9 +101,8 @@ async def append(conn: Connection, run_id: str, step: int, attempt: int, n: int,
 
     So nothing comes from a worker that was thought lost, and nothing after the response. The oldest rows make room.
     """
-    row_id = await sequences.take(
-        conn, Numbered.DELTAS
-    )  # before the look: its lock keeps another attempt from beginning in between
+    # Before the look: its lock keeps another attempt from beginning in between.
+    row_id = await sequences.take(conn, Numbered.DELTAS)
     after_seq = await _place(conn, run_id, step, attempt)
     if after_seq is None:
         return False
