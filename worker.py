@@ -12,14 +12,14 @@ from temporalio.worker import WorkerDeploymentConfig
 
 from activities.call_model import CallModel
 from activities.close_step import CloseStep
-from activities.engine import Engine, ModelResolver
+from activities.engine.engine import Engine, ModelResolver
+from activities.escalation import OutOfTime
+from activities.execution.large_results import built_in_toolkit
 from activities.open_scheduled import OpenScheduled
-from activities.out_of_time import OutOfTime
-from activities.read_result import built_in_toolkit
 from activities.record_decision import RecordDecision
 from activities.run_tool import RunTool
 from activities.settle_call import SettleCall
-from activities.steering import SteerRun
+from activities.steer_run import SteerRun
 from turngate.domain.known_tools import known_tools
 from turngate.domain.model_choice import Profiles
 from turngate.runtime.app_loader import LoadedApp

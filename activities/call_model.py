@@ -14,20 +14,20 @@ from sqlalchemy.exc import IntegrityError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities import no_progress
-from activities.after_steps import after_step
-from activities.asking_model import ModelAsker
-from activities.budgets import extension
-from activities.carrying_over import CarryingOver
-from activities.dry_planning import DryPlanner
-from activities.engine import Engine
-from activities.external_agents import response
-from activities.heartbeats import heartbeating
-from activities.judging import Judging
-from activities.next_messages import open_next, take_messages
-from activities.planning import Planner
-from activities.signals import carry_out
-from activities.spending import cost_micros
+from activities.engine.after_step import after_step
+from activities.engine.costs import cost_micros
+from activities.engine.engine import Engine
+from activities.engine.external_agents import response
+from activities.engine.heartbeats import heartbeating
+from activities.model.fork_summary import CarryingOver
+from activities.model.model_call import ModelAsker
+from activities.planning.budgets import extension
+from activities.planning.dry_run import DryPlanner
+from activities.planning.judge import Judging
+from activities.planning.planner import Planner
+from activities.planning.signals import carry_out
+from activities.runs import no_progress
+from activities.runs.queued_messages import open_next, take_messages
 from turngate.domain import contract
 from turngate.domain.agents import Agent
 from turngate.domain.contract import CallModelInput, StepPlan

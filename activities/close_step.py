@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from temporalio import activity
 
-from activities.after_steps import after_step
-from activities.engine import Engine
-from activities.next_messages import open_next, recorded_next
-from activities.signals import SIGNAL
+from activities.engine.after_step import after_step
+from activities.engine.engine import Engine
+from activities.planning.signals import SIGNAL
+from activities.runs.queued_messages import open_next, recorded_next
 from turngate.domain import contract, results
 from turngate.domain.contract import CloseStepInput, CloseStepResult
 from turngate.domain.digest import derived_id

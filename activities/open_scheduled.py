@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from temporalio import activity
 
-from activities.engine import Engine
+from activities.engine.engine import Engine
 from turngate.domain import contract
 from turngate.domain.contract import ChildRun, OpenScheduledInput, OpenScheduledResult
 from turngate.store import runs, schedule_fires, schedules

@@ -15,10 +15,10 @@ from sqlalchemy.exc import IntegrityError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.call_checks import digest_of
-from activities.engine import Engine
-from activities.preflight import precondition
-from activities.signals import read_signal
+from activities.engine.engine import Engine
+from activities.execution.authorization import digest_of
+from activities.execution.preflight import precondition
+from activities.planning.signals import read_signal
 from turngate.domain import contract, results
 from turngate.domain.contract import DecideInput, RecordDecisionInput, RecordedDecision
 from turngate.domain.digest import framed_sha256

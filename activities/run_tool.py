@@ -15,17 +15,17 @@ from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.after_calls import after_tool, presentation_of
-from activities.call_checks import raises
-from activities.call_marks import ended_facts, ended_state
-from activities.engine import Engine
-from activities.executor import execute
-from activities.heartbeats import heartbeating
-from activities.lost_calls import asked_outcome
-from activities.preflight import look
-from activities.progress import reporting
-from activities.read_result import shown_to_model
-from activities.redeemed import (
+from activities.engine.engine import Engine
+from activities.engine.heartbeats import heartbeating
+from activities.execution.after_call import after_tool, presentation_of
+from activities.execution.authorization import raises
+from activities.execution.door import redeem
+from activities.execution.executor import execute
+from activities.execution.large_results import shown_to_model
+from activities.execution.lost_calls import asked_outcome
+from activities.execution.preflight import look
+from activities.execution.progress import reporting
+from activities.execution.redemption import (
     AlreadySettled,
     AskAgain,
     Decided,
@@ -35,7 +35,7 @@ from activities.redeemed import (
     Redeemed,
     Waits,
 )
-from activities.redemption import redeem
+from activities.execution.settlement import ended_facts, ended_state
 from turngate.domain import contract
 from turngate.domain.clipping import READ_RESULT, shortened
 from turngate.domain.contract import RunToolInput, RunToolResult

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from temporalio import activity
 
-from activities.call_marks import ended_state, settle_with
 from activities.close_step import end_run
-from activities.engine import Engine
-from activities.signals import SIGNAL, result_of
-from activities.sub_agents import answer_of
+from activities.engine.engine import Engine
+from activities.execution.settlement import ended_state, settle_with
+from activities.execution.sub_agents import answer_of
+from activities.planning.signals import SIGNAL, result_of
 from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, SettleCallInput
 from turngate.domain.results import Failure, Ok

@@ -2,7 +2,7 @@
 
 The model is really asked, by the code that the worker runs now, and policy judges each call as it would now. A call that
 the other run made, too, gets the result that was recorded there; any other is closed as a divergence. Nothing runs, and
-nobody is asked: the activities see to that (:mod:`activities.dry_planning`, :mod:`activities.redemption`).
+nobody is asked: the activities see to that (:mod:`activities.planning.dry_run`, :mod:`activities.execution.door`).
 """
 
 from __future__ import annotations

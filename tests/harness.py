@@ -20,7 +20,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
 import worker as composition
-from activities.engine import Engine
+from activities.engine.engine import Engine
 from approvals_api import decisions, starting
 from approvals_api.feed import EventFeed
 from approvals_api.gateway import Gateway

@@ -17,7 +17,7 @@ from typing import Any
 
 import svcs
 
-from activities.executor import execute
+from activities.execution.executor import execute
 from turngate import Failure, Ok, ToolContext, Toolkit
 from turngate.toolkits.mcp import HttpServer, StdioServer, mcp_toolkit
 

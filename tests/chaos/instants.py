@@ -20,9 +20,9 @@ from temporalio.bridge.worker import Worker as BridgeWorker
 
 from activities.call_model import CallModel
 from activities.close_step import CloseStep
-from activities.out_of_time import OutOfTime
+from activities.escalation import OutOfTime
+from activities.execution.redemption import Redeemed
 from activities.record_decision import RecordDecision
-from activities.redeemed import Redeemed
 from activities.run_tool import RunTool
 from approvals_api.gateway import Gateway
 

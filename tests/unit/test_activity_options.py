@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
 import worker as composition
-from activities.engine import Engine
+from activities.engine.engine import Engine
 from turngate.domain import contract
 from turngate.domain.agents import Limits
 from turngate.domain.contract import PlannedCall, RunLimits

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 import worker as composition
-from activities.compaction import Compactor
-from activities.histories import Histories, History
+from activities.model.compaction import Compactor
+from activities.model.history import Histories, History
 from turngate import Agent, App, Context, Toolkit
 from turngate.domain.context import message_tokens
 from turngate.domain.errors import ModelError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.progress import BUFFERED, MAX_EVENT_BYTES, ProgressBuffer, event_text
+from activities.execution.progress import BUFFERED, MAX_EVENT_BYTES, ProgressBuffer, event_text
 from turngate.store.progress import NewProgress
 
 

@@ -17,7 +17,7 @@ from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
 import worker as composition
-from activities import preflight
+from activities.execution import preflight
 from activities.record_decision import RecordDecision
 from activities.run_tool import RunTool
 from turngate import Deny, HookedCall, Hooks, RunScope, ToolContext, tool

@@ -13,7 +13,7 @@ from harness import STARTER, Cast, Stack, call, says, stack
 from structlog.testing import capture_logs
 from temporalio.client import Client
 
-from activities import compaction
+from activities.model import compaction
 from approvals_api import forking, retrying, run_views
 from turngate import Agent, Context, Limits, Toolkit, tool
 from turngate.domain.clipping import READ_RESULT

@@ -11,7 +11,9 @@ from harness import ListModel, call, says, stack
 from temporalio.client import Client
 from tools_under_test import Amount, Bench
 
-from activities import after_calls, after_steps, preflight, transforms
+from activities.engine import after_step as after_step_module
+from activities.execution import after_call, preflight
+from activities.model import transforms
 from turngate import Agent, Deny, HookedCall, Hooks, Limits, RunScope, ToolFailure, Toolkit, sub_agent, tool
 from turngate.domain.errors import ModelError
 from turngate.domain.history import is_reconciled
@@ -199,8 +201,8 @@ async def test_after_hooks_have_their_time(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that hangs holds up neither the run for ever nor the hooks behind it."""
-    monkeypatch.setattr(after_calls, "HOOK_SECONDS", 0.1)
-    monkeypatch.setattr(after_steps, "HOOK_SECONDS", 0.1)
+    monkeypatch.setattr(after_call, "HOOK_SECONDS", 0.1)
+    monkeypatch.setattr(after_step_module, "HOOK_SECONDS", 0.1)
 
     class Hangs(Hooks):
         async def after_tool(self, scope: RunScope, call: HookedCall, result: Ok | Failure) -> None:

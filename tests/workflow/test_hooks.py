@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from temporalio.client import Client
 from tools_under_test import Bench
 
-from activities import preflight
+from activities.execution import preflight
 from turngate import Deny, Hooks, Policy, Rule
 from turngate.domain.errors import ModelError
 from turngate.domain.history import is_reconciled

@@ -15,11 +15,11 @@ from harness import Cast, ListModel, Script, Stack, call, person, says, stack, u
 from temporalio.client import Client
 from tools_under_test import Bench
 
-from activities.engine import Engine
-from activities.judging import Judging
-from activities.planning import Planner
-from activities.redeemed import AskAgain, Redeemed, Redemption
-from activities.redemption import redeem
+from activities.engine.engine import Engine
+from activities.execution.door import redeem
+from activities.execution.redemption import AskAgain, Redeemed, Redemption
+from activities.planning.judge import Judging
+from activities.planning.planner import Planner
 from approvals_api import forking, replaying, run_views
 from approvals_api.own_worlds import Changes
 from turngate import Judge, Limits, Policy, Price, Rule

@@ -15,7 +15,7 @@ from sqlalchemy import text
 from temporalio.client import Client
 from tools_under_test import Bench
 
-from activities.out_of_time import OutOfTime
+from activities.escalation import OutOfTime
 from approvals_api.principals import Principal
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent
 from turngate.domain.contract import ClimbLadderInput, DecideInput

@@ -12,7 +12,7 @@ from temporalio.testing import ActivityEnvironment
 from tools_under_test import Bench
 
 import worker as composition
-from activities.lost_calls import ask_outcome
+from activities.execution.lost_calls import ask_outcome
 from activities.run_tool import RunTool
 from approvals_api import run_views
 from turngate import Agent, App, Toolkit, tool

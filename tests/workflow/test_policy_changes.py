@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from temporalio.client import Client
 from tools_under_test import Amount, Bench
 
-from activities.redeemed import AskAgain
+from activities.execution.redemption import AskAgain
 from activities.run_tool import RunTool
 from turngate import Deny, Hooks, Limits, Policy, Preview, Rule, tool
 from turngate.domain.contract import RunToolInput

@@ -20,7 +20,7 @@ from temporalio.worker import Replayer
 from tools_under_test import Amount
 
 import worker as composition
-from activities import preflight
+from activities.execution import preflight
 from activities.run_tool import RunTool
 from turngate import Hooks, Policy, Preview, Rule, ToolContext, tool
 from turngate.domain.contract import RunToolInput, RunToolResult

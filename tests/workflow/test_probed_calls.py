@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from activities import lost_calls, preflight
+from activities.execution import lost_calls, preflight
 from activities.run_tool import RunTool
 from turngate import DidNotHappen, Happened, Limits, ProbeAnswer, ToolContext, tool
 from turngate.domain.contract import RunToolInput

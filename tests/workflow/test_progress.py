@@ -16,8 +16,8 @@ from harness import ListModel, Stack, call, says, stack, until
 from sqlalchemy import text
 from temporalio.client import Client
 
-from activities.last_write import LAST_WRITE_SECONDS
-from activities.progress import reporting
+from activities.engine.bounded_flush import LAST_WRITE_SECONDS
+from activities.execution.progress import reporting
 from turngate import ToolContext, tool
 from turngate.domain.results import Ok
 from turngate.store import events, executions, following, progress, runs

@@ -12,7 +12,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from tools_under_test import Bench
 
-from activities.own_worlds import OwnWorlds
+from activities.engine.overrides import OwnWorlds
 from approvals_api import forking, retrying, standing_grants, talking
 from approvals_api.own_worlds import Changes
 from approvals_api.run_views import run_detail

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from activities.judging import Heard, ToJudge, asked_about
+from activities.planning.judge import Heard, ToJudge, asked_about
 from turngate.cli import stores, terminal
 from turngate.cli.app_loading import load_builders_app
 from turngate.cli.model_wiring import build_models

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tools_under_test import Amount
 
-from activities.judging import ToJudge, asked_about
+from activities.planning.judge import ToJudge, asked_about
 from turngate import Agent, App, ConfigurationError, Judge, Limits, Policy, Price, Rule, Toolkit, tool
 from turngate.domain.ask_terms import AskTerms
 from turngate.domain.judged_verdicts import JUDGE_RULE, is_for_judge, with_judgement

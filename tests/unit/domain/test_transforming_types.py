@@ -14,7 +14,7 @@ import svcs
 from pydantic import Base64UrlBytes, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from transforming import Money, MoneyText, Parcel, Seal, Trail, decoded, encoded, raw, seen
 
-from activities.executor import execute
+from activities.execution.executor import execute
 from turngate import Agent, App, ConfigurationError, InvalidToolInput, ToolContext, ToolFailure, Toolkit, declare_tool
 from turngate.domain.results import Failure, Ok
 from turngate.domain.tools import Tool

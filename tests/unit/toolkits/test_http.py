@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from activities.executor import execute
+from activities.execution.executor import execute
 from turngate import Failure, Ok, ToolContext, Toolkit
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy import Policy, evaluate

@@ -10,7 +10,7 @@ import pytest
 import svcs
 from pydantic import JsonValue
 
-from activities.executor import execute
+from activities.execution.executor import execute
 from turngate import Failure, InvalidToolInput, Ok, Parameters, Tool, ToolContext, Toolkit, declare_tool
 from turngate.domain.errors import ConfigurationError
 from turngate.toolkits.json_schema import JsonSchemaParameters, json_schema_tool

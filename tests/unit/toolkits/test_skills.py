@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import svcs
 
-from activities.executor import execute
+from activities.execution.executor import execute
 from turngate import Failure, Ok, ToolContext
 from turngate.domain.errors import ConfigurationError
 from turngate.toolkits.skill_files import MAX_FILE_BYTES, MAX_LISTED_FILES, MAX_SKILLS

@@ -15,7 +15,7 @@ import svcs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.executor import execute
+from activities.execution.executor import execute
 from turngate import Failure, Ok, ToolContext
 from turngate.domain.errors import ConfigurationError
 from turngate.toolkits.http import http_toolkit

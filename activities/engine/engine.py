@@ -1,0 +1,104 @@
+"""What every activity stands on, made once per worker process by the composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import svcs
+from temporalio.exceptions import ApplicationError
+
+from activities.engine.external_agents import agent_named, agent_of
+from activities.engine.overrides import OwnWorlds
+from activities.engine.rules import RulesInForce, StoredRules, in_force
+from turngate.domain import contract
+from turngate.domain.agents import Agent
+from turngate.domain.budgets import Price
+from turngate.domain.external import is_external
+from turngate.domain.judging import Judge
+from turngate.domain.model_choice import Profiles
+from turngate.domain.policy import Policy
+from turngate.domain.toolkit import Toolkit
+from turngate.domain.tools import Tool
+from turngate.models.port import LanguageModel
+from turngate.store import runs
+from turngate.store.database import Connection, Database
+from turngate.store.requests import Request
+from turngate.store.runs import Run
+
+
+class ModelResolver(Protocol):
+    """Turns a model's spec (``provider:name``) into the model."""
+
+    def resolve(self, spec: str) -> LanguageModel:
+        """Return the model; raises ConfigurationError when there is no such provider."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """The store, the builder's agents and policy (as the app gives it), their services, and the models."""
+
+    database: Database
+    agents: Mapping[str, Agent]
+    policy: Policy
+    services: svcs.Registry
+    models: ModelResolver
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    """What models cost, by ``provider:name`` or a profile's name."""
+    profiles: Profiles = field(default_factory=Profiles)
+    """Models under names of one's own."""
+    streaming: bool = True
+    """Whether what a model says is shown while it answers, by models that can."""
+    judge: Judge | None = None
+    """Who may answer in place of a person, where no rule insists on one."""
+    policy_file: Path | None = None
+    """Where ``policy`` was read from; None: it was given as a value."""
+    stored_rules: StoredRules = field(default_factory=StoredRules)
+    own_worlds: OwnWorlds = field(default_factory=OwnWorlds)
+    built_in: Toolkit = field(default_factory=Toolkit.of)
+    """The engine's own tools, found by every agent under their names unless it declares one of the same name."""
+
+    async def rules(self, conn: Connection, run: Run) -> RulesInForce:
+        """Return the rules in force for a run now: the app's, the stored ones and the standing grants.
+
+        A run's own policy stands in place of all of them. No grant counts beside it, nor does the app's judge: they are
+        for calls as other rules judge them.
+        """
+        own = await self.own_worlds.of_run(conn, run)
+        if own is not None and own.policy is not None:
+            return RulesInForce(policy=own.policy)
+        found = await in_force(conn, self.policy, self.stored_rules, run, policy_file=self.policy_file)
+        return found if self.judge is None else replace(found, judge=self.judge)
+
+    def tool(self, agent: Agent, name: str) -> Tool | None:
+        """Return the tool of this name: the agent's, or the engine's own; None when there is none."""
+        return agent.toolkit.find(name) or self.built_in.find(name)
+
+    async def agent_of(self, conn: Connection, run: Run) -> Agent:
+        """Return the agent that works on the run, with what the run has of its own. Raises as :meth:`agent`."""
+        if is_external(run.agent):
+            return await agent_of(conn, run)
+        own = await self.own_worlds.of_run(conn, run)
+        agent = self.agent(run.agent)
+        return agent if own is None else own.world.seen_by(agent)
+
+    async def asked_tool(self, conn: Connection, request: Request) -> Tool | None:
+        """Return the tool that a request is about, as this process has it; None when it is no longer there."""
+        run = await runs.get(conn, request.run_id) if is_external(request.agent) else None
+        agent = self.agent(request.agent) if run is None else await agent_of(conn, run)
+        return self.tool(agent, request.tool_name)
+
+    def agent(self, name: str) -> Agent:
+        """Return an agent; raises a non-retryable ApplicationError when this worker's app has none of that name."""
+        agent = agent_named(name) if is_external(name) else self.agents.get(name)
+        if agent is None:
+            known = ", ".join(sorted(self.agents))
+            raise ApplicationError(
+                f"this worker's app has no agent {name!r} (it has: {known})",
+                "configuration",
+                type=contract.ERROR_CONFIGURATION,
+                non_retryable=True,
+            )
+        return agent

@@ -1,0 +1,1 @@
+"""Execution: the door to a tool, the executor, and what becomes of a call."""

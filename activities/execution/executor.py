@@ -1,0 +1,121 @@
+"""The executor: decode once, inject, run, and turn whatever happens into one result. It never decides.
+
+What the model's mistakes, the tool's declared failures, crashes and timeouts become is written here and nowhere else.
+Cancellation passes through: who cancelled, and what that means, is the activity's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from typing import Any
+
+import structlog
+import svcs
+
+from activities.engine.author_code import apart, call_injected, from_outside
+from activities.execution.success import encoded, json_of
+from turngate.domain import results
+from turngate.domain.middleware import Invocation, Proceed
+from turngate.domain.results import MAX_DEPTH, Failure, Ok, as_object, is_deeper
+from turngate.domain.tool_context import NoWorkspaceError, ToolContext
+from turngate.domain.tool_failures import InvalidToolInput, ToolFailure
+from turngate.domain.tools import Tool
+
+log = structlog.get_logger(__name__)
+
+
+async def execute(tool: Tool, raw_input: str, ctx: ToolContext, services: svcs.Registry) -> Ok | Failure:
+    """Run the tool's handler once, inside its middleware, and return its result.
+
+    Whether a declared failure also fails the run (``failure_mode="raise"``) is the activity's business.
+
+    Raises:
+        asyncio.CancelledError: passed on when somebody cancelled the call.
+    """
+    if tool.handler is None:
+        return results.non_local(tool.name, tool.kind)
+    try:
+        params = tool.decode(raw_input)
+    except InvalidToolInput as invalid:
+        return results.invalid_input(str(invalid), invalid.problem)
+    limit = asyncio.timeout(tool.timeout.total_seconds())
+    try:
+        async with svcs.Container(services) as container, limit:
+            value = await apart(_invoked(tool, params, ctx, container))
+    except tool.failures as declared:
+        return _declared(tool, declared)
+    except BaseException as crash:  # a crash of one tool is a result the model reads, never a failed run (I9)
+        if from_outside(crash):
+            raise
+        return _gone_wrong(tool, crash, timed_out=limit.expired())
+    try:
+        return Ok(value=as_object(encoded(tool, value)))
+    except Exception:  # noqa: BLE001 - the same: the author's bug
+        return _unshowable(tool)
+
+
+async def _invoked(tool: Tool, params: Any, ctx: ToolContext, container: svcs.Container) -> Any:
+    """Call the handler through its middleware: the last one applied is the outermost."""
+    handler = tool.handler
+    assert handler is not None  # noqa: S101 - `execute` has looked
+    started = False
+
+    async def start() -> Any:
+        nonlocal started
+        if started and tool.effect == "once":  # I3 holds for middleware, too
+            raise RuntimeError(
+                f"middleware may not proceed twice: {tool.name!r} has effect 'once', and has been started"
+            )
+        started = True
+        return await call_injected(handler, container, params=params, ctx=ctx)
+
+    proceed: Proceed = start
+    invocation = Invocation(tool_name=tool.name, params=params, ctx=ctx)
+    for middleware in tool.middleware:
+        proceed = partial(middleware, invocation, proceed)
+    return await proceed()
+
+
+def _declared(tool: Tool, declared: Exception) -> Failure:
+    assert isinstance(declared, ToolFailure)  # noqa: S101 - `failures` holds nothing else
+    fields = json_of(declared.fields)
+    if is_deeper(fields, MAX_DEPTH):
+        return _unshowable(tool)
+    reason = fields.get("reason") or fields.get("message")
+    text = reason if isinstance(reason, str) else json.dumps(fields, ensure_ascii=False)
+    # A subclass that was not declared goes by the name of the one that was: the model has been shown no other, and a
+    # class that nobody looked at must not speak with the engine's own words (`class Denied(RefundDeclined)`).
+    kinds: dict[type, str] = {failure: failure.kind for failure in tool.failures}
+    kind = next(kinds[each] for each in type(declared).__mro__ if each in kinds)
+    return Failure(kind=kind, reason=text, fields=fields)
+
+
+def _gone_wrong(tool: Tool, crash: BaseException, *, timed_out: bool) -> Failure:
+    if timed_out:  # whatever it raised while it was being stopped
+        seconds = int(tool.timeout.total_seconds())
+        return Failure(kind="timeout", reason=f"{tool.name!r} did not finish within {seconds} s and was stopped.")
+    if isinstance(crash, asyncio.CancelledError):
+        # Nobody cancelled the call: the tool gave up by itself, as libraries do whose own task group broke.
+        return Failure(kind="cancelled", reason=f"{tool.name!r} cancelled itself before it had a result.")
+    if isinstance(crash, NoWorkspaceError):  # ours, so its words hold no secret, and say the fix
+        return Failure(kind="execution_error", reason=f"{tool.name!r} did not run: {crash.message}")
+    return _crashed(tool)
+
+
+def _crashed(tool: Tool) -> Failure:
+    """The operator's log gets the traceback; the model gets the type, not the message (it may hold secrets)."""
+    log.exception("tool crashed", tool=tool.name)  # noqa: LOG004 - its callers are except blocks
+    return Failure(
+        kind="execution_error", reason=f"{tool.name!r} crashed. This was logged; its arguments may be at fault."
+    )
+
+
+def _unshowable(tool: Tool) -> Failure:
+    log.exception("tool returned what does not fit its declared success type", tool=tool.name)  # noqa: LOG004 - as above
+    return Failure(
+        kind="execution_error",
+        reason=f"{tool.name!r} ran to its end, but what it returned does not fit its declared type and cannot be shown. "
+        "This was logged. Its effects stand: do not repeat the call to get the result.",
+    )

@@ -1,0 +1,1 @@
+"""What surrounds a model request: routing, streaming, history, compaction and summaries."""

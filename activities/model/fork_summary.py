@@ -1,0 +1,85 @@
+"""Carrying over: a fork that begins a fresh conversation with a summary of the other one, in place of sharing its past.
+
+The fork is recorded as any other. Before its first request the summary is written and stored as its conversation's first
+message, and what was said to the fork stands behind it. Without a summary it stays the fork it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from activities.engine.engine import Engine
+from activities.model.summaries import NoSummaryError, Summariser, Summary
+from activities.model.windows import window_of
+from turngate.domain.agents import Agent
+from turngate.domain.context import Context
+from turngate.domain.digest import derived_id
+from turngate.domain.messages import Message, user_message
+from turngate.domain.summaries import carried_over_text
+from turngate.store import events, messages, runs, summaries
+from turngate.store.database import Connection
+from turngate.store.messages import StoredMessage
+
+
+class CarryingOver:
+    """Begins runs with what another one found out."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._summariser = Summariser(engine)
+
+    async def begun(self, run: runs.Run, agent: Agent, step: int) -> runs.Run:
+        """Return the run with the summary it is to begin with, if it is to begin with one. Safe to repeat."""
+        if step != 1 or run.forked_from_run_id is None:
+            return run
+        async with self._engine.database.read() as conn:
+            if not await summaries.wanted(conn, run.id):
+                return run
+            path, cut = await summaries.path_behind(conn, run.head_message_id)
+            root = [] if cut is None else [await messages.get(conn, cut.root_message_id), cut.message]
+        past = [*root, *(stored.message for stored in path[:-1])]
+        try:
+            summary = await self._summary(run, agent, past, said=path[-1])
+        except NoSummaryError as why:
+            async with self._engine.database.write() as conn:
+                if await summaries.wanted_no_more(conn, run.id):
+                    await self._summariser.tell_skipped(conn, run, step, why)
+            return run
+        async with self._engine.database.write() as conn:
+            return await self._moved(conn, run, past, path[-1], summary)
+
+    async def _summary(self, run: runs.Run, agent: Agent, past: Sequence[Message], *, said: StoredMessage) -> Summary:
+        if said.id != run.input_message_id:
+            raise NoSummaryError("moved_on")  # somebody said more before it began
+        context = agent.context or Context()
+        window = context.window or window_of(self._engine.profiles, run.model)
+        return await self._summariser.summary_of(run, agent, context, past, window=window)
+
+    async def _moved(
+        self, conn: Connection, run: runs.Run, past: Sequence[Message], said: StoredMessage, summary: Summary
+    ) -> runs.Run:
+        """Store the summary as the first message, with what was said behind it, and let the run begin there."""
+        await self._summariser.spend(conn, run, summary.spec, summary.answer)
+        if not await summaries.wanted_no_more(conn, run.id):  # another attempt did
+            return await runs.get(conn, run.id) or run
+        of, model = str(run.forked_from_run_id), summary.answer.model
+        text = carried_over_text(summary.text, run_id=of, step=run.forked_from_step or 0, model=model)
+        parent_id = None
+        for name, message in (("carried-over", user_message(text)), ("said", said.message)):
+            message_id = derived_id("msg", run.id, name)
+            await messages.append(
+                conn,
+                message_id=message_id,
+                parent_id=parent_id,
+                conversation_id=run.conversation_id,
+                run_id=run.id,
+                step=None,
+                message=message,
+            )
+            parent_id = message_id
+        assert parent_id is not None  # noqa: S101 - two messages were appended
+        await runs.begin_at(conn, run, parent_id)
+        told = {"from_run_id": of, "step": run.forked_from_step, "messages": len(past), "model": model}
+        await events.append(conn, run.id, [("context.carried_over", told)])
+        return replace(run, input_message_id=parent_id, head_message_id=parent_id)

@@ -1,0 +1,100 @@
+"""Which model answers a step, and which one when that cannot be used.
+
+A person's switch and a fallback that was taken hold until the run's end or the next switch. Else the agent's hooks may
+choose for each step; else it is the run's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import structlog
+
+from activities.engine.author_code import heard
+from activities.engine.costs import lacks_price
+from activities.engine.engine import Engine
+from turngate.domain.agents import Agent
+from turngate.domain.errors import ConfigurationError, ModelError
+from turngate.domain.hooks import RunScope
+from turngate.domain.model_choice import MAX_SPEC_CHARS, falls_back
+from turngate.models.port import LanguageModel
+from turngate.store import events, runs, steps
+
+log = structlog.get_logger(__name__)
+
+CHOICE_SECONDS = 10.0
+"""Of one hook; every step waits for it."""
+
+
+class ModelRouter:
+    """Chooses models for the runs of an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def spec_for(self, run: runs.Run, agent: Agent, step: int) -> str:
+        """Return whom to ask for this step: ``provider:name`` or a profile's name.
+
+        A dry replay asks whoever answered the step that it does over, unless it was given a model of its own.
+        """
+        if run.model_is_fixed:
+            return run.model
+        if run.replay_of_run_id is not None:
+            async with self._engine.database.read() as conn:
+                recorded = await steps.get(conn, run.replay_of_run_id, step + (run.forked_from_step or 0))
+            if recorded is not None and recorded.model_spec is not None:
+                return recorded.model_spec
+        scope = RunScope(run_id=run.id, agent=agent.name, step=step)
+        spec = run.model
+        for hook in agent.hooks:
+            try:
+                spec = _spec(await heard(hook.model_for_step(scope, spec), seconds=CHOICE_SECONDS)) or spec
+            except Exception:
+                log.exception("model_for_step hook failed", hook=type(hook).__name__, run_id=run.id)
+        return spec
+
+    def resolve(self, agent: Agent, spec: str) -> LanguageModel:
+        """Return the model of a spec.
+
+        Raises:
+            ConfigurationError: it cannot be used here, or the agent has a limit of cost and nobody says what it costs.
+        """
+        if lacks_price(self._engine, agent, spec):
+            raise ConfigurationError(
+                f"agent {agent.name!r} has a limit of cost, and nobody says what {spec!r} costs: add it to App(prices=…), "
+                "or price_in and price_out to its profile"
+            )
+        return self._engine.models.resolve(spec)
+
+    async def fall_back(
+        self, run: runs.Run, agent: Agent, step: int, spec: str, error: ModelError | ConfigurationError
+    ) -> runs.Run | None:
+        """Let the next model of the list that people made go on with the run, and return the run as it goes on.
+
+        None: this failure is none that another model mends, nobody is left to ask, or the run has ended. A model that was
+        switched meanwhile goes on as it is.
+        """
+        if not falls_back(error):
+            return None
+        before = None if run.fell_back_from is None or spec != run.model else run.fell_back_from
+        to = self._engine.profiles.after(spec, fell_back_from=before, more=tuple(agent.fallback))
+        if to is None:
+            return None
+        error_class = error.error_class if isinstance(error, ModelError) else "configuration"
+        async with self._engine.database.write() as conn:
+            if await runs.fall_back(conn, run, model=to, instead_of=before or spec):
+                told = {"step": step, "from": spec, "to": to, "error_class": error_class, "message": error.message}
+                await events.append(conn, run.id, [("run.model_fell_back", told)])
+                return replace(run, model=to, fell_back_from=before or spec)
+            now = await runs.get(conn, run.id)
+        switched = now is not None and now.status == "running" and now.model != run.model
+        return now if switched else None
+
+
+def _spec(answer: object) -> str | None:
+    """Return what a hook chose; raises TypeError for what is no spec."""
+    if answer is None:
+        return None
+    if not isinstance(answer, str) or not answer or len(answer) > MAX_SPEC_CHARS:
+        raise TypeError("model_for_step must return provider:name, a profile's name, or None")
+    return answer

@@ -1,0 +1,185 @@
+"""What a model says while it answers: from its deltas to the store, where watchers find them.
+
+Deltas are for watchers only. They go to the store, never into workflow history, and are the first thing to be lost when the
+store is away: the model is neither held up nor fails because of it. What is shown is taken back before an attempt's failure
+is told, so that nobody mixes it with what the next one says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from activities.engine.bounded_flush import end_or_abandon
+from turngate.domain.deltas import Delta
+from turngate.domain.errors import TurngateError
+from turngate.domain.messages import ModelResponse
+from turngate.models.port import LanguageModel, ModelRequest, StreamingModel
+from turngate.store import deltas
+from turngate.store.database import Connection, Database
+from turngate.store.deltas import Said
+
+log = structlog.get_logger(__name__)
+
+INTERVAL_SECONDS: Final = 0.03
+"""Between two writes while deltas come; the first words are written at once."""
+MAX_BATCH_CHARS: Final = 16 * 1024
+"""Of one row. A model that says more in between is not read live by anybody."""
+
+
+class LiveDeltas:
+    """Asks models so that they can be watched. ``on`` False: as if none of them could stream."""
+
+    def __init__(self, database: Database, *, on: bool) -> None:
+        self._database = database
+        self._on = on
+        self._written: set[tuple[str, int]] = set()
+        self._taken_back: set[tuple[str, int]] = set()
+
+    async def answer(self, model: LanguageModel, request: ModelRequest, run_id: str, step: int) -> ModelResponse:
+        """Return the model's response to a request of this step. Raises what the model raises.
+
+        When it returns, nothing more is written of what was said; when it raises, what was shown has been taken back.
+        """
+        if not self._on or not isinstance(model, StreamingModel):
+            return await model.generate(request)
+        writer = _Writer(self._database, run_id, step)
+        try:
+            response = await model.stream(request, writer.tell)
+        except BaseException as error:
+            if await writer.take_back(_reason(error)):
+                self._written.add((run_id, step))
+                self._taken_back.add((run_id, step))
+            raise
+        if await writer.stop():
+            self._written.add((run_id, step))
+        return response
+
+    def was_shown(self, run_id: str, step: int) -> bool:
+        """Tell, once, whether something of the attempt that just failed had been shown."""
+        shown = (run_id, step) in self._taken_back
+        self._taken_back.discard((run_id, step))
+        return shown
+
+    async def forget(self, conn: Connection, run_id: str, step: int) -> None:
+        """Delete what this worker showed of a step whose response is told in the same transaction."""
+        self._taken_back.discard((run_id, step))
+        if (run_id, step) in self._written:
+            self._written.discard((run_id, step))
+            await deltas.forget(conn, run_id, step)
+
+
+class _Writer:
+    """Writes what one attempt says, in batches."""
+
+    def __init__(self, database: Database, run_id: str, step: int) -> None:
+        self._database = database
+        self._run_id = run_id
+        self._step = step
+        self._waiting: list[Delta] = []
+        self._attempt: int | None = None
+        self._n = 0
+        self._lost = 0
+        self._task: asyncio.Task[None] | None = None
+        self._under_way = False
+        self._closed = False
+        self._failed = False
+
+    def tell(self, delta: Delta) -> None:
+        """Keep a delta until the next write; the first one, or one after a silence, is written at once."""
+        if self._closed:
+            return
+        self._waiting.append(delta)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._write_all(), name=f"deltas-{self._run_id}-{self._step}")
+
+    async def stop(self) -> bool:
+        """Write nothing more; what waits is not needed, because the whole response comes. True: something was written."""
+        self._closed = True
+        self._waiting.clear()
+        if self._task is not None and not self._task.done():
+            if self._under_way:
+                await end_or_abandon(self._task, self._tell_once)
+            else:
+                self._task.cancel()
+        return self._attempt is not None
+
+    async def take_back(self, reason: str) -> bool:
+        """Tell watchers that what they were shown is void, and why. True: something had been shown."""
+        if not await self.stop() or self._attempt is None:
+            return False
+        attempt, n = self._attempt, self._n + 1
+
+        async def give_up(conn: Connection) -> None:
+            await deltas.give_up(conn, self._run_id, self._step, attempt, n, reason)
+
+        # A task of its own: the activity may be told once more to let go, and then the watchers would not be told.
+        await end_or_abandon(asyncio.create_task(self._write(give_up)), self._tell_once)
+        return True
+
+    async def _write_all(self) -> None:
+        while not self._closed and (said := self._take()).deltas:
+            self._under_way = True
+            try:
+                if not await self._write(partial(self._add, said)):
+                    self._lost += said.dropped + sum(len(delta.text) for delta in said.deltas)
+            finally:
+                self._under_way = False
+            if not self._closed:
+                await asyncio.sleep(INTERVAL_SECONDS)
+
+    async def _write(self, write: Callable[[Connection], Coroutine[Any, Any, None]]) -> bool:
+        try:
+            async with self._database.write() as conn:
+                await write(conn)
+        except Exception as error:  # noqa: BLE001 - whatever the store says, the model goes on
+            self._tell_once(f"{type(error).__name__}: {error}")
+            return False
+        return True
+
+    async def _add(self, said: Said, conn: Connection) -> None:
+        if self._attempt is None:
+            await deltas.sweep(conn)
+            self._attempt = await deltas.begin(conn, self._run_id, self._step, said)
+            self._n = 1
+            self._closed = self._closed or self._attempt is None
+        elif await deltas.append(conn, self._run_id, self._step, self._attempt, self._n + 1, said):
+            self._n += 1
+        else:
+            self._closed = True  # another attempt speaks for the step
+
+    def _take(self) -> Said:
+        """Return what waits, joined where it belongs together, without the oldest of what is too much."""
+        joined: list[Delta] = []
+        for delta in self._waiting:
+            last = joined[-1] if joined else None
+            if last is not None and (last.part, last.kind) == (delta.part, delta.kind) and not delta.tool_name:
+                joined[-1] = last.model_copy(update={"text": last.text + delta.text})
+            else:
+                joined.append(delta)
+        self._waiting.clear()
+        too_much = dropped = max(0, sum(len(delta.text) for delta in joined) - MAX_BATCH_CHARS)
+        for place, delta in enumerate(joined):
+            if not too_much:
+                break
+            cut = min(too_much, len(delta.text))
+            joined[place] = delta.model_copy(update={"text": delta.text[cut:]})
+            too_much -= cut
+        dropped, self._lost = dropped + self._lost, 0
+        return Said(joined, dropped)
+
+    def _tell_once(self, why: str) -> None:
+        if not self._failed:
+            log.warning("what a model says is not shown", run_id=self._run_id, step=self._step, why=why)
+        self._failed = True
+
+
+def _reason(error: BaseException) -> str:
+    """Return why an attempt was given up, in a few words for people."""
+    if isinstance(error, asyncio.CancelledError):
+        return "it was stopped"
+    return error.message if isinstance(error, TurngateError) else type(error).__name__

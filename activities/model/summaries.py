@@ -1,0 +1,108 @@
+"""Asking a model for a summary, and counting what it took. A step can do without one: whatever goes wrong is told, not raised.
+
+What a summary is for, and where it stands, is its caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from activities.engine.costs import lacks_price, spend
+from activities.engine.engine import Engine
+from activities.model.windows import window_of
+from turngate.domain.agents import Agent
+from turngate.domain.context import Context, message_tokens, text_tokens
+from turngate.domain.messages import Message, ModelResponse, Usage
+from turngate.domain.summaries import request_for_summary, why_unusable
+from turngate.models.port import ModelRequest
+from turngate.store import events, runs
+from turngate.store.database import Connection
+
+log = structlog.get_logger(__name__)
+
+RECORD_SHARE: Final = 0.5
+"""Of the summarising model's window, that the record it reads may take."""
+UNKNOWN_WINDOW: Final = 100_000
+"""Tokens, of a model whose window nobody knows; only for how much it is given to summarise."""
+CHARS_PER_TOKEN: Final = 2.5
+
+SKIPPED: Final = "context.compaction_skipped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A summary. ``spec``: who was asked."""
+
+    text: str
+    spec: str
+    answer: ModelResponse
+
+
+class NoSummaryError(Exception):
+    """There is no summary. ``reason``: in a word; ``answer``: what a model said in place of one, which was paid for."""
+
+    def __init__(
+        self, reason: str, *, spec: str = "", error_class: str = "", answer: ModelResponse | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.reason, self.spec, self.error_class, self.answer = reason, spec, error_class, answer
+
+
+class Summariser:
+    """Asks the models of an engine for summaries."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def summary_of(
+        self, run: runs.Run, agent: Agent, context: Context, covered: Sequence[Message], *, window: int | None
+    ) -> Summary:
+        """Return a summary of these messages. ``window``: of the run's model, if anybody knows it.
+
+        Raises:
+            NoSummaryError: ``no_price`` (the agent has a limit of cost), ``timeout``, ``error``, or the answer was
+                ``cut_off``, ``empty`` or ``too_long``, which it also is when it takes as much as what it stands for.
+        """
+        spec = context.summary_model or run.model
+        if lacks_price(self._engine, agent, spec):
+            raise NoSummaryError("no_price", spec=spec, error_class="configuration")
+        taken = window_of(self._engine.profiles, spec) or window or UNKNOWN_WINDOW
+        asked = request_for_summary(covered, most_chars=int(taken * RECORD_SHARE * CHARS_PER_TOKEN))
+        try:
+            async with asyncio.timeout(context.summary_timeout.total_seconds()):
+                request = ModelRequest(messages=asked, options=self._engine.profiles.options(spec))
+                answer = await self._engine.models.resolve(spec).generate(request)
+        except TimeoutError as late:
+            raise NoSummaryError("timeout", spec=spec) from late
+        except Exception as error:  # whatever goes wrong with that model, the step can do without its summary
+            kind = getattr(error, "error_class", type(error).__name__)
+            raise NoSummaryError("error", spec=spec, error_class=kind) from error
+        unusable, text = why_unusable(answer, most_chars=context.summary_chars), answer.message.text.strip()
+        if unusable is None and text_tokens(text) >= sum(message_tokens(message) for message in covered):
+            unusable = "too_long"
+        if unusable is not None:
+            raise NoSummaryError(unusable, spec=spec, answer=answer)
+        return Summary(text=text, spec=spec, answer=answer)
+
+    async def tell_skipped(
+        self, conn: Connection, run: runs.Run, step: int, why: NoSummaryError, *, forced: bool = False
+    ) -> None:
+        """Log and tell that there is no summary, and why; what was paid for it counts."""
+        log.warning("no summary", run_id=run.id, reason=why.reason, model=why.spec, error=str(why.__cause__ or ""))
+        told = {"step": step, "reason": why.reason, "model": why.spec, "error_class": why.error_class}
+        await self.spend(conn, run, why.spec, why.answer)
+        await events.append(conn, run.id, [(SKIPPED, {**told, "forced": forced})])
+
+    async def spend(self, conn: Connection, run: runs.Run, spec: str, answer: ModelResponse | None) -> None:
+        """Count what a summary took against the run's budgets; ``answer`` None: nothing.
+
+        Raises ApplicationError ``conflict``, retryable, when the run has ended since: an attempt that was thought lost.
+        """
+        usage, too_late = Usage() if answer is None else answer.usage, "its conversation is not cut any more"
+        # Of the step that was noted before: this one has no response yet, and recovery goes by that.
+        await spend(self._engine, conn, run, step=run.step, spec=spec, usage=usage, too_late=too_late)

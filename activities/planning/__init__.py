@@ -1,0 +1,1 @@
+"""Planning: each call of a response gets a verdict. Nothing runs here."""

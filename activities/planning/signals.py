@@ -1,0 +1,98 @@
+"""Signals: reading what a call asks of the run, and carrying it out when the step is closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from pydantic import TypeAdapter
+
+from activities.engine.engine import Engine
+from turngate.domain.contract import Wait
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.results import Ok
+from turngate.domain.signals import MAX_WAIT, Finish, HandOff, Signal, SwitchModel, WaitUntil
+from turngate.domain.tool_failures import InvalidToolInput
+from turngate.domain.tools import Tool
+from turngate.store import calls, events, runs
+from turngate.store.clock import now
+from turngate.store.database import Connection
+
+log = structlog.get_logger(__name__)
+
+SIGNAL: TypeAdapter[Signal] = TypeAdapter(Signal)
+
+
+def read_signal(engine: Engine, tool: Tool, params: Any) -> Signal:
+    """Return what the call asks for, as its tool interprets it. Reads nothing, changes nothing.
+
+    Raises InvalidToolInput, in words for the model: there is no such agent or model, the wait is too long, or the tool
+    refuses the arguments (a ValueError, whose words it reads; anything else is the author's bug, and only logged).
+    """
+    if tool.interpret is None:
+        raise InvalidToolInput(f"{tool.name!r} has no meaning here")
+    try:
+        signal = SIGNAL.validate_python(tool.interpret(params))
+    except ValueError as refused:  # pydantic's own errors are of this kind too
+        raise InvalidToolInput(str(refused)) from None
+    except Exception as bug:
+        log.exception("interpret failed", tool=tool.name)
+        why = f"{tool.name!r} could not make anything of these arguments ({type(bug).__name__}); this was logged"
+        raise InvalidToolInput(why) from None
+    match signal:
+        case WaitUntil(until=until) if until is not None and until > now() + MAX_WAIT:
+            # Temporal counts timers in nanoseconds: one of some centuries would never be taken, nor ever end.
+            raise InvalidToolInput(f"a wait lasts at most {MAX_WAIT.days} days")
+        case HandOff(agent=name) if name not in engine.agents:
+            raise InvalidToolInput(f"there is no agent {name!r}; the agents are: {', '.join(engine.agents)}")
+        case SwitchModel(model=spec):
+            try:
+                engine.models.resolve(spec)
+            except ConfigurationError as error:
+                raise InvalidToolInput(f"the model {spec!r} cannot be used: {error.message}") from None
+        case _:
+            pass
+    return signal
+
+
+def result_of(signal: Signal) -> Ok:
+    """Return what the model reads of a signal that was taken. A wait is answered when it is over."""
+    match signal:
+        case Finish():
+            return Ok(value={"finished": True})
+        case HandOff(agent=agent):
+            return Ok(value={"handed_off_to": agent})
+        case SwitchModel(model=model):
+            return Ok(value={"model": model})
+        case WaitUntil():
+            return Ok(value={"waited": True})
+
+
+def wait_of(signal: WaitUntil) -> Wait:
+    """Return the timer the workflow holds."""
+    return Wait(until=signal.until, seconds=signal.seconds)
+
+
+async def carry_out(engine: Engine, conn: Connection, run: runs.Run, step: int) -> bool:
+    """Let the signals of a step that has just been closed change who goes on with the run; of several the last counts.
+
+    Returns whether anything changed. Part of the transaction that closes the step, so it happens once.
+    """
+    told: list[events.NewEvent] = []
+    agent, model = run.agent, run.model
+    for call in await calls.of_step(conn, run.id, step):
+        if call.signal is None or not isinstance(call.settled_result, Ok):
+            continue
+        match SIGNAL.validate_json(call.signal):
+            case HandOff(agent=to):
+                told.append(("run.handed_off", {"tool_call_id": call.tool_call_id, "from": agent, "to": to}))
+                agent, model = to, engine.agent(to).model
+            case SwitchModel(model=to):
+                told.append(("run.model_switched", {"tool_call_id": call.tool_call_id, "from": model, "to": to}))
+                model = to
+            case _:
+                pass
+    if told:
+        await runs.go_on_with(conn, run, agent=agent, agent_version=engine.agent(agent).version, model=model)
+        await events.append(conn, run.id, told)
+    return bool(told)

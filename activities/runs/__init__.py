@@ -1,0 +1,1 @@
+"""What happens to a run between its steps."""
