@@ -20,8 +20,8 @@ from activities.record_decision import RecordDecision
 from activities.run_tool import RunTool
 from activities.settle_call import SettleCall
 from activities.steer_run import SteerRun
-from turngate.domain.known_tools import known_tools
-from turngate.domain.model_choice import Profiles
+from turngate.domain.agents.model_profiles import Profiles
+from turngate.domain.tools.known_tools import known_tools
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.worker_group import WorkerGroup, worker_of_group
 from turngate.runtime.workflow_code import SANDBOX

@@ -29,13 +29,13 @@ from activities.planning.signals import carry_out
 from activities.runs import no_progress
 from activities.runs.queued_messages import open_next, take_messages
 from turngate.domain import contract
-from turngate.domain.agents import Agent
+from turngate.domain.agents.app import Agent
+from turngate.domain.agents.no_progress import Trail
 from turngate.domain.contract import CallModelInput, StepPlan
-from turngate.domain.external import is_external
-from turngate.domain.history import CLOSED_BY_REPAIR
-from turngate.domain.messages import Message, ModelResponse
-from turngate.domain.no_progress import Trail
-from turngate.domain.outcomes import end_told
+from turngate.domain.conversation.history import CLOSED_BY_REPAIR
+from turngate.domain.conversation.messages import Message, ModelResponse
+from turngate.domain.runs.outcomes import end_told
+from turngate.domain.tools.external import is_external
 from turngate.store import calls, events, messages, queued_messages, requests, runs, steps, used_below
 
 

@@ -8,13 +8,14 @@ from activities.engine.after_step import after_step
 from activities.engine.engine import Engine
 from activities.planning.signals import SIGNAL
 from activities.runs.queued_messages import open_next, recorded_next
-from turngate.domain import contract, results
+from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, CloseStepResult
+from turngate.domain.conversation.messages import Message, TextPart
 from turngate.domain.digest import derived_id
-from turngate.domain.messages import Message, TextPart
-from turngate.domain.outcomes import end_told
-from turngate.domain.results import Failure
-from turngate.domain.signals import Finish
+from turngate.domain.runs.outcomes import end_told
+from turngate.domain.tools import results
+from turngate.domain.tools.control_calls import Finish
+from turngate.domain.tools.results import Failure
 from turngate.store import calls, events, executions, messages, requests, runs, steps
 from turngate.store.database import Connection
 

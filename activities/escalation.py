@@ -7,8 +7,9 @@ from typing import Final
 from temporalio import activity
 
 from activities.engine.engine import Engine
-from turngate.domain import contract, results
+from turngate.domain import contract
 from turngate.domain.contract import ClimbLadderInput, RecordExpiryInput
+from turngate.domain.tools import results
 from turngate.store import calls, events, requests
 
 CLIMBED: Final = {"remind": "request.reminded", "escalate": "request.escalated", "delegate": "request.delegated"}

@@ -19,13 +19,14 @@ from activities.engine.engine import Engine
 from activities.execution.authorization import digest_of
 from activities.execution.preflight import precondition
 from activities.planning.signals import read_signal
-from turngate.domain import contract, results
+from turngate.domain import contract
 from turngate.domain.contract import DecideInput, RecordDecisionInput, RecordedDecision
 from turngate.domain.digest import framed_sha256
-from turngate.domain.grants import WantedGrant
-from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
-from turngate.domain.results import MAX_DEPTH, Ok, as_object, is_deeper
-from turngate.domain.tool_failures import InvalidToolInput, describe_validation
+from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.runs.requests import STATUS_OF_VERB, RequestStatus
+from turngate.domain.tools import results
+from turngate.domain.tools.failures import InvalidToolInput, describe_validation
+from turngate.domain.tools.results import MAX_DEPTH, Ok, as_object, is_deeper
 from turngate.store import approvals, calls, claims, events, executions, grants, requests, runs
 from turngate.store.clock import from_text
 from turngate.store.database import Connection

@@ -37,12 +37,12 @@ from activities.execution.redemption import (
 )
 from activities.execution.settlement import ended_facts, ended_state
 from turngate.domain import contract
-from turngate.domain.clipping import READ_RESULT, shortened
 from turngate.domain.contract import RunToolInput, RunToolResult
+from turngate.domain.conversation.clipping import READ_RESULT, shortened
 from turngate.domain.errors import UnavailableError
-from turngate.domain.results import Failure, Ok
-from turngate.domain.tool_context import ToolContext
-from turngate.domain.tools import Tool
+from turngate.domain.tools.context import ToolContext
+from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Tool
 from turngate.store import calls, events, executions, whole_results
 from turngate.store.clock import now
 

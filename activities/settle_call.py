@@ -11,7 +11,7 @@ from activities.execution.sub_agents import answer_of
 from activities.planning.signals import SIGNAL, result_of
 from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, SettleCallInput
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store import calls, executions, runs
 from turngate.store.clock import now
 from turngate.store.database import Connection

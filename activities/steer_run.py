@@ -5,8 +5,9 @@ from __future__ import annotations
 from temporalio import activity
 
 from activities.engine.engine import Engine
-from turngate.domain import contract, results
+from turngate.domain import contract
 from turngate.domain.contract import NotePauseInput, SupersedeRequestsInput
+from turngate.domain.tools import results
 from turngate.store import calls, events, requests, runs
 
 

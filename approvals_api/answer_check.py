@@ -7,7 +7,7 @@ from typing import Any
 from approvals_api.exact_json import parse_exact
 from approvals_api.schema_check import Problem, problems_of
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.requests import ALLOWED_VERBS, Outcome, Verb
+from turngate.domain.runs.requests import ALLOWED_VERBS, Outcome, Verb
 from turngate.store.requests import Request
 
 MAX_MESSAGE_CHARS = 10_000

@@ -8,11 +8,11 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from turngate.domain.budgets import BEHIND_THE_STEP
-from turngate.domain.policy import Verdict
-from turngate.domain.presentation import PRESENTATION, Presentation, default_presentation
-from turngate.domain.results import Failure, Ok
-from turngate.domain.signals import Signal, WaitUntil
+from turngate.domain.agents.budgets import BEHIND_THE_STEP
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.tools.control_calls import Signal, WaitUntil
+from turngate.domain.tools.presentation import PRESENTATION, Presentation, default_presentation
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store.calls import Call
 from turngate.store.clock import as_text, from_text
 from turngate.store.executions import Execution

@@ -1,4 +1,4 @@
-"""Comparing two runs: read from the store, aligned by :mod:`turngate.domain.comparing`. Changes nothing."""
+"""Comparing two runs: read from the store, aligned by :mod:`turngate.domain.runs.comparison`. Changes nothing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pydantic import JsonValue
 
 from approvals_api.replay_reports import replay_report
 from approvals_api.run_views import existing_run, run_detail
-from turngate.domain import comparing
-from turngate.domain.comparing import CallFacts, StepFacts, Stretch, json_meaning
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.results import Failure, Ok
+from turngate.domain.runs import comparison
+from turngate.domain.runs.comparison import CallFacts, StepFacts, Stretch, json_meaning
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store import calls, runs, steps
 from turngate.store.database import Connection, Database
 from turngate.store.runs import Run
@@ -55,7 +55,7 @@ async def compare(database: Database, run_id: str, other_id: str) -> Comparison:
         raise InvalidInputError(message, code="same_run", errors=[{"pointer": "/other_id", "message": message}])
     async with database.read() as conn:
         lineages = [await _lineage(conn, await existing_run(conn, each)) for each in (run_id, other_id)]
-        apart = comparing.apart(*lineages)
+        apart = comparison.apart(*lineages)
         wanted = {run_id, other_id, *(stretch.run_id for stretch in (*apart.run, *apart.other))}
         details = {each: await run_detail(conn, each) for each in sorted(wanted)}
         wholes = {
@@ -90,7 +90,7 @@ async def _replay(conn: Connection, run_id: str, other_id: str) -> DryReplayRepo
 
 
 async def _lineage(conn: Connection, run: Run) -> list[Stretch]:
-    """Return where a run comes from, as :func:`turngate.domain.comparing.apart` takes it."""
+    """Return where a run comes from, as :func:`turngate.domain.runs.comparison.apart` takes it."""
     found = [Stretch(run_id=run.id)]
     while run.forked_from_run_id is not None:
         before = await runs.get(conn, run.forked_from_run_id)
@@ -121,7 +121,7 @@ def _taken(stretches: Sequence[Stretch], details: Mapping[str, RunDetail]) -> li
 
 def _aligned(run: Sequence[OwnStep], other: Sequence[OwnStep], wholes: Wholes, dry: bool) -> list[StepPair]:
     """Return the steps side by side. ``dry``: one of the runs decided and ran nothing, so that is not compared."""
-    pairs = comparing.align(
+    pairs = comparison.align(
         [_step_facts(each, wholes, dry) for each in run], [_step_facts(each, wholes, dry) for each in other]
     )
     return [
@@ -134,7 +134,7 @@ def _aligned(run: Sequence[OwnStep], other: Sequence[OwnStep], wholes: Wholes, d
     ]
 
 
-def _step_pair(pair: comparing.StepPair, run: OwnStep | None, other: OwnStep | None) -> StepPair:
+def _step_pair(pair: comparison.StepPair, run: OwnStep | None, other: OwnStep | None) -> StepPair:
     return StepPair(
         run=_side(run),
         other=_side(other),

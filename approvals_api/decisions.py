@@ -23,8 +23,8 @@ from turngate.domain.errors import (
     TurngateError,
     UnavailableError,
 )
-from turngate.domain.grants import WantedGrant
-from turngate.domain.requests import Outcome, RequestStatus, Verb
+from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.runs.requests import Outcome, RequestStatus, Verb
 from turngate.store import approvals, requests
 from turngate.store.clock import from_text
 from turngate.store.requests import Decision, Request

@@ -8,8 +8,8 @@ from typing import Final
 from pydantic import ValidationError
 
 from approvals_api.cursors import one_page
-from turngate.domain.deliveries import DeliveryStatus
 from turngate.domain.errors import ConflictError, NotFoundError
+from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.notifications import wording
 from turngate.notifications.items import Payload
 from turngate.store import deliveries, events

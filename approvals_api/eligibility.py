@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from approvals_api.principals import Principal
-from turngate.domain.ask_terms import AskTerms
 from turngate.domain.errors import ForbiddenError, InvalidInputError
-from turngate.domain.requests import RequestKind, Verb
+from turngate.domain.policy.terms import AskTerms
+from turngate.domain.runs.requests import RequestKind, Verb
 
 
 class OnTerms(Protocol):

@@ -14,9 +14,9 @@ from approvals_api.next_actions import Remedies, for_standstill
 from approvals_api.services import Services
 from approvals_api.standing_still import standing_still
 from approvals_api.switching import fallbacks_of
-from turngate.domain.failures import FailureClass, Meaning, broke_off_at, meaning_of
-from turngate.domain.inbox import InboxFilter
-from turngate.domain.results import Failure
+from turngate.domain.runs.failure_classes import FailureClass, Meaning, broke_off_at, meaning_of
+from turngate.domain.runs.inbox import InboxFilter
+from turngate.domain.tools.results import Failure
 from turngate.store import events, requests, steps
 from turngate.store.clock import now
 from turngate.store.database import Connection

@@ -19,8 +19,8 @@ from approvals_api.services import Services
 from turngate.domain.contract import ExternalCallInput, News
 from turngate.domain.digest import framed_sha256, repeat_key
 from turngate.domain.errors import ConfigurationError, ConflictError, ForbiddenError, NotFoundError
-from turngate.domain.external import ExternalTool, agent_of_source
-from turngate.domain.results import MAX_DEPTH, REFUSALS, Failure, Ok, is_deeper
+from turngate.domain.tools.external import ExternalTool, agent_of_source
+from turngate.domain.tools.results import MAX_DEPTH, REFUSALS, Failure, Ok, is_deeper
 from turngate.store import calls, events, executions, external_calls, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from approvals_api.call_views import in_part
 from turngate.domain.errors import NotFoundError
-from turngate.domain.external import source_of
-from turngate.domain.results import Failure
+from turngate.domain.tools.external import source_of
+from turngate.domain.tools.results import Failure
 from turngate.store import executions, external_calls, requests, runs
 from turngate.store.calls import Call
 from turngate.store.database import Connection

@@ -17,7 +17,7 @@ from approvals_api.gateway_calls import reported, start_turn
 from turngate.domain import contract
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import UnavailableError
-from turngate.domain.turn_state import Gate
+from turngate.domain.runs.turn_state import Gate
 
 RPC_WAIT: Final = timedelta(seconds=5)
 """Longer than the API waits: many runs are looked at, and nobody has clicked on anything."""

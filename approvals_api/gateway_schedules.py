@@ -29,9 +29,9 @@ from temporalio.client import (
 
 from approvals_api.gateway_calls import reported
 from turngate.domain import contract
+from turngate.domain.agents.cron import cron_lines
+from turngate.domain.agents.schedules import Overlap, Timetable
 from turngate.domain.contract import ScheduledStartInput
-from turngate.domain.cron import cron_lines
-from turngate.domain.schedules import Overlap, Timetable
 
 RPC_WAIT: Final = timedelta(seconds=3)
 NEXT_FIRES: Final = 5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from approvals_api.principals import Principal
 from turngate.domain.errors import ForbiddenError, InvalidInputError
-from turngate.domain.grants import WantedGrant
-from turngate.domain.policy import NOBODYS_RULES
-from turngate.domain.requests import Verb
+from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.policy.policy import NOBODYS_RULES
+from turngate.domain.runs.requests import Verb
 from turngate.store.requests import Request
 from turngate.wire.requests import RequestDetail
 

@@ -17,9 +17,9 @@ from approvals_api.oidc import claim_at
 from approvals_api.principals import session_secret
 from approvals_api.services import Services
 from approvals_api.settings import OidcSettings
-from turngate.domain.ask_terms import Role
 from turngate.domain.errors import ForbiddenError, InvalidInputError, TurngateError
 from turngate.domain.identity import MAX_NAME_CHARS, Via, checked_name, checked_password, normal_password
+from turngate.domain.policy.terms import Role
 from turngate.store import access, events, names, sessions, users
 from turngate.store.database import Connection
 from turngate.store.passwords import hash_password, verify_password

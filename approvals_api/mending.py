@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from approvals_api.redelivery import redeliver
 from approvals_api.services import Services
-from turngate.domain import results
-from turngate.domain.results import Failure
-from turngate.domain.turn_state import Gate
+from turngate.domain.runs.turn_state import Gate
+from turngate.domain.tools import results
+from turngate.domain.tools.results import Failure
 from turngate.store import calls, events, recovery, requests, steps
 from turngate.store.clock import now
 from turngate.store.database import Connection

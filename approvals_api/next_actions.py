@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from turngate.domain.failures import Remedy
+from turngate.domain.runs.failure_classes import Remedy
 from turngate.wire.explanation import NextAction, Standstill
 from turngate.wire.runs import RunDetail
 

@@ -7,9 +7,9 @@ import secrets
 from approvals_api.own_worlds import own_facts
 from approvals_api.principals import Principal
 from approvals_api.run_order import Order
+from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConflictError, NotFoundError
-from turngate.domain.messages import user_message
-from turngate.domain.outcomes import end_told
+from turngate.domain.runs.outcomes import end_told
 from turngate.store import events, external_calls, messages, opening, runs, summaries, worlds
 from turngate.store.agents import PublishedAgent
 from turngate.store.database import Connection

@@ -9,9 +9,9 @@ from typing import Final
 from approvals_api.answer_check import require_storable
 from approvals_api.policy_rules import parsed
 from approvals_api.principals import Principal
+from turngate.domain.agents.overrides import World
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ForbiddenError, InvalidInputError
-from turngate.domain.worlds import World
 from turngate.store.agents import PublishedAgent
 from turngate.wire.worlds import WorldView
 

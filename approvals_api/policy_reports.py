@@ -13,10 +13,10 @@ from approvals_api.exact_json import parse_exact
 from approvals_api.policy_rules import parsed
 from approvals_api.services import Services
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.grants import Grant
-from turngate.domain.known_tools import KnownTool
-from turngate.domain.policy import Answer, Policy, parse_policy
-from turngate.domain.requests import UnattendedAsks
+from turngate.domain.policy.grants import Grant
+from turngate.domain.policy.policy import Answer, Policy, parse_policy
+from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.tools.known_tools import KnownTool
 from turngate.policies.explaining import AskedCall, PlacedRule, explain, in_order
 from turngate.policies.facts import DISTRUSTED, UNREADABLE, lies_in, without_permissions
 from turngate.store import agents, grants, policies, recorded_calls

@@ -12,12 +12,12 @@ from approvals_api.run_leads import Lead, lead_after
 from approvals_api.run_views import existing_run
 from approvals_api.services import Services
 from approvals_api.starting import published_agent
-from turngate.domain.budgets import EXTEND_BUDGET
+from turngate.domain.agents.budgets import EXTEND_BUDGET
+from turngate.domain.agents.overrides import World
 from turngate.domain.digest import framed_sha256
-from turngate.domain.policy import Verdict
-from turngate.domain.requests import RequestStatus
-from turngate.domain.results import Ok
-from turngate.domain.worlds import World
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.runs.requests import RequestStatus
+from turngate.domain.tools.results import Ok
 from turngate.store import agents, calls, executions, messages, recovery, requests, summaries, worlds
 from turngate.store.agents import PublishedAgent
 from turngate.store.calls import Call

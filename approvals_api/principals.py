@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 from fastapi import Request, Response
 
-from turngate.domain.ask_terms import Role
 from turngate.domain.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from turngate.domain.identity import ROLE_SCOPES, Scope
+from turngate.domain.policy.terms import Role
 from turngate.store import sessions, tokens
 
 if TYPE_CHECKING:

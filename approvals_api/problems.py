@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 from approvals_api.schema_check import pointer_of
 from approvals_api.security_headers import SECURITY_HEADERS
 from turngate.domain.errors import InvalidInputError, TooManyRequestsError, TurngateError
-from turngate.domain.hidden_text import escape_hidden
+from turngate.domain.text.hidden_text import escape_hidden
 from turngate.wire.problems import problem_document, status_of
 
 logger = logging.getLogger(__name__)

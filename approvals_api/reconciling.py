@@ -16,8 +16,8 @@ from approvals_api.gateway_recovery import gates_of, open_turns, standing_of
 from approvals_api.mending import mend
 from approvals_api.recovering import AT_ONCE, live_root_ids, lost_runs
 from approvals_api.services import Services
-from turngate.domain.requests import RequestStatus
-from turngate.domain.turn_state import Gate
+from turngate.domain.runs.requests import RequestStatus
+from turngate.domain.runs.turn_state import Gate
 from turngate.store import recovery, requests, runs
 from turngate.store.requests import Request
 

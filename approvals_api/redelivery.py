@@ -16,7 +16,7 @@ from approvals_api.services import Services
 from approvals_api.talking import tell_superseded
 from turngate.domain.contract import DecideInput
 from turngate.domain.errors import GoneError, UnavailableError
-from turngate.domain.requests import runs_the_call
+from turngate.domain.runs.requests import runs_the_call
 from turngate.store import calls, events, executions, queued_messages, requests, runs, steps
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from turngate.domain.budgets import EXTEND_BUDGET
-from turngate.domain.policy import Verdict
-from turngate.domain.results import Ok
+from turngate.domain.agents.budgets import EXTEND_BUDGET
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.tools.results import Ok
 from turngate.store import calls
 from turngate.store.calls import Call
 from turngate.store.database import Connection

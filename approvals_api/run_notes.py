@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from turngate.domain.summaries import not_summarised
+from turngate.domain.conversation.summaries import not_summarised
 from turngate.store import events
 from turngate.store.clock import as_text, from_text
 from turngate.store.database import Connection

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from approvals_api.answer_check import require_storable
+from turngate.domain.agents.model_profiles import PROFILE_NAME
+from turngate.domain.agents.overrides import World
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.model_choice import PROFILE_NAME
-from turngate.domain.requests import UnattendedAsks
-from turngate.domain.worlds import World
+from turngate.domain.runs.requests import UnattendedAsks
 from turngate.store.external_calls import ExternalCall
 
 MAX_TEXT_CHARS = 100_000

@@ -10,9 +10,9 @@ from approvals_api.cursors import encode_cursor, one_page
 from approvals_api.own_worlds import world_view
 from approvals_api.step_views import step_views
 from turngate.domain.errors import NotFoundError
-from turngate.domain.inbox import InboxFilter
-from turngate.domain.policy import Verdict
-from turngate.domain.requests import RunStatus
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.runs.inbox import InboxFilter
+from turngate.domain.runs.requests import RunStatus
 from turngate.store import (
     agents,
     approvals,

@@ -9,8 +9,8 @@ from sqlalchemy.exc import IntegrityError
 from approvals_api.principals import Principal
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError
-from turngate.domain.hidden_text import is_hidden
-from turngate.domain.inbox import InboxFilter
+from turngate.domain.runs.inbox import InboxFilter
+from turngate.domain.text.hidden_text import is_hidden
 from turngate.store import saved_views
 from turngate.store.saved_views import MAX_PER_PERSON, SavedView
 

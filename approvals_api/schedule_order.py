@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 from approvals_api.answer_check import require_storable
 from approvals_api.invalid_input import invalid
 from approvals_api.run_order import checked_order
-from turngate.domain.requests import UnattendedAsks
-from turngate.domain.schedules import DEFAULT_CATCH_UP_SECONDS, ID_PREFIX, Overlap, Timetable
+from turngate.domain.agents.schedules import DEFAULT_CATCH_UP_SECONDS, ID_PREFIX, Overlap, Timetable
+from turngate.domain.runs.requests import UnattendedAsks
 from turngate.store.clock import now
 from turngate.store.schedules import Schedule
 

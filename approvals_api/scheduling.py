@@ -24,8 +24,8 @@ from approvals_api.schedule_views import existing_schedule, schedule_detail
 from approvals_api.services import Services
 from approvals_api.starting import published_agent, turn_input
 from approvals_api.switching import require_known_model
+from turngate.domain.agents.schedules import ID_PREFIX
 from turngate.domain.errors import ConflictError, UnavailableError
-from turngate.domain.schedules import ID_PREFIX
 from turngate.store import events, messages, schedule_fires, schedules
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

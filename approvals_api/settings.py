@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from turngate.domain.ask_terms import Role
+from turngate.domain.policy.terms import Role
 from turngate.notifications.configuration import Channel
 from turngate.store.sessions import IDLE_LIMIT
 

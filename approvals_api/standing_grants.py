@@ -14,8 +14,8 @@ from approvals_api.principals import Principal
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError
-from turngate.domain.grants import GrantPattern, GrantScope, WantedGrant, exact_pattern
-from turngate.domain.json_pointers import decode_arguments
+from turngate.domain.policy.grants import GrantPattern, GrantScope, WantedGrant, exact_pattern
+from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.explaining import in_words
 from turngate.store import agents, events, grants, recorded_calls, requests, runs
 from turngate.store.clock import as_text, now

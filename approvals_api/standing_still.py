@@ -8,8 +8,8 @@ from typing import Final
 
 from approvals_api.workflow_look import PendingActivity, WorkflowLook
 from turngate.domain import contract
-from turngate.domain.external import is_external, source_of
-from turngate.domain.signals import WaitUntil
+from turngate.domain.tools.control_calls import WaitUntil
+from turngate.domain.tools.external import is_external, source_of
 from turngate.store.clock import as_text, from_text
 from turngate.store.requests import ListedRequest
 from turngate.wire.calls import CallView

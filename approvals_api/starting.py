@@ -12,9 +12,9 @@ from approvals_api.services import Services
 from approvals_api.switching import require_known_model
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
-from turngate.domain.external import is_external
-from turngate.domain.requests import UnattendedAsks
-from turngate.domain.turn_state import TurnState
+from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.runs.turn_state import TurnState
+from turngate.domain.tools.external import is_external
 from turngate.store import agents, runs
 from turngate.store.agents import PublishedAgent
 from turngate.store.database import Connection

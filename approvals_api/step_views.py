@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from approvals_api.call_views import call_view
 from approvals_api.cut_views import with_cuts
-from turngate.domain.messages import ReasoningPart
-from turngate.domain.no_progress import is_nudge
+from turngate.domain.agents.no_progress import is_nudge
+from turngate.domain.conversation.messages import ReasoningPart
 from turngate.store import calls, executions, queued_messages, requests
 from turngate.store.database import Connection
 from turngate.store.messages import StoredMessage

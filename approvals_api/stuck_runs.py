@@ -11,7 +11,7 @@ from approvals_api.call_views import call_view
 from approvals_api.cursors import one_page
 from approvals_api.services import Services
 from approvals_api.standing_still import standing_still
-from turngate.domain.inbox import InboxFilter
+from turngate.domain.runs.inbox import InboxFilter
 from turngate.store import calls, executions, requests, runs
 from turngate.store.clock import from_text, now
 from turngate.store.database import Connection

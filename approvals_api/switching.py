@@ -11,7 +11,7 @@ from approvals_api.run_order import checked_model
 from approvals_api.run_views import existing_run
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError
-from turngate.domain.external import is_external
+from turngate.domain.tools.external import is_external
 from turngate.store import agents, events, model_names, runs
 from turngate.store.database import Connection
 from turngate.store.runs import Run

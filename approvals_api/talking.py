@@ -19,8 +19,8 @@ from approvals_api.services import Services
 from turngate.domain.contract import SupersedeInput
 from turngate.domain.digest import derived_id, framed_sha256
 from turngate.domain.errors import ConflictError, NotFoundError
-from turngate.domain.external import is_external
-from turngate.domain.steering import WhileRunning
+from turngate.domain.runs.steering import WhileRunning
+from turngate.domain.tools.external import is_external
 from turngate.store import agents, events, queued_messages, runs, worlds
 from turngate.store.database import Connection
 from turngate.store.queued_messages import QueuedMessage

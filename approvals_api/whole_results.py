@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from approvals_api.run_views import existing_run
-from turngate.domain.clipping import whole_text
+from turngate.domain.conversation.clipping import whole_text
 from turngate.domain.errors import NotFoundError
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store import calls, whole_results
 from turngate.store.calls import Call
 from turngate.store.database import Connection

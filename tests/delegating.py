@@ -10,8 +10,8 @@ from harness import call, says
 from pydantic import BaseModel
 
 from turngate import Agent, Limits, Toolkit, declare_tool, sub_agent, tool
-from turngate.domain.messages import Message, ModelResponse
-from turngate.domain.tools import Tool
+from turngate.domain.conversation.messages import Message, ModelResponse
+from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
 from turngate.toolkits.signals import finish, hand_off, switch_model, wait_until
 

@@ -27,20 +27,20 @@ from approvals_api.gateway import Gateway
 from approvals_api.principals import OPERATOR_SCOPES, Principal
 from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
-from turngate.domain.agents import Agent, App, Limits
-from turngate.domain.ask_terms import Role
-from turngate.domain.budgets import Price
+from turngate.domain.agents.app import Agent, App, Limits
+from turngate.domain.agents.budgets import Price
+from turngate.domain.agents.hooks import Hooks
+from turngate.domain.agents.judge import Judge
+from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.contract import InterruptInput
+from turngate.domain.conversation.messages import Message, ModelResponse, TextPart, ToolCallPart
 from turngate.domain.digest import derived_id, framed_sha256
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.hooks import Hooks
 from turngate.domain.identity import ROLE_SCOPES
-from turngate.domain.judging import Judge
-from turngate.domain.messages import Message, ModelResponse, TextPart, ToolCallPart
-from turngate.domain.model_choice import Profiles
-from turngate.domain.policy import Policy
-from turngate.domain.toolkit import Toolkit
-from turngate.domain.tools import Tool
+from turngate.domain.policy.policy import Policy
+from turngate.domain.policy.terms import Role
+from turngate.domain.tools.tool import Tool
+from turngate.domain.tools.toolkit import Toolkit
 from turngate.models.port import LanguageModel, ModelRequest
 from turngate.runtime.app_loader import check_app
 from turngate.runtime.embedded_temporal import TUNING, temporal_binary

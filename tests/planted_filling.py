@@ -13,11 +13,11 @@ from typing import Any
 
 from sqlalchemy import Boolean, Column, Integer, Table
 
-from turngate.domain.ask_terms import AskTerms, Rung
-from turngate.domain.judging import Judgement
-from turngate.domain.policy import Verdict
-from turngate.domain.presentation import PRESENTATION, CommandBlock, DiffBlock, JsonBlock, TableBlock, TextBlock
-from turngate.domain.worlds import World
+from turngate.domain.agents.judge import Judgement
+from turngate.domain.agents.overrides import World
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.policy.terms import AskTerms, Rung
+from turngate.domain.tools.presentation import PRESENTATION, CommandBlock, DiffBlock, JsonBlock, TableBlock, TextBlock
 from turngate.store import tables
 from turngate.store.clock import as_text
 

@@ -22,11 +22,11 @@ from tools_under_test import Bench
 from unit.models.wire.recordings import models_at
 
 from turngate import Agent, Toolkit, tool
-from turngate.domain.agents import Limits
-from turngate.domain.budgets import Price
-from turngate.domain.messages import Message
-from turngate.domain.model_choice import ModelOptions, Profile, Profiles
-from turngate.domain.tools import Tool
+from turngate.domain.agents.app import Limits
+from turngate.domain.agents.budgets import Price
+from turngate.domain.agents.model_profiles import ModelOptions, Profile, Profiles
+from turngate.domain.conversation.messages import Message
+from turngate.domain.tools.tool import Tool
 from turngate.models import Models
 from turngate.models.port import LanguageModel
 from turngate.store.database import Database

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel
 
 from turngate import ToolContext, tool
-from turngate.domain.tools import Tool
+from turngate.domain.tools.tool import Tool
 
 
 class Amount(BaseModel):

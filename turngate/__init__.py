@@ -3,33 +3,26 @@
 Everything here is free of I/O, because importing ``turngate.domain`` (as workflow code does) runs this module first.
 """
 
-from turngate.domain.agents import Agent, App, Limits
-from turngate.domain.budgets import Price
-from turngate.domain.context import Context
-from turngate.domain.declaring import (
-    declare_tool,
-    interaction_tool,
-    provider_tool,
-    signal_tool,
-    sub_agent,
-    tool,
-)
+from turngate.domain.agents.app import Agent, App, Limits
+from turngate.domain.agents.budgets import Price
+from turngate.domain.agents.context_window import Context
+from turngate.domain.agents.hooks import Deny, HookedCall, Hooks, RunScope
+from turngate.domain.agents.judge import Judge
+from turngate.domain.agents.no_progress import NoProgress
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.hooks import Deny, HookedCall, Hooks, RunScope
-from turngate.domain.judging import Judge
-from turngate.domain.middleware import Invocation, Proceed
-from turngate.domain.no_progress import NoProgress
-from turngate.domain.parameters import Parameters
-from turngate.domain.policy import Policy, Rule
-from turngate.domain.presentation import CommandBlock, DiffBlock, JsonBlock, Presentation, TableBlock, TextBlock
-from turngate.domain.previews import Preview
-from turngate.domain.probes import DidNotHappen, Happened, ProbeAnswer
-from turngate.domain.results import Failure, Ok
-from turngate.domain.signals import Finish, HandOff, Signal, SwitchModel, WaitUntil
-from turngate.domain.tool_context import ToolContext
-from turngate.domain.tool_failures import InvalidToolInput, ToolFailure
-from turngate.domain.toolkit import Toolkit
-from turngate.domain.tools import Tool, ToolManifest
+from turngate.domain.policy.policy import Policy, Rule
+from turngate.domain.tools.context import ToolContext
+from turngate.domain.tools.control_calls import Finish, HandOff, Signal, SwitchModel, WaitUntil
+from turngate.domain.tools.declare import declare_tool, interaction_tool, provider_tool, signal_tool, sub_agent, tool
+from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
+from turngate.domain.tools.middleware import Invocation, Proceed
+from turngate.domain.tools.parameters import Parameters
+from turngate.domain.tools.presentation import CommandBlock, DiffBlock, JsonBlock, Presentation, TableBlock, TextBlock
+from turngate.domain.tools.preview import Preview
+from turngate.domain.tools.probes import DidNotHappen, Happened, ProbeAnswer
+from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Tool, ToolManifest
+from turngate.domain.tools.toolkit import Toolkit
 
 __all__ = [
     "Agent",

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import pytest
 
 if TYPE_CHECKING:
-    from turngate.domain.agents import App
-    from turngate.domain.declared_parts import Handler
-    from turngate.domain.fixtures import Fixture
+    from turngate.domain.agents.app import App
+    from turngate.domain.runs.fixtures import Fixture
+    from turngate.domain.tools.declared_parts import Handler
     from turngate.testing import ReplayReport
 
 

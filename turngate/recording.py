@@ -1,4 +1,4 @@
-"""From a run as the API shows it to a fixture (:mod:`turngate.domain.fixtures`). Pure: it reads nothing by itself.
+"""From a run as the API shows it to a fixture (:mod:`turngate.domain.runs.fixtures`). Pure: it reads nothing by itself.
 
 People's names become role words and the run's own id and directory placeholders, so that two records of the same
 happenings are equal, whoever made them and where.
@@ -11,8 +11,12 @@ from typing import Final, cast, get_args
 
 from pydantic import JsonValue
 
+from turngate.domain.agents.no_progress import is_nudge
+from turngate.domain.conversation.malformed import UNREADABLE, is_corrective, problem_in
+from turngate.domain.conversation.messages import Message, ToolResultPart, user_message
 from turngate.domain.errors import ConflictError
-from turngate.domain.fixtures import (
+from turngate.domain.policy.judged_verdict import JUDGE_RULE
+from turngate.domain.runs.fixtures import (
     Ending,
     Fixture,
     FixtureCall,
@@ -21,12 +25,8 @@ from turngate.domain.fixtures import (
     FixtureRequest,
     FixtureResponse,
 )
-from turngate.domain.judged_verdicts import JUDGE_RULE
-from turngate.domain.malformed import UNREADABLE, is_corrective, problem_in
-from turngate.domain.messages import Message, ToolResultPart, user_message
-from turngate.domain.no_progress import is_nudge
-from turngate.domain.results import Failure, Ok
-from turngate.domain.signals import HandOff, WaitUntil
+from turngate.domain.tools.control_calls import HandOff, WaitUntil
+from turngate.domain.tools.results import Failure, Ok
 from turngate.wire.calls import CallView
 from turngate.wire.conversations import MessageView
 from turngate.wire.requests import RequestDetail

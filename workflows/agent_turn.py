@@ -1,6 +1,6 @@
 """AgentTurn: one run, from an input message to the agent's answer or stop. Reads like the story in DESIGN §3.
 
-The state is one value (:class:`turngate.domain.turn_state.TurnState`); a decision, an expiry and an interrupt meet in
+The state is one value (:class:`turngate.domain.runs.turn_state.TurnState`); a decision, an expiry and an interrupt meet in
 it and nowhere else. Conversation content never passes through here: ids and digests only (I8).
 """
 
@@ -37,7 +37,7 @@ with workflow.unsafe.imports_passed_through():
         StepPlan,
         SupersedeInput,
     )
-    from turngate.domain.turn_state import Gate, Refusal, TurnState
+    from turngate.domain.runs.turn_state import Gate, Refusal, TurnState
     from workflows import activity_options
     from workflows.endings import Ending, describe_failure
     from workflows.one_by_one import Came, OneByOne

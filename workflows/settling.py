@@ -13,7 +13,6 @@ from temporalio.exceptions import ActivityError, ChildWorkflowError, WorkflowAlr
 
 with workflow.unsafe.imports_passed_through():
     from turngate.domain import contract
-    from turngate.domain.ask_terms import PLAIN_TERMS
     from turngate.domain.contract import (
         AgentTurnInput,
         ChildRun,
@@ -28,8 +27,9 @@ with workflow.unsafe.imports_passed_through():
         StepPlan,
         Wait,
     )
-    from turngate.domain.requests import runs_the_call
-    from turngate.domain.turn_state import Gate, TurnState
+    from turngate.domain.policy.terms import PLAIN_TERMS
+    from turngate.domain.runs.requests import runs_the_call
+    from turngate.domain.runs.turn_state import Gate, TurnState
     from workflows import activity_options
     from workflows.endings import Ending, describe_failure
     from workflows.one_by_one import Came, OneByOne

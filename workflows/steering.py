@@ -15,7 +15,7 @@ with workflow.unsafe.imports_passed_through():
         SupersedeInput,
         SupersedeRequestsInput,
     )
-    from turngate.domain.turn_state import TurnState
+    from turngate.domain.runs.turn_state import TurnState
     from workflows import activity_options
     from workflows.one_by_one import Came, OneByOne
     from workflows.under_way import UnderWay

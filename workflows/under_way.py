@@ -13,7 +13,7 @@ from temporalio.exceptions import ActivityError, RetryState, TemporalError, is_c
 with workflow.unsafe.imports_passed_through():
     from turngate.domain import contract
     from turngate.domain.contract import ExternalCallInput, InterruptInput, PauseInput, ResumeInput
-    from turngate.domain.turn_state import TurnState
+    from turngate.domain.runs.turn_state import TurnState
 
 Result = TypeVar("Result")
 

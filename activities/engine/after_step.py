@@ -6,7 +6,7 @@ import structlog
 
 from activities.engine.author_code import heard
 from activities.engine.engine import Engine
-from turngate.domain.hooks import RunScope
+from turngate.domain.agents.hooks import RunScope
 from turngate.store import messages, runs, steps
 
 log = structlog.get_logger(__name__)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import svcs
 
-from turngate.domain.injection import Injected
-from turngate.domain.tool_context import ToolContext
+from turngate.domain.tools.context import ToolContext
+from turngate.domain.tools.injection import Injected
 
 Answer = TypeVar("Answer")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from temporalio.exceptions import ApplicationError
 
 from activities.engine.engine import Engine
-from turngate.domain.agents import Agent
-from turngate.domain.messages import Usage
+from turngate.domain.agents.app import Agent
+from turngate.domain.conversation.messages import Usage
 from turngate.store import runs, used_below
 from turngate.store.database import Connection
 

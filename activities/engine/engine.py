@@ -14,14 +14,14 @@ from activities.engine.external_agents import agent_named, agent_of
 from activities.engine.overrides import OwnWorlds
 from activities.engine.rules import RulesInForce, StoredRules, in_force
 from turngate.domain import contract
-from turngate.domain.agents import Agent
-from turngate.domain.budgets import Price
-from turngate.domain.external import is_external
-from turngate.domain.judging import Judge
-from turngate.domain.model_choice import Profiles
-from turngate.domain.policy import Policy
-from turngate.domain.toolkit import Toolkit
-from turngate.domain.tools import Tool
+from turngate.domain.agents.app import Agent
+from turngate.domain.agents.budgets import Price
+from turngate.domain.agents.judge import Judge
+from turngate.domain.agents.model_profiles import Profiles
+from turngate.domain.policy.policy import Policy
+from turngate.domain.tools.external import is_external
+from turngate.domain.tools.tool import Tool
+from turngate.domain.tools.toolkit import Toolkit
 from turngate.models.port import LanguageModel
 from turngate.store import runs
 from turngate.store.database import Connection, Database

@@ -8,12 +8,13 @@ from typing import Final
 from pydantic import JsonValue, TypeAdapter
 from temporalio.exceptions import ApplicationError
 
-from turngate.domain import contract, external
-from turngate.domain.agents import Agent
-from turngate.domain.messages import Message, ModelResponse, TextPart, ToolCallPart
-from turngate.domain.results import Failure
-from turngate.domain.toolkit import Toolkit
-from turngate.domain.tools import Tool
+from turngate.domain import contract
+from turngate.domain.agents.app import Agent
+from turngate.domain.conversation.messages import Message, ModelResponse, TextPart, ToolCallPart
+from turngate.domain.tools import external
+from turngate.domain.tools.results import Failure
+from turngate.domain.tools.tool import Tool
+from turngate.domain.tools.toolkit import Toolkit
 from turngate.store import external_calls, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

@@ -9,9 +9,9 @@ import structlog
 from temporalio.exceptions import ApplicationError
 
 from turngate.domain import contract
+from turngate.domain.agents.overrides import World
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.policy import Policy, Rule, parse_policy
-from turngate.domain.worlds import World
+from turngate.domain.policy.policy import Policy, Rule, parse_policy
 from turngate.store import runs, worlds
 from turngate.store.database import Connection
 

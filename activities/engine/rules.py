@@ -14,12 +14,12 @@ from typing import Any
 
 import structlog
 
-from turngate.domain.attendance import unattended
+from turngate.domain.agents.judge import Judge
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.grants import Grant
-from turngate.domain.judging import Judge
-from turngate.domain.policy import NOBODYS_RULES, Policy, Verdict, evaluate, parse_policy
-from turngate.domain.tools import Tool
+from turngate.domain.policy.grants import Grant
+from turngate.domain.policy.policy import NOBODYS_RULES, Policy, Verdict, evaluate, parse_policy
+from turngate.domain.policy.unattended import unattended
+from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import DISTRUSTED, UNREADABLE, call_facts, lies_in, without_permissions
 from turngate.store import grants, policies, runs
 from turngate.store.database import Connection

@@ -9,10 +9,10 @@ import structlog
 from activities.engine.author_code import heard
 from activities.engine.engine import Engine
 from activities.execution.redemption import Redeemed
-from turngate.domain.hooks import HookedCall, RunScope
-from turngate.domain.presentation import PRESENTATION, presented
-from turngate.domain.results import Failure, Ok
-from turngate.domain.tool_failures import InvalidToolInput
+from turngate.domain.agents.hooks import HookedCall, RunScope
+from turngate.domain.tools.failures import InvalidToolInput
+from turngate.domain.tools.presentation import PRESENTATION, presented
+from turngate.domain.tools.results import Failure, Ok
 
 log = structlog.get_logger(__name__)
 

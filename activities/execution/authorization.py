@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from activities.engine.rules import RulesInForce
-from turngate.domain import results
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import call_digest
-from turngate.domain.policy import Verdict
-from turngate.domain.results import Failure, Ok
-from turngate.domain.tool_failures import MAX_REASON_CHARS, InvalidToolInput
-from turngate.domain.tools import Tool
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.tools import results
+from turngate.domain.tools.failures import MAX_REASON_CHARS, InvalidToolInput
+from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Tool
 from turngate.store import calls, requests, runs
 from turngate.store.database import Connection
 

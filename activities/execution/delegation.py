@@ -7,12 +7,12 @@ from activities.execution.redemption import AlreadySettled, Delegated, Waits
 from activities.execution.settlement import Start, refuse, tell_started
 from activities.execution.sub_agents import brief_of, child_run, open_child, too_deep
 from activities.planning.signals import SIGNAL, read_signal, result_of, wait_of
-from turngate.domain import results
 from turngate.domain.contract import Wait
-from turngate.domain.results import Failure
-from turngate.domain.signals import Finish, WaitUntil
-from turngate.domain.tool_failures import InvalidToolInput
-from turngate.domain.tools import Tool
+from turngate.domain.tools import results
+from turngate.domain.tools.control_calls import Finish, WaitUntil
+from turngate.domain.tools.failures import InvalidToolInput
+from turngate.domain.tools.results import Failure
+from turngate.domain.tools.tool import Tool
 from turngate.store import calls, events, executions, recovery, runs
 from turngate.store.database import Connection
 

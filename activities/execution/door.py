@@ -20,12 +20,12 @@ from activities.execution.preflight import Seen, idempotency_key, looks_first
 from activities.execution.redemption import AlreadySettled, AskAgain, LookFirst, Redeemed, Redemption, Waits
 from activities.execution.settlement import Start, refuse, tell_started
 from activities.planning.requests import ask_after_all, ask_again, asked_after_all, asked_again, is_stale
-from turngate.domain import results
 from turngate.domain.contract import RunToolInput
-from turngate.domain.judged_verdicts import with_judgement
-from turngate.domain.policy import Verdict
-from turngate.domain.results import Failure
-from turngate.domain.tools import Tool
+from turngate.domain.policy.judged_verdict import with_judgement
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.tools import results
+from turngate.domain.tools.results import Failure
+from turngate.domain.tools.tool import Tool
 from turngate.store import calls, events, executions, grants, requests, runs
 from turngate.store.database import Connection
 

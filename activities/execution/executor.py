@@ -16,12 +16,12 @@ import svcs
 
 from activities.engine.author_code import apart, call_injected, from_outside
 from activities.execution.success import encoded, json_of
-from turngate.domain import results
-from turngate.domain.middleware import Invocation, Proceed
-from turngate.domain.results import MAX_DEPTH, Failure, Ok, as_object, is_deeper
-from turngate.domain.tool_context import NoWorkspaceError, ToolContext
-from turngate.domain.tool_failures import InvalidToolInput, ToolFailure
-from turngate.domain.tools import Tool
+from turngate.domain.tools import results
+from turngate.domain.tools.context import NoWorkspaceError, ToolContext
+from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
+from turngate.domain.tools.middleware import Invocation, Proceed
+from turngate.domain.tools.results import MAX_DEPTH, Failure, Ok, as_object, is_deeper
+from turngate.domain.tools.tool import Tool
 
 log = structlog.get_logger(__name__)
 

@@ -13,8 +13,8 @@ from activities.execution.lost_calls import again, ask_outcome, end_start, is_an
 from activities.execution.redemption import Redeemed, Redemption, Waits
 from activities.execution.settlement import Start, ended_state, refuse, settle_with, tell_started
 from turngate.domain.contract import RunToolInput, Wait
-from turngate.domain.results import Failure
-from turngate.domain.tools import Tool
+from turngate.domain.tools.results import Failure
+from turngate.domain.tools.tool import Tool
 from turngate.store import calls, executions, external_calls, runs
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection

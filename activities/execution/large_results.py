@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from activities.engine.engine import Engine
 from activities.planning.budgets import extend_budget_tool
 from turngate import ToolContext, ToolFailure, Toolkit, tool
-from turngate.domain.clipping import READ_RESULT, clipped
-from turngate.domain.results import Failure, Ok
+from turngate.domain.conversation.clipping import READ_RESULT, clipped
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store import messages, runs, whole_results
 from turngate.store.database import Database
 

@@ -8,13 +8,13 @@ from activities.execution.preflight import Seen
 from activities.execution.redemption import AlreadySettled, OutcomeUnknown, Redeemed, Redemption
 from activities.execution.settlement import Start, refuse, settle_with, tell_started
 from activities.planning.requests import opened, request_id_of
-from turngate.domain import results
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import derived_id
-from turngate.domain.probes import DidNotHappen, Happened
-from turngate.domain.requests import ExecutionState
-from turngate.domain.results import Failure, Ok, as_object
-from turngate.domain.tools import Tool, ToolManifest
+from turngate.domain.runs.requests import ExecutionState
+from turngate.domain.tools import results
+from turngate.domain.tools.probes import DidNotHappen, Happened
+from turngate.domain.tools.results import Failure, Ok, as_object
+from turngate.domain.tools.tool import Tool, ToolManifest
 from turngate.store import calls, events, executions, requests, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

@@ -20,15 +20,15 @@ from activities.engine.engine import Engine
 from activities.execution.redemption import LookFirst
 from activities.execution.success import encoded
 from activities.planning.requests import previewed
-from turngate.domain import results
-from turngate.domain.agents import Agent
+from turngate.domain.agents.app import Agent
+from turngate.domain.agents.hooks import Deny, HookedCall, RunScope
 from turngate.domain.digest import framed_sha256
-from turngate.domain.hooks import Deny, HookedCall, RunScope
-from turngate.domain.previews import Preview
-from turngate.domain.probes import DidNotHappen, Happened, ProbeAnswer
-from turngate.domain.results import Failure
-from turngate.domain.tool_context import ToolContext
-from turngate.domain.tools import Tool
+from turngate.domain.tools import results
+from turngate.domain.tools.context import ToolContext
+from turngate.domain.tools.preview import Preview
+from turngate.domain.tools.probes import DidNotHappen, Happened, ProbeAnswer
+from turngate.domain.tools.results import Failure
+from turngate.domain.tools.tool import Tool
 from turngate.store import calls, runs
 from turngate.store.clock import now
 

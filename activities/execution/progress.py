@@ -18,7 +18,7 @@ import structlog
 from pydantic import JsonValue
 
 from activities.engine.bounded_flush import end_or_abandon
-from turngate.domain.results import is_deeper
+from turngate.domain.tools.results import is_deeper
 from turngate.store import progress
 from turngate.store.database import Database
 from turngate.store.progress import NewProgress

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turngate.domain.agents import Agent
+from turngate.domain.agents.app import Agent
 from turngate.domain.contract import ChildRun, PlannedCall, Wait
-from turngate.domain.tools import Tool
+from turngate.domain.tools.tool import Tool
 from turngate.store import calls, runs
 
 

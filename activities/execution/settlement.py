@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from activities.engine.engine import Engine
 from activities.execution.large_results import shown_to_model
 from activities.execution.redemption import AlreadySettled
-from turngate.domain.requests import ExecutionState
-from turngate.domain.results import Failure, Ok
+from turngate.domain.runs.requests import ExecutionState
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store import calls, events, runs, whole_results
 from turngate.store.database import Connection
 

@@ -7,14 +7,14 @@ from typing import Any
 import structlog
 
 from activities.engine.engine import Engine
-from turngate.domain import results
-from turngate.domain.agents import Agent
+from turngate.domain.agents.app import Agent
 from turngate.domain.contract import ChildRun
+from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.digest import derived_id
-from turngate.domain.messages import Message, user_message
-from turngate.domain.results import Failure, Ok
-from turngate.domain.tools import Tool
-from turngate.domain.turn_state import TurnState
+from turngate.domain.runs.turn_state import TurnState
+from turngate.domain.tools import results
+from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Tool
 from turngate.store import calls, messages, runs
 from turngate.store.database import Connection
 from turngate.store.opening import NewRun, open_run

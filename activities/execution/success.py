@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from turngate.domain.results import MAX_DEPTH, is_deeper
-from turngate.domain.tools import Tool
+from turngate.domain.tools.results import MAX_DEPTH, is_deeper
+from turngate.domain.tools.tool import Tool
 from turngate.store.storable import storable
 
 

@@ -14,10 +14,10 @@ from activities.model.cuts import Cutter, Request
 from activities.model.history import History
 from activities.model.summaries import SKIPPED
 from activities.model.windows import window_of
-from turngate.domain.agents import Agent
-from turngate.domain.context import LEFT_AFTER_A_CUT, message_tokens, text_tokens, tools_tokens
+from turngate.domain.agents.app import Agent
+from turngate.domain.agents.context_window import LEFT_AFTER_A_CUT, message_tokens, text_tokens, tools_tokens
 from turngate.domain.errors import ModelError
-from turngate.domain.tools import ToolManifest
+from turngate.domain.tools.tool import ToolManifest
 from turngate.store import events, runs, steps, summaries
 
 Answer = TypeVar("Answer")

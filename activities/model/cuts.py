@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from activities.engine.engine import Engine
 from activities.model.history import History
 from activities.model.summaries import NoSummaryError, Summariser, Summary
-from turngate.domain.agents import Agent
-from turngate.domain.context import Context, chosen_cut, is_worth_it, message_tokens, safe_cuts
-from turngate.domain.messages import Message
-from turngate.domain.summaries import TASK_CHARS, summary_text, trimmed_text
+from turngate.domain.agents.app import Agent
+from turngate.domain.agents.context_window import Context, chosen_cut, is_worth_it, message_tokens, safe_cuts
+from turngate.domain.conversation.messages import Message
+from turngate.domain.conversation.summaries import TASK_CHARS, summary_text, trimmed_text
 from turngate.store import events, messages, runs, summaries
 from turngate.store.messages import StoredMessage
 from turngate.store.storable import storable

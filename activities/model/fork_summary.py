@@ -12,11 +12,11 @@ from dataclasses import replace
 from activities.engine.engine import Engine
 from activities.model.summaries import NoSummaryError, Summariser, Summary
 from activities.model.windows import window_of
-from turngate.domain.agents import Agent
-from turngate.domain.context import Context
+from turngate.domain.agents.app import Agent
+from turngate.domain.agents.context_window import Context
+from turngate.domain.conversation.messages import Message, user_message
+from turngate.domain.conversation.summaries import carried_over_text
 from turngate.domain.digest import derived_id
-from turngate.domain.messages import Message, user_message
-from turngate.domain.summaries import carried_over_text
 from turngate.store import events, messages, runs, summaries
 from turngate.store.database import Connection
 from turngate.store.messages import StoredMessage

@@ -11,9 +11,9 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from turngate.domain.agents import Agent
-from turngate.domain.hooks import Hooks
-from turngate.domain.messages import Message
+from turngate.domain.agents.app import Agent
+from turngate.domain.agents.hooks import Hooks
+from turngate.domain.conversation.messages import Message
 from turngate.store import messages, summaries
 from turngate.store.database import Connection
 from turngate.store.messages import StoredMessage

@@ -20,14 +20,14 @@ from activities.model.routing import ModelRouter
 from activities.model.streaming import LiveDeltas
 from activities.model.transforms import transformed
 from turngate.domain import contract
-from turngate.domain.agents import Agent
-from turngate.domain.clipping import READ_RESULT
+from turngate.domain.agents.app import Agent
+from turngate.domain.agents.structured_output import checked_output, output_schema
+from turngate.domain.conversation.clipping import READ_RESULT
+from turngate.domain.conversation.history import mint_call_ids, minted_id, reconcile
+from turngate.domain.conversation.malformed import corrective, without_calls
+from turngate.domain.conversation.messages import Message, ModelResponse, TextPart
 from turngate.domain.errors import ConfigurationError, ModelError
-from turngate.domain.history import mint_call_ids, minted_id, reconcile
-from turngate.domain.malformed import corrective, without_calls
-from turngate.domain.messages import Message, ModelResponse, TextPart
-from turngate.domain.structured_output import checked_output, output_schema
-from turngate.domain.tools import ToolManifest
+from turngate.domain.tools.tool import ToolManifest
 from turngate.models.port import ModelRequest
 from turngate.store import calls, events, runs
 from turngate.store.clock import now

@@ -13,10 +13,10 @@ import structlog
 from activities.engine.author_code import heard
 from activities.engine.costs import lacks_price
 from activities.engine.engine import Engine
-from turngate.domain.agents import Agent
+from turngate.domain.agents.app import Agent
+from turngate.domain.agents.hooks import RunScope
+from turngate.domain.agents.model_profiles import MAX_SPEC_CHARS, falls_back
 from turngate.domain.errors import ConfigurationError, ModelError
-from turngate.domain.hooks import RunScope
-from turngate.domain.model_choice import MAX_SPEC_CHARS, falls_back
 from turngate.models.port import LanguageModel
 from turngate.store import events, runs, steps
 

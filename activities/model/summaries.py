@@ -15,10 +15,10 @@ import structlog
 from activities.engine.costs import lacks_price, spend
 from activities.engine.engine import Engine
 from activities.model.windows import window_of
-from turngate.domain.agents import Agent
-from turngate.domain.context import Context, message_tokens, text_tokens
-from turngate.domain.messages import Message, ModelResponse, Usage
-from turngate.domain.summaries import request_for_summary, why_unusable
+from turngate.domain.agents.app import Agent
+from turngate.domain.agents.context_window import Context, message_tokens, text_tokens
+from turngate.domain.conversation.messages import Message, ModelResponse, Usage
+from turngate.domain.conversation.summaries import request_for_summary, why_unusable
 from turngate.models.port import ModelRequest
 from turngate.store import events, runs
 from turngate.store.database import Connection

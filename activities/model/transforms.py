@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 import structlog
 
 from activities.engine.author_code import heard
-from turngate.domain.agents import Agent
-from turngate.domain.history import reconcile
-from turngate.domain.hooks import RunScope
-from turngate.domain.messages import Message
+from turngate.domain.agents.app import Agent
+from turngate.domain.agents.hooks import RunScope
+from turngate.domain.conversation.history import reconcile
+from turngate.domain.conversation.messages import Message
 from turngate.models.port import LanguageModel, ModelRequest
 from turngate.store import runs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turngate.domain.model_choice import Profiles
+from turngate.domain.agents.model_profiles import Profiles
 
 
 def window_of(profiles: Profiles, spec: str) -> int | None:

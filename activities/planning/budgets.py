@@ -19,9 +19,10 @@ from activities.engine.rules import RulesInForce
 from activities.planning.planner import Admitted, planned_row
 from activities.planning.requests import new_request, opened, planned_call, request_id_of
 from turngate import Tool, ToolContext, tool
-from turngate.domain import budgets, contract
-from turngate.domain.agents import Agent, Limits
-from turngate.domain.budgets import (
+from turngate.domain import contract
+from turngate.domain.agents import budgets
+from turngate.domain.agents.app import Agent, Limits
+from turngate.domain.agents.budgets import (
     BEHIND_THE_STEP,
     EXTEND_BUDGET,
     MILLION,
@@ -32,11 +33,11 @@ from turngate.domain.budgets import (
     exact,
 )
 from turngate.domain.contract import PlannedCall
+from turngate.domain.conversation.messages import ToolCallPart
 from turngate.domain.digest import derived_id
-from turngate.domain.messages import ToolCallPart
-from turngate.domain.policy import Verdict
-from turngate.domain.previews import Preview
-from turngate.domain.results import Failure
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.tools.preview import Preview
+from turngate.domain.tools.results import Failure
 from turngate.store import calls, events, requests, runs, used_below
 from turngate.store.clock import from_text, now
 from turngate.store.database import Connection, Database

@@ -15,17 +15,17 @@ from activities.execution.delegation import is_finish
 from activities.planning.planner import MALFORMED_KINDS, Closed, PlannedStep, Planner, planned_row, problem_of
 from activities.planning.requests import planned_call
 from activities.planning.signals import read_signal
-from turngate.domain import results
-from turngate.domain.agents import Agent
-from turngate.domain.comparing import json_meaning
+from turngate.domain.agents.app import Agent
 from turngate.domain.contract import PlannedCall, StepPlan
+from turngate.domain.conversation.messages import Message, ToolCallPart
 from turngate.domain.digest import repeat_key
-from turngate.domain.judged_verdicts import with_judgement
-from turngate.domain.messages import Message, ToolCallPart
-from turngate.domain.policy import Verdict
-from turngate.domain.results import Failure, Ok
-from turngate.domain.signals import WaitUntil
-from turngate.domain.tools import Tool
+from turngate.domain.policy.judged_verdict import with_judgement
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.runs.comparison import json_meaning
+from turngate.domain.tools import results
+from turngate.domain.tools.control_calls import WaitUntil
+from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Tool
 from turngate.store import calls, runs
 from turngate.store.database import Connection
 

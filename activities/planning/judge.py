@@ -20,10 +20,8 @@ from activities.engine.author_code import apart
 from activities.engine.costs import lacks_price, spend
 from activities.engine.engine import Engine, ModelResolver
 from activities.planning.planner import Admitted, Planner, planned_digest
-from turngate.domain.agents import Agent
-from turngate.domain.errors import ConfigurationError
-from turngate.domain.judged_verdicts import is_for_judge
-from turngate.domain.judging import (
+from turngate.domain.agents.app import Agent
+from turngate.domain.agents.judge import (
     ANSWER_SCHEMA,
     Judge,
     JudgeAnswer,
@@ -33,9 +31,11 @@ from turngate.domain.judging import (
     question,
     read_answer,
 )
-from turngate.domain.messages import Message, ToolCallPart, Usage
-from turngate.domain.model_choice import Profiles
-from turngate.domain.tools import ToolManifest
+from turngate.domain.agents.model_profiles import Profiles
+from turngate.domain.conversation.messages import Message, ToolCallPart, Usage
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.policy.judged_verdict import is_for_judge
+from turngate.domain.tools.tool import ToolManifest
 from turngate.models.port import ModelRequest
 from turngate.store import events, judgements, runs
 

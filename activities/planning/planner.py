@@ -13,20 +13,20 @@ from activities.engine.rules import RulesInForce
 from activities.execution.preflight import precondition_or_failure
 from activities.planning.requests import new_request, opened, planned_call, previewed, request_id_of
 from activities.planning.signals import read_signal
-from turngate.domain import results
-from turngate.domain.agents import Agent
-from turngate.domain.budgets import EXTEND_BUDGET
+from turngate.domain.agents.app import Agent
+from turngate.domain.agents.budgets import EXTEND_BUDGET
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
+from turngate.domain.conversation.malformed import problem_in
+from turngate.domain.conversation.messages import Message, ToolCallPart
 from turngate.domain.digest import call_digest, repeat_key
-from turngate.domain.external import is_external
-from turngate.domain.judged_verdicts import with_judgement
-from turngate.domain.malformed import problem_in
-from turngate.domain.messages import Message, ToolCallPart
-from turngate.domain.policy import Verdict
-from turngate.domain.requests import RequestKind
-from turngate.domain.results import Failure
-from turngate.domain.tool_failures import InvalidToolInput
-from turngate.domain.tools import Tool
+from turngate.domain.policy.judged_verdict import with_judgement
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.runs.requests import RequestKind
+from turngate.domain.tools import results
+from turngate.domain.tools.external import is_external
+from turngate.domain.tools.failures import InvalidToolInput
+from turngate.domain.tools.results import Failure
+from turngate.domain.tools.tool import Tool
 from turngate.store import calls, judgements, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

@@ -9,15 +9,15 @@ from typing import Any
 
 from activities.engine.author_code import heard
 from activities.engine.engine import Engine
-from turngate.domain.agents import Agent
-from turngate.domain.ask_terms import PLAIN_TERMS
+from turngate.domain.agents.app import Agent
 from turngate.domain.contract import PlannedCall
 from turngate.domain.digest import derived_id
-from turngate.domain.policy import Verdict
-from turngate.domain.previews import Preview
-from turngate.domain.requests import RequestKind
-from turngate.domain.spans import exact_span, span
-from turngate.domain.tools import Tool
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.policy.terms import PLAIN_TERMS
+from turngate.domain.runs.requests import RequestKind
+from turngate.domain.text.durations import exact_span, span
+from turngate.domain.tools.preview import Preview
+from turngate.domain.tools.tool import Tool
 from turngate.store import calls, events, requests, runs
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection

@@ -10,10 +10,10 @@ from pydantic import TypeAdapter
 from activities.engine.engine import Engine
 from turngate.domain.contract import Wait
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.results import Ok
-from turngate.domain.signals import MAX_WAIT, Finish, HandOff, Signal, SwitchModel, WaitUntil
-from turngate.domain.tool_failures import InvalidToolInput
-from turngate.domain.tools import Tool
+from turngate.domain.tools.control_calls import MAX_WAIT, Finish, HandOff, Signal, SwitchModel, WaitUntil
+from turngate.domain.tools.failures import InvalidToolInput
+from turngate.domain.tools.results import Ok
+from turngate.domain.tools.tool import Tool
 from turngate.store import calls, events, runs
 from turngate.store.clock import now
 from turngate.store.database import Connection

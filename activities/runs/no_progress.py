@@ -13,13 +13,13 @@ from temporalio.exceptions import ApplicationError
 
 from activities.planning.signals import SIGNAL
 from turngate.domain import contract
-from turngate.domain.agents import Agent
-from turngate.domain.budgets import BEHIND_THE_STEP
+from turngate.domain.agents.app import Agent
+from turngate.domain.agents.budgets import BEHIND_THE_STEP
+from turngate.domain.agents.no_progress import NoProgress, SettledCall, Trail, ended_reason, nudge, step_digest
+from turngate.domain.conversation.messages import user_message
 from turngate.domain.digest import derived_id
-from turngate.domain.messages import user_message
-from turngate.domain.no_progress import NoProgress, SettledCall, Trail, ended_reason, nudge, step_digest
-from turngate.domain.outcomes import NO_PROGRESS
-from turngate.domain.signals import WaitUntil
+from turngate.domain.runs.outcomes import NO_PROGRESS
+from turngate.domain.tools.control_calls import WaitUntil
 from turngate.store import calls, events, messages, runs, steps
 from turngate.store.database import Connection
 

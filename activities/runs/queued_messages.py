@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from activities.engine.engine import Engine
 from turngate.domain.contract import ChildRun, RunLimits
+from turngate.domain.conversation.messages import user_message
 from turngate.domain.digest import derived_id
-from turngate.domain.messages import user_message
 from turngate.store import events, messages, queued_messages, runs
 from turngate.store.database import Connection
 from turngate.store.opening import NewRun, open_run

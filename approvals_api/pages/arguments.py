@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from turngate.domain import json_text
-from turngate.domain.json_text import JsonTree, NumberToken
+from turngate.domain.text import json_text
+from turngate.domain.text.json_text import JsonTree, NumberToken
 
 ONE_LINE_CHARS = 160
 _ONE_VALUE_CHARS = 60

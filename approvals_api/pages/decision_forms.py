@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, get_args
 
-from turngate.domain import json_text
-from turngate.domain.hidden_text import escape_hidden
-from turngate.domain.requests import Outcome, Verb
+from turngate.domain.runs.requests import Outcome, Verb
+from turngate.domain.text import json_text
+from turngate.domain.text.hidden_text import escape_hidden
 from turngate.forms import reading
 from turngate.forms.fields import Control, Field, Group
 from turngate.forms.rows import grown, pressed

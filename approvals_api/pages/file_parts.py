@@ -11,7 +11,7 @@ import binascii
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from turngate.domain.messages import FilePart
+from turngate.domain.conversation.messages import FilePart
 
 MAX_BYTES: Final = 2 * 1024 * 1024
 """Of one that stands in the page itself. The API gives larger ones with their conversation."""

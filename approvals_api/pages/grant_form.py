@@ -16,9 +16,9 @@ from approvals_api.granting import ungrantable
 from approvals_api.pages import arguments
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.grants import MAX_GRANT_USES, WantedGrant, exact_pattern
-from turngate.domain.json_pointers import decode_arguments
-from turngate.domain.tool_failures import describe_validation
+from turngate.domain.policy.grants import MAX_GRANT_USES, WantedGrant, exact_pattern
+from turngate.domain.text.json_pointers import decode_arguments
+from turngate.domain.tools.failures import describe_validation
 from turngate.wire.requests import RequestDetail
 
 LASTS: Final[tuple[tuple[int, str], ...]] = (

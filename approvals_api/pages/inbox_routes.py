@@ -15,7 +15,7 @@ from approvals_api.pages.templating import render
 from approvals_api.principals import check_form_token
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.inbox import InboxFilter, InboxStatus
+from turngate.domain.runs.inbox import InboxFilter, InboxStatus
 from turngate.store import requests, saved_views
 from turngate.wire.agents import AgentView
 from turngate.wire.requests import RequestItem

@@ -17,8 +17,8 @@ from approvals_api.pages.templating import render
 from approvals_api.principals import Principal, check_form_token
 from approvals_api.services import Services
 from approvals_api.v1.parameters import STORABLE
-from turngate.domain.deliveries import DeliveryStatus
 from turngate.domain.errors import ConflictError
+from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.wire.problems import status_of
 
 router = APIRouter(include_in_schema=False)

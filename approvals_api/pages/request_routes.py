@@ -25,8 +25,8 @@ from approvals_api.pages.templating import Frame, is_later, render
 from approvals_api.principals import Principal, check_form_token
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurngateError, UnavailableError
-from turngate.domain.grants import WantedGrant
-from turngate.domain.previews import command_words
+from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.tools.preview import command_words
 from turngate.forms.errors import place_errors
 from turngate.store import comments, requests, views
 from turngate.store.database import Connection

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Final
 
-from turngate.domain import json_text
+from turngate.domain.text import json_text
 
 PAGE_CHARS: Final = 20_000
 COMPARED_CHARS: Final = 20_000

@@ -9,8 +9,8 @@ from typing import Final
 from approvals_api.run_budgets import Budgets, budgets_of
 from approvals_api.run_notes import CarriedOver, StepNotes, carried_over, step_notes
 from approvals_api.run_views import existing_run
-from turngate.domain.deltas import DeltaKind
-from turngate.domain.external import is_external
+from turngate.domain.conversation.deltas import DeltaKind
+from turngate.domain.tools.external import is_external
 from turngate.store import deltas
 from turngate.store.database import Connection
 from turngate.store.deltas import KEPT_PER_STEP

@@ -25,8 +25,8 @@ from approvals_api.services import Services
 from approvals_api.switching import offered_models, switch_model
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
-from turngate.domain.requests import RunStatus, UnattendedAsks
-from turngate.domain.steering import WhileRunning
+from turngate.domain.runs.requests import RunStatus, UnattendedAsks
+from turngate.domain.runs.steering import WhileRunning
 from turngate.store import progress
 from turngate.wire.problems import status_of
 from turngate.wire.runs import RunDetail, RunSummary

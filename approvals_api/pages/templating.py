@@ -21,9 +21,9 @@ from approvals_api.pages.diff_view import read_diff
 from approvals_api.pages.file_parts import shown_file, size_said
 from approvals_api.pages.result_text import depends_on
 from approvals_api.pages.visible import visible, visible_line
-from turngate.domain.external import is_external, source_of
-from turngate.domain.hidden_text import marked_text
-from turngate.domain.spans import exact_span, span
+from turngate.domain.text.durations import exact_span, span
+from turngate.domain.text.hidden_text import marked_text
+from turngate.domain.tools.external import is_external, source_of
 from turngate.forms.fields import has_rows
 from turngate.store.clock import as_text, from_text
 

@@ -1,6 +1,6 @@
 """Text safety: what an agent or a tool wrote is shown as it is, inert, with nothing hidden in it.
 
-Which characters a person cannot see is the rule of :mod:`turngate.domain.hidden_text`. Values are never Markdown and
+Which characters a person cannot see is the rule of :mod:`turngate.domain.text.hidden_text`. Values are never Markdown and
 never linked: a URL stays text.
 """
 
@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from markupsafe import Markup, escape
 
-from turngate.domain.hidden_text import pieces
+from turngate.domain.text.hidden_text import pieces
 
 _NEWLINE = '<span class="hidden-char" title="LINE FEED">⏎</span>'
 _TAB = '<span class="hidden-char" title="TAB">⇥</span>'

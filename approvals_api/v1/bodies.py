@@ -12,11 +12,11 @@ from approvals_api.own_worlds import MAX_INSTRUCTIONS_CHARS, MAX_TOOLS
 from approvals_api.policy_rules import MAX_SOURCE_CHARS
 from approvals_api.run_order import MAX_MODEL_CHARS, MAX_TEXT_CHARS
 from approvals_api.v1.parameters import Id
-from turngate.domain.grants import WantedGrant
 from turngate.domain.identity import MAX_NAME_CHARS, Scope
-from turngate.domain.inbox import MAX_QUERY_CHARS
-from turngate.domain.requests import Outcome, UnattendedAsks, Verb
-from turngate.domain.steering import WhileRunning
+from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.runs.inbox import MAX_QUERY_CHARS
+from turngate.domain.runs.requests import Outcome, UnattendedAsks, Verb
+from turngate.domain.runs.steering import WhileRunning
 from turngate.store.claims import DEFAULT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS
 from turngate.store.comments import MAX_CHARS
 

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from approvals_api.answer_check import MAX_ARGS_CHARS
 from approvals_api.v1.parameters import STORABLE
-from turngate.domain.external import SOURCE, ExternalTool
-from turngate.domain.results import TOOL_RESULT, Failure, Ok
+from turngate.domain.tools.external import SOURCE, ExternalTool
+from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
 
 MAX_WAIT_SECONDS: Final = 60
 MAX_CONTEXT_CHARS: Final = 20_000

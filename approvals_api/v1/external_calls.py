@@ -12,7 +12,7 @@ from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.problems import problems
 from approvals_api.v1.external_bodies import MAX_WAIT_SECONDS, ExternalCallBody, ReportBody, StartBody
 from approvals_api.v1.parameters import STORABLE, Cursor, Limit
-from turngate.domain.external import SOURCE
+from turngate.domain.tools.external import SOURCE
 from turngate.wire.external_calls import ExternalCallView, ExternalStart
 from turngate.wire.view import Page
 

@@ -15,8 +15,8 @@ from approvals_api.exact_json import member_text, parse_exact
 from approvals_api.problems import problems
 from approvals_api.v1.parameters import STORABLE, Cursor, Id, IdempotencyKey, Limit
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, GrantPattern, GrantScope, WantedGrant
-from turngate.domain.tool_failures import describe_validation
+from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, GrantPattern, GrantScope, WantedGrant
+from turngate.domain.tools.failures import describe_validation
 from turngate.wire.grants import GrantDetail, GrantPreview, GrantView
 from turngate.wire.view import Page
 

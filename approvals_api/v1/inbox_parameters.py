@@ -8,8 +8,8 @@ from fastapi import Depends, Query
 
 from approvals_api.dependencies import ReaderDep
 from approvals_api.v1.parameters import STORABLE
-from turngate.domain.inbox import InboxFilter, InboxStatus
-from turngate.domain.requests import RequestKind
+from turngate.domain.runs.inbox import InboxFilter, InboxStatus
+from turngate.domain.runs.requests import RequestKind
 
 MAX_CHARS: Final = 255
 

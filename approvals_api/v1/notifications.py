@@ -11,7 +11,7 @@ from approvals_api.cursors import decode_cursor
 from approvals_api.dependencies import AdminDep, ReaderDep, ServicesDep
 from approvals_api.problems import problems
 from approvals_api.v1.parameters import STORABLE, Cursor, Limit
-from turngate.domain.deliveries import DeliveryStatus
+from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.wire.notifications import DeliveryView
 from turngate.wire.view import Page
 

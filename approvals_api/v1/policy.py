@@ -15,7 +15,7 @@ from approvals_api.policy_rules import MAX_COMMENT_CHARS, MAX_SOURCE_CHARS
 from approvals_api.problems import problems
 from approvals_api.v1.parameters import STORABLE, Cursor, Id, Instant, Limit
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.requests import UnattendedAsks
+from turngate.domain.runs.requests import UnattendedAsks
 from turngate.store.clock import as_text
 from turngate.wire.policy import Explanation, PolicyVersion, PolicyVersionDetail, PolicyView, ShadowReport
 from turngate.wire.view import Page

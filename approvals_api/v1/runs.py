@@ -17,7 +17,7 @@ from approvals_api.switching import switch_model
 from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, ModelBody, RetryBody, StartRunBody
 from approvals_api.v1.new_runs import STARTED, begun
 from approvals_api.v1.parameters import ConversationId, Cursor, IdempotencyKey, Limit, RunId
-from turngate.domain.requests import RunStatus
+from turngate.domain.runs.requests import RunStatus
 from turngate.wire.conversations import MessageView
 from turngate.wire.runs import RunDetail, RunSummary
 from turngate.wire.view import Page

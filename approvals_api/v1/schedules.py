@@ -17,8 +17,7 @@ from approvals_api.schedule_views import schedule_detail, schedule_page
 from approvals_api.v1.bodies import InterruptBody, ModelName, Text, Workspace
 from approvals_api.v1.new_runs import BEGUN, begun
 from approvals_api.v1.parameters import STORABLE, Cursor, Id, IdempotencyKey, Instant, Limit
-from turngate.domain.requests import UnattendedAsks
-from turngate.domain.schedules import (
+from turngate.domain.agents.schedules import (
     DEFAULT_CATCH_UP_SECONDS,
     MAX_CATCH_UP_SECONDS,
     MAX_EVERY_SECONDS,
@@ -27,6 +26,7 @@ from turngate.domain.schedules import (
     Overlap,
     Timetable,
 )
+from turngate.domain.runs.requests import UnattendedAsks
 from turngate.wire.runs import RunSummary
 from turngate.wire.schedules import ScheduleDetail, ScheduleView
 from turngate.wire.view import Page

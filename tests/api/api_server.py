@@ -22,9 +22,9 @@ from approvals_api.api_app import create_api_app
 from approvals_api.gateway import Gateway
 from approvals_api.principals import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
-from turngate.domain.declaring import interaction_tool, tool
-from turngate.domain.messages import ModelResponse
-from turngate.domain.policy import Policy, Rule
+from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.policy.policy import Policy, Rule
+from turngate.domain.tools.declare import interaction_tool, tool
 from turngate.models.port import ModelRequest
 from turngate.store import access, runs, sessions, tokens
 from turngate.store.database import Database

@@ -19,7 +19,7 @@ from approvals_api.app import create_app
 from approvals_api.gateway import Gateway
 from approvals_api.principals import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
-from turngate.domain.ask_terms import Role
+from turngate.domain.policy.terms import Role
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import events, requests, runs, sessions
 from turngate.store.database import Database

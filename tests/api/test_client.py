@@ -22,7 +22,7 @@ from turngate.domain.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from turngate.domain.results import Ok
+from turngate.domain.tools.results import Ok
 from turngate.store import events
 from turngate.wire.events import EventView
 

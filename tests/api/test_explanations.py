@@ -27,8 +27,8 @@ from approvals_api.settings import ApiSettings
 from approvals_api.workflow_look import WorkflowLook
 from turngate import Limits, ToolFailure, tool
 from turngate.cli.main import app
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
-from turngate.domain.messages import ModelResponse
 from turngate.models.port import ModelRequest
 from turngate.store import runs
 from turngate.store.database import Database

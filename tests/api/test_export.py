@@ -13,7 +13,7 @@ from delegating import step, task
 from typer.testing import CliRunner
 
 from turngate.cli.main import app
-from turngate.domain.fixtures import parse_fixture
+from turngate.domain.runs.fixtures import parse_fixture
 from turngate.store import runs
 
 Export = Callable[..., Awaitable[Result]]

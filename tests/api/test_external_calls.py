@@ -16,9 +16,9 @@ from temporalio.client import Client
 from approvals_api.gateway import Gateway
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
-from turngate.domain.external import ExternalTool
-from turngate.domain.policy import Policy, Rule
-from turngate.domain.results import Failure, Ok
+from turngate.domain.policy.policy import Policy, Rule
+from turngate.domain.tools.external import ExternalTool
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store import events, external_calls, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

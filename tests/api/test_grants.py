@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from turngate.cli.main import app
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConflictError
-from turngate.domain.grants import GrantPattern, WantedGrant
+from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.store import events, tables
 from turngate.store.clock import as_text, now
 

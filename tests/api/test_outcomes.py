@@ -22,8 +22,8 @@ from approvals_api.app import create_app
 from approvals_api.gateway import Gateway
 from turngate import Agent, Limits, NoProgress, ToolFailure, Toolkit, tool
 from turngate.cli.main import app
+from turngate.domain.conversation.messages import ModelResponse, Usage
 from turngate.domain.errors import ModelError
-from turngate.domain.messages import ModelResponse, Usage
 from turngate.models.port import ModelRequest
 from turngate.notifications.items import Payload, item_of
 from turngate.notifications.wording import facts

@@ -23,10 +23,10 @@ from turngate import Policy, Rule
 from turngate.cli.main import app
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConflictError, InvalidInputError
-from turngate.domain.grants import GrantPattern, WantedGrant
 from turngate.domain.identity import ALL_SCOPES
-from turngate.domain.known_tools import KnownTool
-from turngate.domain.policy import ShadowVerdict, Verdict
+from turngate.domain.policy.grants import GrantPattern, WantedGrant
+from turngate.domain.policy.policy import ShadowVerdict, Verdict
+from turngate.domain.tools.known_tools import KnownTool
 from turngate.store import calls, events, policies, runs
 from turngate.store.clock import from_text
 from turngate.store.database import Database

@@ -26,7 +26,7 @@ from turngate.cli.api_link import ApiLink
 from turngate.cli.json_output import RunAsJson
 from turngate.cli.watching import Watch
 from turngate.client import SyncTurngateClient
-from turngate.domain.messages import ModelResponse
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.models.port import ModelRequest
 from turngate.store import progress
 from turngate.store.database import Database

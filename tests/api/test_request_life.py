@@ -38,8 +38,8 @@ from approvals_api.gateway import Gateway
 from approvals_api.principals import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, interaction_tool, tool
-from turngate.domain.history import is_reconciled
-from turngate.domain.messages import ModelResponse
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.models.port import ModelRequest
 from turngate.store import approvals, calls, executions, messages, requests, runs, sessions
 from turngate.store.database import Database

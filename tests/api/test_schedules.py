@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from turngate.cli.main import app
 from turngate.client import TurngateClient
+from turngate.domain.agents.schedules import Timetable
 from turngate.domain.errors import ConflictError, NotFoundError
-from turngate.domain.schedules import Timetable
 from turngate.store import events
 
 SELDOM = {"cron": "0 8 1 jan *", "time_zone": "Europe/Berlin"}

@@ -21,9 +21,9 @@ from approvals_api.settings import ApiSettings
 from turngate.cli.api_link import ApiLink
 from turngate.cli.watching import Watch
 from turngate.client import SyncTurngateClient
-from turngate.domain.deltas import Delta
+from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
-from turngate.domain.messages import ModelResponse
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.store import deltas
 from turngate.store.database import Database

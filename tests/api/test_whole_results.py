@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from turngate.cli.main import app
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import NotFoundError
-from turngate.domain.results import TOOL_RESULT, Failure, Ok
+from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
 from turngate.store import calls, runs
 
 CHARS = 50_000

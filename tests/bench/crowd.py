@@ -29,8 +29,8 @@ from approvals_api.api_app import create_api_app
 from approvals_api.gateway import Gateway
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
-from turngate.domain.inbox import InboxFilter
-from turngate.domain.messages import ModelResponse
+from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.runs.inbox import InboxFilter
 from turngate.models.port import ModelRequest
 from turngate.store import executions, requests, runs
 from turngate.store.database import Database

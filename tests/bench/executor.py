@@ -27,7 +27,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 import worker as composition
 from turngate import tool
-from turngate.domain.messages import ModelResponse
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.models.port import ModelRequest
 from turngate.runtime.worker_group import WorkerGroup
 

@@ -8,7 +8,7 @@ from bench.figures import Figure, Ratio
 from bench.sides import Side
 from bench.turngate_side import Turngate
 
-from turngate.domain.messages import Message, TextPart, user_message
+from turngate.domain.conversation.messages import Message, TextPart, user_message
 from turngate.store import messages
 from turngate.store.database import Database
 

@@ -16,8 +16,8 @@ from temporalio.client import Client
 import worker as composition
 from approvals_api import starting
 from turngate.domain.contract import InterruptInput
-from turngate.domain.messages import ModelResponse
-from turngate.domain.policy import Policy, Rule
+from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.policy.policy import Policy, Rule
 from turngate.models.port import ModelRequest
 from turngate.toolkits.shell import bash
 

@@ -27,9 +27,9 @@ import worker as composition
 from approvals_api import decisions
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
-from turngate.domain.agents import Limits
-from turngate.domain.messages import ModelResponse
-from turngate.domain.tools import Tool
+from turngate.domain.agents.app import Limits
+from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
 from turngate.store import runs, steps
 from turngate.store.clock import from_text

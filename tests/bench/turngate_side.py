@@ -18,8 +18,8 @@ import worker as composition
 from approvals_api import decisions, starting
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
-from turngate.domain.messages import ModelResponse
-from turngate.domain.tools import Tool
+from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
 from turngate.store.database import Database
 

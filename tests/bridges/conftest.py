@@ -12,7 +12,7 @@ from harness import Script, says, stack
 from temporalio.client import Client
 
 from approvals_api.gateway import Gateway
-from turngate.domain.policy import Policy, Rule
+from turngate.domain.policy.policy import Policy, Rule
 from turngate.store.database import Database
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -15,7 +15,7 @@ from api_server import Api, token_for
 from harness import until
 
 from turngate.client import TurngateClient
-from turngate.domain.external import agent_of_source
+from turngate.domain.tools.external import agent_of_source
 from turngate.wire.external_calls import ExternalCallView
 
 

@@ -12,7 +12,7 @@ import pytest
 from gate_bench import Sender
 
 from turngate.domain.errors import ConflictError
-from turngate.domain.results import Failure
+from turngate.domain.tools.results import Failure
 
 Call = tuple[str, str, str]
 """Tool, raw arguments, id."""

@@ -29,7 +29,7 @@ from turngate.bridges.mcp_gateway import McpGateway
 from turngate.bridges.mcp_gateway_downstream import Behind
 from turngate.bridges.mcp_gateway_results import acceptable, external_tool
 from turngate.client import Retries, TurngateClient
-from turngate.domain.external import ExternalTool
+from turngate.domain.tools.external import ExternalTool
 from turngate.models.registry import Models, ModelSettings
 from turngate.runtime.app_loader import load_app
 from turngate.store.database import Database

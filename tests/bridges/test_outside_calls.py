@@ -15,7 +15,7 @@ from gate_bench import Sender
 from turngate.bridges.outside_calls import MayNotRun, OutsideCalls, Ran, Settled, fits, ok_of
 from turngate.client import Retries, TurngateClient
 from turngate.domain.errors import ConfigurationError, ConflictError, UnavailableError
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 from turngate.wire.external_calls import RunOrder
 
 

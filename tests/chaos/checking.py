@@ -14,10 +14,10 @@ from typing import Final, Literal
 
 from evidence import Answered, Evidence, Recorded, Start
 
+from turngate.domain.conversation.history import is_reconciled, unanswered_calls
 from turngate.domain.digest import call_digest
-from turngate.domain.history import is_reconciled, unanswered_calls
-from turngate.domain.requests import STATUS_OF_VERB
-from turngate.domain.results import REFUSALS, Failure, Ok
+from turngate.domain.runs.requests import STATUS_OF_VERB
+from turngate.domain.tools.results import REFUSALS, Failure, Ok
 from turngate.store.calls import Call
 from turngate.store.clock import from_text
 from turngate.store.requests import Request

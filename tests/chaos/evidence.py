@@ -18,8 +18,8 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
 
 from turngate.domain import contract
-from turngate.domain.messages import Message
-from turngate.domain.requests import Outcome, Verb
+from turngate.domain.conversation.messages import Message
+from turngate.domain.runs.requests import Outcome, Verb
 from turngate.runtime.workflow_code import build_replayer
 from turngate.store import calls, events, executions, messages, recovery, requests, runs
 from turngate.store.database import Connection, Database

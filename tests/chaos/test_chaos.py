@@ -24,7 +24,7 @@ from processes import DEADLINE_SECONDS, until
 from scene import Scene, order, scene
 from workload import scripts
 
-from turngate.domain.results import Failure
+from turngate.domain.tools.results import Failure
 from turngate.wire.runs import RunDetail
 
 ONCE = ("paid", "unpaid", "posted")

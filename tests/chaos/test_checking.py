@@ -12,10 +12,10 @@ import pytest
 from checking import Kind, violations
 from evidence import Answered, Evidence, Planned, Recorded, Start, Workflow, text_of
 
-from turngate.domain import results
+from turngate.domain.conversation.messages import Message, TextPart, ToolCallPart, ToolResultPart, user_message
 from turngate.domain.digest import call_digest
-from turngate.domain.messages import Message, TextPart, ToolCallPart, ToolResultPart, user_message
-from turngate.domain.results import TOOL_RESULT, Failure, Ok, rejected
+from turngate.domain.tools import results
+from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok, rejected
 from turngate.store.calls import Call
 from turngate.store.clock import as_text, from_text
 from turngate.store.events import Event

@@ -12,9 +12,9 @@ from temporalio.client import Client
 from tools_under_test import Bench
 
 from turngate.domain.contract import DecideInput
+from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.errors import UnavailableError
-from turngate.domain.history import is_reconciled
-from turngate.domain.results import Ok
+from turngate.domain.tools.results import Ok
 from turngate.store import requests, runs
 from turngate.store.database import Database
 

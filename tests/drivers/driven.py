@@ -19,11 +19,11 @@ from terminal_process import TURNGATE, clean_environment
 
 from turngate import Agent, Toolkit, sub_agent
 from turngate.client import TurngateClient
-from turngate.domain.declaring import interaction_tool, tool
-from turngate.domain.deltas import Delta
-from turngate.domain.messages import Message, ModelResponse, ReasoningPart, TextPart
-from turngate.domain.policy import Policy, Rule
-from turngate.domain.previews import Preview
+from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.messages import Message, ModelResponse, ReasoningPart, TextPart
+from turngate.domain.policy.policy import Policy, Rule
+from turngate.domain.tools.declare import interaction_tool, tool
+from turngate.domain.tools.preview import Preview
 from turngate.drivers.json_lines import JsonLines
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.store import access

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngate.domain.errors import ModelError
-from turngate.domain.outcomes import outcome_of
-from turngate.domain.presentation import DiffBlock, TextBlock
-from turngate.domain.results import Failure, Ok
+from turngate.domain.runs.outcomes import outcome_of
+from turngate.domain.tools.presentation import DiffBlock, TextBlock
+from turngate.domain.tools.results import Failure, Ok
 from turngate.drivers import acp_showing as show
 from turngate.drivers.acp_calls import Calls
 from turngate.drivers.acp_diffs import Hunk, hunks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from turngate.domain.deltas import Delta
+from turngate.domain.conversation.deltas import Delta
 from turngate.drivers.acp_turn import AGAIN, Turn
 from turngate.wire.events import DeltaView
 from turngate.wire.runs import StepView

@@ -13,9 +13,9 @@ import pytest
 from pydantic import BaseModel
 
 from turngate import Agent, App, Limits, Price, Toolkit, interaction_tool, sub_agent, tool
-from turngate.domain.agents import Handler
+from turngate.domain.agents.app import Handler
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.policy import parse_policy
+from turngate.domain.policy.policy import parse_policy
 from turngate.evals import Approver, Attempt, Case, CaseRun, Expect, Report, parse_cases, run_cases
 from turngate.evals.planning import plan
 from turngate.models.registry import Models, ModelSettings

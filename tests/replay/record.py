@@ -24,12 +24,12 @@ from tools_under_test import Amount, Bench
 from approvals_api import external_calling, forking, recovering, scheduling, talking
 from approvals_api.schedule_order import NewSchedule
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent, tool
+from turngate.domain.agents.schedules import Timetable
 from turngate.domain.contract import AgentTurnInput, DecideInput, PauseInput, ResumeInput, RunLimits
 from turngate.domain.errors import ModelError
-from turngate.domain.external import ExternalTool
-from turngate.domain.grants import GrantPattern, WantedGrant
-from turngate.domain.results import Ok
-from turngate.domain.schedules import Timetable
+from turngate.domain.policy.grants import GrantPattern, WantedGrant
+from turngate.domain.tools.external import ExternalTool
+from turngate.domain.tools.results import Ok
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import grants, requests, runs, schedule_fires

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import insert, update
 from stored_requests import AT
 
-from turngate.domain.event_chain import LogCheck
+from turngate.domain.runs.event_chain import LogCheck
 from turngate.store import audit, events, runs
 from turngate.store.audit import AuditFilter
 from turngate.store.clock import as_text

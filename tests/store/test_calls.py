@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from turngate.domain import results
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools import results
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store import calls, executions, runs
 from turngate.store.database import Database
 

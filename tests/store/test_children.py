@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 from stored_requests import live_run
 
-from turngate.domain.results import Ok
+from turngate.domain.tools.results import Ok
 from turngate.store import calls, messages, requests, runs
 from turngate.store.clock import now
 from turngate.store.database import Connection, Database

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import update
 
 from turngate.domain.contract import StepPlan
-from turngate.domain.deltas import Delta
-from turngate.domain.messages import Message, ModelResponse, TextPart
+from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.messages import Message, ModelResponse, TextPart
 from turngate.store import deltas, events, following, runs, steps
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

@@ -11,7 +11,7 @@ from sqlalchemy import delete, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 from tampering import take_guards_away
 
-from turngate.domain.event_chain import chain_hash
+from turngate.domain.runs.event_chain import chain_hash
 from turngate.store import events, opening, runs
 from turngate.store.database import Connection, Database
 from turngate.store.tables import events as events_table

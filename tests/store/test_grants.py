@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from turngate.domain.grants import GrantPattern, WantedGrant
+from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.store import grants, tables
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

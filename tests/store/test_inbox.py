@@ -9,7 +9,7 @@ import pytest
 from stored_requests import asked
 
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.inbox import InboxFilter
+from turngate.domain.runs.inbox import InboxFilter
 from turngate.store import inbox, requests, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database

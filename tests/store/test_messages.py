@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 
-from turngate.domain.messages import Message, TextPart, ToolCallPart, user_message
+from turngate.domain.conversation.messages import Message, TextPart, ToolCallPart, user_message
 from turngate.store import messages, runs
 from turngate.store.database import Connection, Database
 from turngate.store.tables import messages as messages_table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turngate.domain.model_choice import Profile, Profiles
+from turngate.domain.agents.model_profiles import Profile, Profiles
 from turngate.store import model_names, runs
 from turngate.store.database import Database
 from turngate.store.runs import Run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from turngate.domain.external import ExternalTool
-from turngate.domain.messages import user_message
+from turngate.domain.conversation.messages import user_message
+from turngate.domain.tools.external import ExternalTool
 from turngate.store import events, external_calls, messages, runs
 from turngate.store.database import Database
 from turngate.store.external_calls import ExternalCall

@@ -8,8 +8,8 @@ from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
 from turngate import Policy, Rule
-from turngate.domain.known_tools import KnownTool
-from turngate.domain.policy import Verdict
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.tools.known_tools import KnownTool
 from turngate.store import calls, policies, recorded_calls, tables
 from turngate.store.database import Database
 

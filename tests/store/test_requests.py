@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 from stored_requests import AT, asked
 
-from turngate.domain.inbox import InboxFilter
+from turngate.domain.runs.inbox import InboxFilter
 from turngate.store import requests, runs
 from turngate.store.clock import as_text
 from turngate.store.database import Database

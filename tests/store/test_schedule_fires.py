@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from turngate.domain.schedules import Timetable
+from turngate.domain.agents.schedules import Timetable
 from turngate.store import events, messages, runs, schedule_fires, schedules
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

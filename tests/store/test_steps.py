@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
+from turngate.domain.agents.no_progress import Trail
 from turngate.domain.contract import StepPlan
+from turngate.domain.conversation.history import CLOSED_BY_REPAIR, is_reconciled
+from turngate.domain.conversation.messages import Message, ModelResponse, TextPart, ToolCallPart, Usage
 from turngate.domain.errors import ConflictError
-from turngate.domain.history import CLOSED_BY_REPAIR, is_reconciled
-from turngate.domain.messages import Message, ModelResponse, TextPart, ToolCallPart, Usage
-from turngate.domain.no_progress import Trail
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store import calls, messages, runs, steps
 from turngate.store.database import Connection, Database
 

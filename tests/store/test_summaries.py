@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sqlalchemy import insert
 
-from turngate.domain.messages import user_message
+from turngate.domain.conversation.messages import user_message
 from turngate.store import messages, summaries
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select
 
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store import calls, executions, requests, runs
 from turngate.store.database import Database
 from turngate.store.tables import calls as calls_table

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from sqlalchemy import func, select
 
-from turngate.domain.clipping import clipped, result_digest, whole_text
-from turngate.domain.messages import Message, ToolResultPart
-from turngate.domain.results import Failure, Ok
+from turngate.domain.conversation.clipping import clipped, result_digest, whole_text
+from turngate.domain.conversation.messages import Message, ToolResultPart
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store import calls, messages, runs
 from turngate.store.database import Database
 from turngate.store.tables import whole_results as table

@@ -12,7 +12,7 @@ from approvals_api.app import create_app
 from approvals_api.gateway import Gateway
 from approvals_api.settings import ApiSettings
 from turngate.client import Retries, TurngateClient
-from turngate.domain.hidden_text import is_hidden
+from turngate.domain.text.hidden_text import is_hidden
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import tokens
 from turngate.store.database import Database

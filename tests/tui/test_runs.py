@@ -11,7 +11,7 @@ from tui_bench import DUG, calling, person_at
 
 from approvals_api.api_app import create_api_app
 from approvals_api.settings import ApiSettings
-from turngate.domain.deltas import Delta
+from turngate.domain.conversation.deltas import Delta
 from turngate.tui.spoken import Spoken
 from turngate.tui.texts import plain
 from turngate.wire.events import DeltaView, ProgressView

@@ -21,10 +21,10 @@ from textual.widget import Widget
 from textual.widgets import Static, TextArea
 
 from turngate.client import Retries, TurngateClient
-from turngate.domain.declaring import interaction_tool, tool
-from turngate.domain.messages import ModelResponse
-from turngate.domain.policy import Policy, Rule
-from turngate.domain.tool_context import ToolContext
+from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.policy.policy import Policy, Rule
+from turngate.domain.tools.context import ToolContext
+from turngate.domain.tools.declare import interaction_tool, tool
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.store import access, tokens
 from turngate.tui.app import TurngateTui

@@ -16,9 +16,9 @@ from temporalio.common import RetryPolicy
 import worker as composition
 from activities.engine.engine import Engine
 from turngate.domain import contract
-from turngate.domain.agents import Limits
+from turngate.domain.agents.app import Limits
 from turngate.domain.contract import PlannedCall, RunLimits
-from turngate.domain.policy import Policy
+from turngate.domain.policy.policy import Policy
 from turngate.models.registry import Models, ModelSettings
 from turngate.store.database import Database
 from workflows import activity_options, agent_turn, recording, scheduled_start, settling, steering, under_way

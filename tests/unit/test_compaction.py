@@ -15,11 +15,11 @@ import worker as composition
 from activities.model.compaction import Compactor
 from activities.model.history import Histories, History
 from turngate import Agent, App, Context, Toolkit
-from turngate.domain.context import message_tokens
+from turngate.domain.agents.context_window import message_tokens
+from turngate.domain.conversation.history import is_reconciled, reconcile
+from turngate.domain.conversation.messages import Message, ModelResponse, TextPart, ToolCallPart, Usage, user_message
 from turngate.domain.errors import ModelError
-from turngate.domain.history import is_reconciled, reconcile
-from turngate.domain.messages import Message, ModelResponse, TextPart, ToolCallPart, Usage, user_message
-from turngate.domain.results import Failure
+from turngate.domain.tools.results import Failure
 from turngate.models.port import ModelRequest
 from turngate.runtime.app_loader import check_app
 from turngate.store import messages, opening, runs, steps

@@ -24,7 +24,7 @@ from pydantic import AfterValidator, BaseModel, HttpUrl, JsonValue, PlainSeriali
 from activities.engine.author_code import AuthorCodeError, heard
 from activities.execution.executor import execute
 from turngate import Tool, ToolContext, ToolFailure, Toolkit, declare_tool, interaction_tool, tool
-from turngate.domain.results import MAX_DEPTH, Failure, Ok, wire_text
+from turngate.domain.tools.results import MAX_DEPTH, Failure, Ok, wire_text
 from turngate.toolkits.json_schema import json_schema_tool
 
 

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from turngate import Limits, ToolContext, ToolFailure, Toolkit, declare_tool, tool
-from turngate.domain.history import is_reconciled
-from turngate.domain.results import Failure, Ok
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store.database import Database
 
 

@@ -15,12 +15,19 @@ from recorded_app import SCRIPT, TWO, Amount, app
 
 from approvals_api import run_views
 from turngate import App, Judge, Policy, Rule
+from turngate.domain.agents.judge import ANSWER_SCHEMA, asked_about
+from turngate.domain.conversation.malformed import ADVICE, EMPTY_RESPONSE
+from turngate.domain.conversation.messages import (
+    Message,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    user_message,
+)
 from turngate.domain.errors import ConfigurationError, ModelError
-from turngate.domain.fixtures import Fixture, FixtureEnd, FixtureFormError, parse_fixture
-from turngate.domain.judging import ANSWER_SCHEMA, asked_about
-from turngate.domain.malformed import ADVICE, EMPTY_RESPONSE
-from turngate.domain.messages import Message, ModelResponse, TextPart, ToolCallPart, ToolResultPart, user_message
-from turngate.domain.results import Failure, Ok
+from turngate.domain.runs.fixtures import Fixture, FixtureEnd, FixtureFormError, parse_fixture
+from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
 from turngate.recording import NotExportableError, record
 from turngate.testing import replay_fixture, running_app

@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 import pytest
 
 from turngate.cli.run_words import model_fell_back, model_switched
-from turngate.domain.budgets import Price
+from turngate.domain.agents.budgets import Price
+from turngate.domain.agents.model_profiles import FALLS_BACK, Profile, Profiles, falls_back
 from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass
-from turngate.domain.model_choice import FALLS_BACK, Profile, Profiles, falls_back
 from turngate.models.openai_errors import Endpoint, error_of_status
 
 ENDPOINT = Endpoint(url="http://127.0.0.1", model="m")

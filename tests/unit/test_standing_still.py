@@ -10,8 +10,8 @@ import pytest
 from approvals_api.standing_still import standing_still
 from approvals_api.stuck_runs import stands_still
 from approvals_api.workflow_look import PendingActivity, WorkflowLook
-from turngate.domain.results import Ok
-from turngate.domain.signals import WaitUntil
+from turngate.domain.tools.control_calls import WaitUntil
+from turngate.domain.tools.results import Ok
 from turngate.store.clock import as_text
 from turngate.store.requests import ListedRequest
 from turngate.wire.calls import CallView

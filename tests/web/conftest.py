@@ -23,13 +23,13 @@ from approvals_api.app import create_app
 from approvals_api.gateway import Gateway
 from approvals_api.principals import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
-from turngate.domain.declaring import interaction_tool, tool
+from turngate.domain.agents.model_profiles import Profile, Profiles
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
-from turngate.domain.messages import ModelResponse
-from turngate.domain.model_choice import Profile, Profiles
-from turngate.domain.policy import Policy, Rule
-from turngate.domain.previews import Preview
-from turngate.domain.tools import Tool
+from turngate.domain.policy.policy import Policy, Rule
+from turngate.domain.tools.declare import interaction_tool, tool
+from turngate.domain.tools.preview import Preview
+from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import calls, executions, model_names, requests, runs, sessions

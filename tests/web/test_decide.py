@@ -5,7 +5,7 @@ import json
 import pytest
 from playwright.async_api import expect
 
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 
 ARGS = '{"order": "A-7", "cents": 12000, "rate": 1.10, "note": "two\\nlines", "tags": ["vip", "late"], "extra": {"a": [1]}}'
 NO_SCRIPT = {"java_script_enabled": False}

@@ -5,7 +5,7 @@ import re
 from playwright.async_api import expect
 
 from activities.execution.progress import reporting
-from turngate.domain.deltas import Delta
+from turngate.domain.conversation.deltas import Delta
 from turngate.store import deltas, executions
 from turngate.store.deltas import Said
 

@@ -6,8 +6,8 @@ from harness import person
 from playwright.async_api import expect
 
 from approvals_api import external_calling, talking
-from turngate.domain.deltas import Delta
-from turngate.domain.external import ExternalTool
+from turngate.domain.conversation.deltas import Delta
+from turngate.domain.tools.external import ExternalTool
 from turngate.store import deltas, runs
 from turngate.store.deltas import Said
 

@@ -11,8 +11,8 @@ from harness import OPERATOR
 from playwright.async_api import expect
 from sqlalchemy import select
 
-from turngate.domain.grants import GrantPattern, WantedGrant
-from turngate.domain.results import Ok
+from turngate.domain.policy.grants import GrantPattern, WantedGrant
+from turngate.domain.tools.results import Ok
 from turngate.store import grants
 from turngate.store.tables import messages
 

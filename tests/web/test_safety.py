@@ -7,7 +7,7 @@ from planted_pages import STATES, pages_of
 from playwright.async_api import expect
 from shown_pages import shown
 
-from turngate.domain.hidden_text import is_hidden
+from turngate.domain.text.hidden_text import is_hidden
 
 LONG = "x" * 400
 SHOWN = [

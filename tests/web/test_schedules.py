@@ -9,7 +9,7 @@ from playwright.async_api import expect
 
 from approvals_api import scheduling
 from approvals_api.schedule_order import NewSchedule
-from turngate.domain.schedules import Timetable
+from turngate.domain.agents.schedules import Timetable
 
 NO_SCRIPT = {"java_script_enabled": False}
 

@@ -19,8 +19,8 @@ from unit.models.wire.recordings import ANTHROPIC, GOOGLE, answer, content_of, m
 
 from approvals_api import forking
 from turngate import tool
-from turngate.domain.history import is_reconciled
-from turngate.domain.tools import Tool
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.tools.tool import Tool
 from turngate.models import Models
 from turngate.models.port import LanguageModel
 from turngate.store.database import Database

@@ -16,7 +16,7 @@ from tools_under_test import Bench
 
 from activities.call_model import CallModel
 from turngate.domain.contract import AgentTurnInput, CallModelInput, RunLimits
-from turngate.domain.messages import user_message
+from turngate.domain.conversation.messages import user_message
 from turngate.store import messages, requests, runs
 from turngate.store.database import Database
 

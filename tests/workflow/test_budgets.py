@@ -16,10 +16,10 @@ from tools_under_test import Bench
 from approvals_api import recovering
 from turngate import Agent, App, ConfigurationError, Limits, Policy, Price, Rule, Toolkit, declare_tool
 from turngate.domain.contract import InterruptInput
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.conversation.messages import Usage
 from turngate.domain.errors import ForbiddenError, InvalidInputError
-from turngate.domain.history import is_reconciled
-from turngate.domain.messages import Usage
-from turngate.domain.results import Failure
+from turngate.domain.tools.results import Failure
 from turngate.store import requests
 from turngate.store.clock import now
 from turngate.store.database import Database

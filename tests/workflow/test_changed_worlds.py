@@ -22,8 +22,8 @@ from activities.record_decision import RecordDecision
 from activities.run_tool import RunTool
 from turngate import Deny, HookedCall, Hooks, RunScope, ToolContext, tool
 from turngate.domain.contract import PlannedCall, RunToolInput
-from turngate.domain.results import Failure
-from turngate.domain.tools import Tool
+from turngate.domain.tools.results import Failure
+from turngate.domain.tools.tool import Tool
 from turngate.store import requests, runs
 from turngate.store.database import Database
 from workflows.agent_turn import AgentTurn

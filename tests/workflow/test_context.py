@@ -16,12 +16,12 @@ from temporalio.client import Client
 from activities.model import compaction
 from approvals_api import forking, retrying, run_views
 from turngate import Agent, Context, Limits, Toolkit, tool
-from turngate.domain.clipping import READ_RESULT
-from turngate.domain.context import message_tokens
+from turngate.domain.agents.context_window import message_tokens
+from turngate.domain.conversation.clipping import READ_RESULT
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.conversation.messages import Message, ModelResponse, Usage
+from turngate.domain.conversation.summaries import LEFT_OUT
 from turngate.domain.errors import ModelError
-from turngate.domain.history import is_reconciled
-from turngate.domain.messages import Message, ModelResponse, Usage
-from turngate.domain.summaries import LEFT_OUT
 from turngate.models.port import LanguageModel, ModelRequest
 from turngate.store import runs
 from turngate.store.database import Database

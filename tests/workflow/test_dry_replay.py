@@ -32,10 +32,10 @@ from turngate import (
     tool,
 )
 from turngate.domain.contract import RunToolInput
+from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.errors import ConflictError
-from turngate.domain.history import is_reconciled
-from turngate.domain.previews import Preview
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.preview import Preview
+from turngate.domain.tools.results import Failure, Ok
 from turngate.notifications.items import item_of
 from turngate.store import requests, runs, tables
 from turngate.store.database import Database

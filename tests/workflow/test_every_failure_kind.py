@@ -19,10 +19,10 @@ from temporalio.client import Client
 from tools_under_test import Amount, Bench
 
 from turngate import Limits, Policy, Rule, ToolContext, ToolFailure, Toolkit, declare_tool, tool
-from turngate.domain.history import is_reconciled
-from turngate.domain.messages import ModelResponse
-from turngate.domain.results import Failure, Ok, wire_text
-from turngate.domain.tools import Tool
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.tools.results import Failure, Ok, wire_text
+from turngate.domain.tools.tool import Tool
 from turngate.store.database import Database
 
 SECRET = "hunter2"

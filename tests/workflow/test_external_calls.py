@@ -9,9 +9,9 @@ from harness import STARTER, Script, Stack, says, stack, until
 from temporalio.client import Client
 
 from approvals_api import external_calling, recovering
-from turngate.domain.external import ExternalTool
-from turngate.domain.policy import Policy, Rule
-from turngate.domain.results import Ok
+from turngate.domain.policy.policy import Policy, Rule
+from turngate.domain.tools.external import ExternalTool
+from turngate.domain.tools.results import Ok
 from turngate.store import events, runs
 from turngate.store.database import Database
 from turngate.wire.external_calls import ExternalCallView

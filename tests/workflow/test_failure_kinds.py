@@ -19,9 +19,9 @@ from tools_under_test import Bench
 from activities.run_tool import RunTool
 from turngate import ToolContext, ToolFailure, interaction_tool, tool
 from turngate.domain.contract import RunToolInput
+from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.history import is_reconciled
-from turngate.domain.results import MAX_DEPTH, Failure, Ok
+from turngate.domain.tools.results import MAX_DEPTH, Failure, Ok
 from turngate.store.database import Database
 
 

@@ -23,7 +23,7 @@ from activities.run_tool import RunTool
 from approvals_api import interrupting, run_views
 from turngate import Hooks, Policy, Preview, Rule, tool
 from turngate.domain.contract import DecideInput, RunToolInput
-from turngate.domain.tools import Tool
+from turngate.domain.tools.tool import Tool
 from turngate.store import requests, runs, tables
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Database

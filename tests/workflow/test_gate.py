@@ -16,11 +16,11 @@ from tools_under_test import Amount, Bench
 from approvals_api.principals import OPERATOR_SCOPES, Principal
 from turngate import Limits, Policy, Rule, interaction_tool, tool
 from turngate.domain.contract import DecideInput
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.digest import call_digest
 from turngate.domain.errors import ConflictError, ForbiddenError, GoneError, InvalidInputError
-from turngate.domain.history import is_reconciled
-from turngate.domain.messages import Message, user_message
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store import messages, requests
 from turngate.store.database import Database
 

@@ -15,10 +15,10 @@ from tools_under_test import Bench
 from approvals_api import policy_rules, standing_grants
 from approvals_api.principals import Principal
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent
-from turngate.domain.grants import GrantPattern, WantedGrant
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.identity import ALL_SCOPES
-from turngate.domain.messages import ModelResponse
-from turngate.domain.results import Failure, Ok
+from turngate.domain.policy.grants import GrantPattern, WantedGrant
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store import events, grants, requests, runs, tables
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

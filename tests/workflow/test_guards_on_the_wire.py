@@ -19,8 +19,8 @@ from provider_wires import EVENT_STREAM, WIRES, Made, Said, Wire, calls, each_wi
 from temporalio.client import Client
 
 from turngate import Limits, NoProgress, Price
-from turngate.domain.no_progress import is_nudge
-from turngate.domain.outcomes import outcome_told
+from turngate.domain.agents.no_progress import is_nudge
+from turngate.domain.runs.outcomes import outcome_told
 from turngate.store import requests, steps
 from turngate.store.deltas import Deltas
 from turngate.store.events import Event

@@ -15,11 +15,11 @@ from activities.engine import after_step as after_step_module
 from activities.execution import after_call, preflight
 from activities.model import transforms
 from turngate import Agent, Deny, HookedCall, Hooks, Limits, RunScope, ToolFailure, Toolkit, sub_agent, tool
+from turngate.domain.agents.hooks import Generate
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.conversation.messages import Message, ModelResponse
 from turngate.domain.errors import ModelError
-from turngate.domain.history import is_reconciled
-from turngate.domain.hooks import Generate
-from turngate.domain.messages import Message, ModelResponse
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
 from turngate.store.database import Database
 from turngate.toolkits.context import Summarise

@@ -14,10 +14,10 @@ from tools_under_test import Bench
 
 from activities.execution import preflight
 from turngate import Deny, Hooks, Policy, Rule
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.conversation.messages import Message, TextPart, user_message
 from turngate.domain.errors import ModelError
-from turngate.domain.history import is_reconciled
-from turngate.domain.messages import Message, TextPart, user_message
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
 from turngate.store import runs
 from turngate.store.database import Database

@@ -24,8 +24,8 @@ from approvals_api import forking, replaying, run_views
 from approvals_api.own_worlds import Changes
 from turngate import Judge, Limits, Policy, Price, Rule
 from turngate.domain.contract import RunToolInput
-from turngate.domain.messages import Message, ModelResponse, TextPart, Usage
-from turngate.domain.policy import Verdict
+from turngate.domain.conversation.messages import Message, ModelResponse, TextPart, Usage
+from turngate.domain.policy.policy import Verdict
 from turngate.models.port import ModelRequest
 from turngate.store import audit, calls, judgements, requests, runs
 from turngate.store.database import Database

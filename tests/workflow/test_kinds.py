@@ -15,9 +15,9 @@ from tools_under_test import Amount, Bench
 
 from turngate import Policy, Rule, Toolkit, declare_tool, interaction_tool, provider_tool
 from turngate.domain.errors import ConflictError, InvalidInputError
-from turngate.domain.policy import Answer
-from turngate.domain.results import Failure, Ok
-from turngate.domain.tools import Tool
+from turngate.domain.policy.policy import Answer
+from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Tool
 from turngate.models import OpenAICompatibleModel
 from turngate.models.scripted import ScriptedModel
 from turngate.store import requests

@@ -20,7 +20,7 @@ from approvals_api.principals import Principal
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent
 from turngate.domain.contract import ClimbLadderInput, DecideInput
 from turngate.domain.errors import ForbiddenError, GoneError, InvalidInputError
-from turngate.domain.results import Failure
+from turngate.domain.tools.results import Failure
 from turngate.store import requests, runs
 from turngate.store.clock import now
 from turngate.store.database import Database

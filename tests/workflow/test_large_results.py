@@ -14,9 +14,9 @@ from temporalio.client import Client
 from tools_under_test import Name
 
 from turngate import Agent, Limits, ToolContext, ToolFailure, Toolkit, sub_agent, tool
-from turngate.domain.clipping import READ_RESULT, result_digest, whole_text
-from turngate.domain.messages import Message, ModelResponse
-from turngate.domain.results import Failure, Ok
+from turngate.domain.conversation.clipping import READ_RESULT, result_digest, whole_text
+from turngate.domain.conversation.messages import Message, ModelResponse
+from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
 from turngate.store import runs
 from turngate.store.database import Database

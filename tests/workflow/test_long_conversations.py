@@ -12,10 +12,10 @@ from harness import ListModel, call, says, stack
 from temporalio.client import Client
 
 from turngate import Hooks, Limits, RunScope, tool
-from turngate.domain.history import is_reconciled
-from turngate.domain.hooks import Generate
-from turngate.domain.messages import Message
-from turngate.domain.tools import Tool
+from turngate.domain.agents.hooks import Generate
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.conversation.messages import Message
+from turngate.domain.tools.tool import Tool
 from turngate.store import messages, summaries
 from turngate.store.database import Database
 from turngate.toolkits.context import KeepRecent

@@ -17,8 +17,8 @@ from activities.run_tool import RunTool
 from approvals_api import run_views
 from turngate import Agent, App, Toolkit, tool
 from turngate.domain.contract import RunToolInput
-from turngate.domain.results import Failure, Ok
-from turngate.domain.tools import Effect, Tool
+from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Effect, Tool
 from turngate.runtime.app_loader import check_app
 from turngate.store import executions, requests
 from turngate.store.database import Database

@@ -16,8 +16,8 @@ from temporalio.client import Client
 from tools_under_test import Bench
 
 from turngate import Hooks
-from turngate.domain.messages import ModelResponse
-from turngate.domain.results import Failure
+from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.tools.results import Failure
 from turngate.models import OpenAICompatibleModel
 from turngate.store import runs
 from turngate.store.database import Database

@@ -19,9 +19,9 @@ from tools_under_test import Bench
 from activities.call_model import CallModel
 from turngate import Limits
 from turngate.domain.contract import CallModelInput
-from turngate.domain.history import is_reconciled
-from turngate.domain.messages import Message, ModelResponse, ToolCallPart
-from turngate.domain.results import Failure
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.conversation.messages import Message, ModelResponse, ToolCallPart
+from turngate.domain.tools.results import Failure
 from turngate.models import OpenAICompatibleModel
 from turngate.models.scripted import ScriptedModel
 from turngate.store import requests

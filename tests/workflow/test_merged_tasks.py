@@ -11,7 +11,7 @@ from tools_under_test import Amount
 
 from turngate import tool
 from turngate.domain.contract import DecideInput, ResumeInput
-from turngate.domain.requests import Outcome, Verb
+from turngate.domain.runs.requests import Outcome, Verb
 from turngate.runtime import workflow_code
 from turngate.store import requests, runs
 from turngate.store.database import Database

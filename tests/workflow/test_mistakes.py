@@ -13,7 +13,7 @@ from tools_under_test import Bench
 
 from turngate import Limits, ToolFailure, tool
 from turngate.domain.errors import ModelError
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store.database import Database
 
 

@@ -15,10 +15,10 @@ from tools_under_test import Bench
 from approvals_api import replaying, switching, talking
 from approvals_api.run_leads import lead_after
 from turngate import Hooks, Limits, RunScope
-from turngate.domain.budgets import Price
+from turngate.domain.agents.budgets import Price
+from turngate.domain.agents.model_profiles import ModelOptions, Profile, Profiles
+from turngate.domain.conversation.messages import ModelResponse, Usage
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, ModelError, ModelErrorClass
-from turngate.domain.messages import ModelResponse, Usage
-from turngate.domain.model_choice import ModelOptions, Profile, Profiles
 from turngate.store import model_names, runs, steps
 from turngate.store.database import Database
 from turngate.toolkits.signals import switch_model

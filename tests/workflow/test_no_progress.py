@@ -16,11 +16,11 @@ from tools_under_test import Bench
 from activities.call_model import CallModel
 from approvals_api import recovering, retrying, talking
 from turngate import Agent, Limits, NoProgress, Toolkit, sub_agent, tool
+from turngate.domain.agents.no_progress import is_nudge
 from turngate.domain.contract import AGENT_TURN, AgentTurnInput, CallModelInput, RunLimits
-from turngate.domain.history import is_reconciled
-from turngate.domain.messages import ModelResponse
-from turngate.domain.no_progress import is_nudge
-from turngate.domain.tools import Tool
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.tools.tool import Tool
 from turngate.store import runs
 from turngate.store.database import Database
 from turngate.toolkits.signals import wait_until

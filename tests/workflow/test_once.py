@@ -17,7 +17,7 @@ import worker as composition
 from activities.run_tool import RunTool
 from turngate import Agent, App, ToolContext, Toolkit, tool
 from turngate.domain.contract import DecideInput, RunToolInput
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 from turngate.runtime.app_loader import check_app
 from turngate.store import executions, requests
 from turngate.store.database import Database

@@ -21,10 +21,10 @@ from activities.run_tool import RunTool
 from turngate import Deny, Hooks, Limits, Policy, Preview, Rule, tool
 from turngate.domain.contract import RunToolInput
 from turngate.domain.errors import InvalidInputError, TurngateError
-from turngate.domain.grants import GrantPattern, WantedGrant
-from turngate.domain.policy import Verdict
-from turngate.domain.results import Failure
-from turngate.domain.tools import Tool
+from turngate.domain.policy.grants import GrantPattern, WantedGrant
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.tools.results import Failure
+from turngate.domain.tools.tool import Tool
 from turngate.store import calls, grants, requests, runs
 from turngate.store.database import Database
 from turngate.store.requests import Request

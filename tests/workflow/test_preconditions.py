@@ -25,8 +25,8 @@ from activities.run_tool import RunTool
 from turngate import Hooks, Policy, Preview, Rule, ToolContext, tool
 from turngate.domain.contract import RunToolInput, RunToolResult
 from turngate.domain.errors import ConflictError
-from turngate.domain.results import Ok
-from turngate.domain.tools import Tool
+from turngate.domain.tools.results import Ok
+from turngate.domain.tools.tool import Tool
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import requests, runs
 from turngate.store.database import Database

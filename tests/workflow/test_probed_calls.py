@@ -17,8 +17,8 @@ from activities.execution import lost_calls, preflight
 from activities.run_tool import RunTool
 from turngate import DidNotHappen, Happened, Limits, ProbeAnswer, ToolContext, tool
 from turngate.domain.contract import RunToolInput
-from turngate.domain.results import Ok
-from turngate.domain.tools import Effect, Tool
+from turngate.domain.tools.results import Ok
+from turngate.domain.tools.tool import Effect, Tool
 from turngate.store import requests, runs, whole_results
 from turngate.store.database import Database
 

@@ -19,7 +19,7 @@ from temporalio.client import Client
 from activities.engine.bounded_flush import LAST_WRITE_SECONDS
 from activities.execution.progress import reporting
 from turngate import ToolContext, tool
-from turngate.domain.results import Ok
+from turngate.domain.tools.results import Ok
 from turngate.store import events, executions, following, progress, runs
 from turngate.store.database import Connection, Database
 from turngate.store.events import Event

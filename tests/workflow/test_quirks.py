@@ -18,7 +18,7 @@ from provider_wires import DEVSTRAL, EVENT_STREAM, WIRES, Made, Said, Wire, call
 from temporalio.client import Client
 
 from approvals_api import talking
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store import requests
 from turngate.store.runs import Run
 

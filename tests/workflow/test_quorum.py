@@ -17,7 +17,7 @@ from approvals_api.principals import OPERATOR_SCOPES, Principal
 from turngate import Policy, Rule
 from turngate.domain.contract import DecideInput, RecordDecisionInput
 from turngate.domain.errors import ConflictError, ForbiddenError, GoneError, InvalidInputError
-from turngate.domain.results import Failure
+from turngate.domain.tools.results import Failure
 from turngate.store import approvals, requests, runs
 from turngate.store.clock import now
 from turngate.store.database import Database

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from approvals_api import gateway_recovery, reconciling
 from approvals_api.reconciling import Finding
 from turngate.cli.main import app
-from turngate.domain.results import Failure
+from turngate.domain.tools.results import Failure
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.store import events, requests, runs
 from turngate.store.clock import as_text, now

@@ -15,11 +15,11 @@ from approvals_api import interrupting, recovering
 from approvals_api.gateway_recovery import standing_of
 from approvals_api.recovering import LostRun, RunReport
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent, tool
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ConflictError, NotFoundError, UnavailableError
-from turngate.domain.history import is_reconciled
-from turngate.domain.messages import ModelResponse
-from turngate.domain.results import Failure, Ok
-from turngate.domain.tools import Effect, Tool
+from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Effect, Tool
 from turngate.models.port import ModelRequest
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from tools_under_test import Bench
 
 from approvals_api import redelivery
-from turngate.domain.requests import STATUS_OF_VERB, Verb
+from turngate.domain.runs.requests import STATUS_OF_VERB, Verb
 from turngate.store import events, requests, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

@@ -13,8 +13,8 @@ from approvals_api import retrying
 from approvals_api.order_recording import record, take_back
 from approvals_api.principals import Principal
 from approvals_api.run_order import ForkPoint, checked_order
+from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.errors import ConflictError, ModelError
-from turngate.domain.history import is_reconciled
 from turngate.store import agents, messages, runs
 from turngate.store.database import Database
 

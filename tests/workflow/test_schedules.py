@@ -21,9 +21,9 @@ from approvals_api.gateway import Gateway
 from approvals_api.gateway_schedules import look_at_schedule
 from approvals_api.schedule_keeping import agree_on_all, start_opened
 from approvals_api.schedule_order import NewSchedule
+from turngate.domain.agents.schedules import Timetable
 from turngate.domain.contract import ScheduledStartInput
 from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
-from turngate.domain.schedules import Timetable
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import events, runs, schedule_fires, tables

@@ -14,8 +14,8 @@ from temporalio.client import Client
 from tools_under_test import Bench
 
 from turngate import Agent, App, ConfigurationError, Limits, Price, Toolkit, sub_agent
-from turngate.domain.messages import ModelResponse, Usage
-from turngate.domain.results import Failure
+from turngate.domain.conversation.messages import ModelResponse, Usage
+from turngate.domain.tools.results import Failure
 from turngate.store import used_below
 from turngate.store.database import Database
 from turngate.store.used_below import UsedBelow

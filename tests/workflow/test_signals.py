@@ -19,10 +19,10 @@ from activities.run_tool import RunTool
 from approvals_api import run_views
 from turngate import Agent, Finish, HandOff, Policy, Rule, Toolkit, WaitUntil, signal_tool
 from turngate.domain.contract import AgentTurnInput, CallModelInput, RunLimits, RunToolInput
+from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.history import is_reconciled
-from turngate.domain.results import Failure, Ok
-from turngate.domain.tools import Tool
+from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Tool
 from turngate.store import requests, runs
 from turngate.store.database import Database
 from turngate.toolkits.signals import finish, hand_off, switch_model, wait_until

@@ -19,10 +19,10 @@ from approvals_api.redelivery import redeliver_earlier
 from approvals_api.talking import Sent
 from turngate import Agent, Limits, Toolkit
 from turngate.domain.contract import CloseStepInput
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ConfigurationError, ConflictError, GoneError, UnavailableError
-from turngate.domain.history import is_reconciled
-from turngate.domain.messages import ModelResponse
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
 from turngate.store import events, queued_messages, requests, runs
 from turngate.store.clock import now

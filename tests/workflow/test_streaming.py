@@ -17,10 +17,10 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from turngate import Agent, tool
-from turngate.domain.deltas import Delta
+from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
-from turngate.domain.messages import ModelResponse
-from turngate.domain.toolkit import Toolkit
+from turngate.domain.tools.toolkit import Toolkit
 from turngate.models import ModelRequest, OnDelta, OpenAICompatibleModel, ScriptedModel
 from turngate.store import deltas, runs
 from turngate.store.database import Database

@@ -20,11 +20,11 @@ from activities.run_tool import RunTool
 from approvals_api import run_views, starting
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent, tool
 from turngate.domain.contract import CallModelInput, CloseStepInput, RunToolInput
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.conversation.messages import ModelResponse, user_message
 from turngate.domain.errors import ForbiddenError, GoneError, ModelError
-from turngate.domain.history import is_reconciled
-from turngate.domain.messages import ModelResponse, user_message
-from turngate.domain.results import Failure, Ok
-from turngate.domain.tools import Tool
+from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
 from turngate.store import calls, events, messages, requests, runs
 from turngate.store.clock import now

@@ -14,10 +14,10 @@ from temporalio.client import Client
 from tools_under_test import Amount, Bench
 
 from turngate import Policy, Rule, ToolContext, tool
-from turngate.domain.argument_rules import ArgumentMatcher
 from turngate.domain.contract import DecideInput
-from turngate.domain.messages import ModelResponse
-from turngate.domain.tools import Tool
+from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.policy.arguments import ArgumentMatcher
+from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
 from turngate.store import requests, runs
 from turngate.store.database import Database

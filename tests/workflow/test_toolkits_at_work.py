@@ -34,8 +34,8 @@ from turngate import (
     tool,
 )
 from turngate.domain.errors import MissingServicesError
-from turngate.domain.results import Failure, wire_text
-from turngate.domain.tools import Tool
+from turngate.domain.tools.results import Failure, wire_text
+from turngate.domain.tools.tool import Tool
 from turngate.runtime.app_loader import check_app
 from turngate.store.database import Database
 from turngate.toolkits.files import read_file

@@ -15,7 +15,7 @@ from tools_under_test import Amount, Bench
 from approvals_api import forking
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store import requests, runs
 from turngate.store.database import Database
 from turngate.store.requests import Request

@@ -13,8 +13,8 @@ from tools_under_test import Bench
 from approvals_api import explaining, switching
 from approvals_api.gateway import Gateway
 from approvals_api.gateway_waits import ask_model_now
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
-from turngate.domain.messages import ModelResponse
 from turngate.models.port import ModelRequest
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database

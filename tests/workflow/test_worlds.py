@@ -17,10 +17,10 @@ from approvals_api import forking, retrying, standing_grants, talking
 from approvals_api.own_worlds import Changes
 from approvals_api.run_views import run_detail
 from turngate import Agent, Policy, Rule, Toolkit, sub_agent
+from turngate.domain.agents.overrides import World
 from turngate.domain.errors import ForbiddenError, ModelError
-from turngate.domain.grants import GrantPattern, WantedGrant
-from turngate.domain.results import Failure, Ok
-from turngate.domain.worlds import World
+from turngate.domain.policy.grants import GrantPattern, WantedGrant
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store import runs, tables, worlds
 from turngate.store.database import Database
 

@@ -20,8 +20,8 @@ from typing import Any
 from turngate.bridges.outside_calls import DEFAULT_TIMEOUT, MayNotRun, MayRun, OutsideCalls, Ran, Settled, fits, ok_of
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.results import Failure, Ok
-from turngate.domain.tools import Effect
+from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Effect
 from turngate.wire.external_calls import RunOrder
 
 try:

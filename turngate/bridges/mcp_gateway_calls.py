@@ -20,8 +20,8 @@ from turngate.bridges.mcp_gateway_results import external_tool, given, kept, ref
 from turngate.bridges.outside_calls import patiently
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConflictError, TurngateError, UnavailableError
-from turngate.domain.external import ExternalTool
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.external import ExternalTool
+from turngate.domain.tools.results import Failure, Ok
 from turngate.wire.external_calls import ExternalCallView, RunOrder
 
 log = logging.getLogger("turngate.mcp_gateway")

@@ -11,9 +11,9 @@ from mcp.types import CallToolResult, TextContent, Tool
 from pydantic import JsonValue, ValidationError
 from referencing import Registry
 
-from turngate.domain.external import ExternalTool
-from turngate.domain.results import Failure, Ok, wire_text
-from turngate.domain.tools import Effect
+from turngate.domain.tools.external import ExternalTool
+from turngate.domain.tools.results import Failure, Ok, wire_text
+from turngate.domain.tools.tool import Effect
 
 MAX_NAME: Final = 64
 MAX_DESCRIPTION: Final = 10_000

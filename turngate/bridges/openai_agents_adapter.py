@@ -22,7 +22,7 @@ from turngate.bridges.outside_calls import DEFAULT_TIMEOUT, MayNotRun, OutsideCa
 from turngate.client import TurngateClient
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tools import Effect
+from turngate.domain.tools.tool import Effect
 
 try:
     from agents import (

@@ -24,9 +24,9 @@ from turngate.client import TurngateClient
 from turngate.client.external_calls import LONGEST_WAIT
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError, ConflictError, TurngateError, UnavailableError
-from turngate.domain.external import ExternalTool
-from turngate.domain.results import REFUSALS, Failure, Ok, as_object, wire_text
-from turngate.domain.tools import Effect
+from turngate.domain.tools.external import ExternalTool
+from turngate.domain.tools.results import REFUSALS, Failure, Ok, as_object, wire_text
+from turngate.domain.tools.tool import Effect
 from turngate.wire.external_calls import ExternalCallView, RunOrder
 
 Result = TypeVar("Result")

@@ -13,9 +13,9 @@ from typer.core import TyperGroup
 from turngate.cli import terminal
 from turngate.cli.options import DataDir
 from turngate.cli.plain_text import plain_line
-from turngate.domain.ask_terms import Role
 from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.domain.identity import Scope
+from turngate.domain.policy.terms import Role
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import load_settings
 
@@ -38,7 +38,7 @@ class ScopeChoice(StrEnum):
 
 
 class RoleChoice(StrEnum):
-    """What a person may do (``turngate.domain.ask_terms.Role``)."""
+    """What a person may do (``turngate.domain.policy.terms.Role``)."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"

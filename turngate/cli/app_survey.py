@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, get_args
 
-from turngate.domain.agents import Agent
-from turngate.domain.policy import evaluate
-from turngate.domain.tools import Tool, ToolKind
+from turngate.domain.agents.app import Agent
+from turngate.domain.policy.policy import evaluate
+from turngate.domain.tools.tool import Tool, ToolKind
 from turngate.runtime.app_loader import LoadedApp
 
 KIND_SAID: Final[dict[ToolKind, str]] = {

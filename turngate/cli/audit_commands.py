@@ -18,7 +18,7 @@ from turngate.cli.failing import EXIT_WENT_WRONG
 from turngate.cli.options import DataDir
 from turngate.cli.plain_text import plain
 from turngate.domain.errors import ConfigurationError, NotFoundError
-from turngate.domain.event_chain import LogCheck
+from turngate.domain.runs.event_chain import LogCheck
 from turngate.runtime.settings import Settings, load_settings
 
 if TYPE_CHECKING:

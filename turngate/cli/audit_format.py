@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from turngate.domain.event_chain import ChainBreak, ChainedEvent, ChainHead, LogCheck
+from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent, ChainHead, LogCheck
 
 VERSION: Final = 1
 _MEMBERS: Final = {

@@ -18,8 +18,8 @@ from turngate.cli.app_loading import load_builders_app
 from turngate.cli.model_wiring import build_models, require_model_names
 from turngate.cli.notify_wiring import configured_channels, link_warning
 from turngate.cli.serving import listen
+from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError, TurngateError
-from turngate.domain.messages import user_message
 from turngate.models.port import ModelRequest
 from turngate.runtime import temporal_client
 from turngate.runtime.app_loader import LoadedApp

@@ -16,8 +16,8 @@ from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.plain_text import ELLIPSIS, plain_line
 from turngate.cli.run_commands import RunId
 from turngate.cli.run_lines import STATUS_STYLE
-from turngate.domain.comparing import Aspect
-from turngate.domain.results import Failure
+from turngate.domain.runs.comparison import Aspect
+from turngate.domain.tools.results import Failure
 from turngate.wire.calls import CallView
 from turngate.wire.comparison import CallPair, ComparedRun, ComparedStep, Comparison, StepPair
 

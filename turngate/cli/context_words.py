@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turngate.cli.plain_text import plain_line
-from turngate.domain.summaries import not_summarised
+from turngate.domain.conversation.summaries import not_summarised
 
 
 def context_said(kind: str, said: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from turngate.cli.plain_text import indented, plain_line
 from turngate.cli.run_commands import RunId
 from turngate.cli.run_lines import AGENT_MARGIN, STATUS_STYLE, VERB_SAID
 from turngate.cli.terminal import Piece
-from turngate.domain.results import Failure
+from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text
 from turngate.wire.calls import CallRequest, CallView
 from turngate.wire.explanation import Explanation, NextAction, Standstill

@@ -14,8 +14,8 @@ from turngate.cli.durations import seconds_of
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.plain_text import plain_line
 from turngate.domain.errors import ConfigurationError, InvalidInputError
-from turngate.domain.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, WantedGrant, exact_pattern
-from turngate.domain.json_pointers import decode_arguments
+from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, WantedGrant, exact_pattern
+from turngate.domain.text.json_pointers import decode_arguments
 
 if TYPE_CHECKING:
     from turngate.client import SyncTurngateClient
@@ -28,7 +28,7 @@ app = typer.Typer(invoke_without_command=True, help="Calls that are approved in 
 
 
 class ScopeChoice(StrEnum):
-    """Whom a grant reaches (``turngate.domain.grants.GrantScope``)."""
+    """Whom a grant reaches (``turngate.domain.policy.grants.GrantScope``)."""
 
     RUN = "run"
     AGENT = "agent"

@@ -14,9 +14,9 @@ from turngate.cli.app_loading import load_builders_app
 from turngate.cli.model_wiring import build_models
 from turngate.cli.plain_text import plain_line
 from turngate.cli.policy_files import read_text
+from turngate.domain.agents.judge import Judge
+from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.judging import Judge
-from turngate.domain.model_choice import Profiles
 from turngate.models.registry import Models
 from turngate.policies.judge_reports import JudgeReport, decided
 from turngate.runtime.settings import Settings, load_settings

@@ -6,7 +6,7 @@ from typing import Final
 
 from turngate.cli import terminal
 from turngate.cli.plain_text import plain, plain_line
-from turngate.domain.deltas import Delta
+from turngate.domain.conversation.deltas import Delta
 from turngate.wire.events import DeltaView
 
 TEXT_MARGIN: Final = "  │ "

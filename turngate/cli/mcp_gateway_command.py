@@ -14,7 +14,7 @@ from turngate.cli.api_link import find_api
 from turngate.cli.options import DataDir
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.external import MAX_TIMEOUT_SECONDS, SOURCE
+from turngate.domain.tools.external import MAX_TIMEOUT_SECONDS, SOURCE
 
 MAX_PORT: Final = 65_535
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from turngate.cli.model_wiring import build_models
+from turngate.domain.agents.model_profiles import Profile, Profiles
+from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import TurngateError
-from turngate.domain.messages import user_message
-from turngate.domain.model_choice import Profile, Profiles
 from turngate.models.port import ModelRequest
 from turngate.models.registry import Models
 from turngate.runtime.app_loader import LoadedApp

@@ -16,8 +16,8 @@ from turngate.cli import terminal
 from turngate.cli.failing import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir
 from turngate.cli.plain_text import plain_line
-from turngate.domain.deliveries import DeliveryStatus
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.runtime.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ app = typer.Typer(no_args_is_help=True, help="Tell people outside: check channel
 
 
 class StatusChoice(StrEnum):
-    """What became of a delivery (``turngate.domain.deliveries.DeliveryStatus``)."""
+    """What became of a delivery (``turngate.domain.runs.deliveries.DeliveryStatus``)."""
 
     GATHERING = "gathering"
     WAITING = "waiting"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from turngate.domain.hidden_text import pieces
+from turngate.domain.text.hidden_text import pieces
 
 NEWLINE_MARK: Final = " ⏎ "
 ELLIPSIS: Final = "…"

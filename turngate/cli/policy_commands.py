@@ -17,7 +17,7 @@ from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.plain_text import plain, plain_line
 from turngate.cli.policy_files import read_policy, read_text
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.policy import Policy
+from turngate.domain.policy.policy import Policy
 
 SHOWN: Final = 50
 

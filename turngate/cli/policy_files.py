@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.policy import Policy, parse_policy
+from turngate.domain.policy.policy import Policy, parse_policy
 
 _AT: Final = re.compile(r"\(at line (\d+), column (\d+)\)")
 _RULE: Final = re.compile(r"\brule\.(\d+)\b")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from turngate.cli import terminal
 from turngate.cli.plain_text import plain_line
-from turngate.domain.policy import Answer
+from turngate.domain.policy.policy import Answer
 from turngate.policies.backtesting import Report
 from turngate.policies.judge_reports import DIFFERENCES, JudgeReport
 from turngate.wire.policy import PRECEDENCE, Explanation, PolicyView, RuleView, ShadowReport

@@ -9,11 +9,11 @@ from pathlib import Path
 from approvals_api.exact_json import parse_exact
 from turngate.cli.app_loading import load_builders_app
 from turngate.domain.errors import ConfigurationError, InvalidInputError
-from turngate.domain.grants import Grant
-from turngate.domain.known_tools import KnownTool
-from turngate.domain.policy import Policy
-from turngate.domain.tool_failures import InvalidToolInput
-from turngate.domain.tools import Tool
+from turngate.domain.policy.grants import Grant
+from turngate.domain.policy.policy import Policy
+from turngate.domain.tools.failures import InvalidToolInput
+from turngate.domain.tools.known_tools import KnownTool
+from turngate.domain.tools.tool import Tool
 from turngate.policies.backtesting import Report, judge
 from turngate.policies.explaining import AskedCall, explain, in_order
 from turngate.policies.facts import DISTRUSTED, lies_in, without_permissions

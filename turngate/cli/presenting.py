@@ -13,7 +13,7 @@ from rich.cells import cell_len, chop_cells
 
 from turngate.cli.plain_text import plain, plain_line
 from turngate.cli.terminal import Piece
-from turngate.domain.presentation import (
+from turngate.domain.tools.presentation import (
     Block,
     CommandBlock,
     DiffBlock,

@@ -13,9 +13,9 @@ from turngate.cli.presenting import diff_lines, presentation_lines
 from turngate.cli.run_lines import AGENT_MARGIN
 from turngate.cli.run_words import in_part_said, judged_said
 from turngate.cli.terminal import Piece
-from turngate.domain import json_text
-from turngate.domain.previews import command_words
-from turngate.domain.results import Failure
+from turngate.domain.text import json_text
+from turngate.domain.tools.preview import command_words
+from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text, now
 from turngate.wire.requests import RequestDetail
 

@@ -13,8 +13,8 @@ from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.plain_text import plain, plain_line
-from turngate.domain import json_text
 from turngate.domain.errors import ConfigurationError, UnavailableError
+from turngate.domain.text import json_text
 
 
 def result(

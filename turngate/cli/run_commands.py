@@ -19,8 +19,8 @@ from turngate.cli.stuck_runs import show_stuck
 from turngate.cli.task_text import task_text
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.requests import RunStatus
-from turngate.domain.steering import WhileRunning
+from turngate.domain.runs.requests import RunStatus
+from turngate.domain.runs.steering import WhileRunning
 from turngate.wire.runs import RunSummary
 
 RUNS_SHOWN: Final = 50

@@ -17,7 +17,7 @@ from turngate.cli.plain_text import plain, plain_line
 from turngate.cli.watching import OnGate, StillOpen, Told, Watch
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError, UnavailableError
-from turngate.domain.requests import RunStatus
+from turngate.domain.runs.requests import RunStatus
 from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import RunDetail, RunSummary
 

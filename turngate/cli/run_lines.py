@@ -25,9 +25,9 @@ from turngate.cli.run_words import (
     wait_said,
 )
 from turngate.client import SyncTurngateClient
-from turngate.domain import json_text
-from turngate.domain.requests import RunStatus
-from turngate.domain.results import Failure
+from turngate.domain.runs.requests import RunStatus
+from turngate.domain.text import json_text
+from turngate.domain.tools.results import Failure
 from turngate.wire.calls import CallView
 from turngate.wire.events import EventView, ProgressView
 from turngate.wire.runs import RunDetail, RunSummary, StepView

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from turngate.cli.plain_text import plain_line
-from turngate.domain.judging import Judgement
-from turngate.domain.signals import WaitUntil
+from turngate.domain.agents.judge import Judgement
+from turngate.domain.tools.control_calls import WaitUntil
 from turngate.wire.calls import CallView, ResultInPart
 
 

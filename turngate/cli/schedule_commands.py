@@ -16,10 +16,8 @@ from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.run_commands import UnattendedChoice, only_agent, warn_of_shared_directory
 from turngate.cli.run_following import Shown, tell_started
 from turngate.cli.schedule_times import catch_up_of, timetable_of
+from turngate.domain.agents.schedules import Overlap
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.schedules import (
-    Overlap,
-)
 
 if TYPE_CHECKING:
     from turngate.wire.schedules import ScheduleDetail
@@ -35,7 +33,7 @@ Name = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Its name or id, a
 
 
 class OverlapChoice(StrEnum):
-    """What becomes of a fire while the run before it is live (``turngate.domain.schedules.Overlap``)."""
+    """What becomes of a fire while the run before it is live (``turngate.domain.agents.schedules.Overlap``)."""
 
     SKIP = "skip"
     BUFFER_ONE = "buffer-one"

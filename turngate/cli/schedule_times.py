@@ -8,14 +8,14 @@ from typing import Final
 from pydantic import ValidationError
 
 from turngate.cli.durations import instant_of, seconds_of
-from turngate.domain.errors import ConfigurationError
-from turngate.domain.schedules import (
+from turngate.domain.agents.schedules import (
     MAX_CATCH_UP_SECONDS,
     MAX_EVERY_SECONDS,
     MAX_JITTER_SECONDS,
     MIN_CATCH_UP_SECONDS,
     Timetable,
 )
+from turngate.domain.errors import ConfigurationError
 
 OPTION_OF: Final = {
     "cron": "--cron",

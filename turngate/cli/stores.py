@@ -14,9 +14,9 @@ from alembic.script import ScriptDirectory
 
 import turngate.store
 from turngate.cli.api_link import TOKEN_FILE, read_cli_token
-from turngate.domain.ask_terms import Role
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.identity import OWNERS_PREFIX
+from turngate.domain.policy.terms import Role
 from turngate.runtime.locations import write_atomically
 from turngate.runtime.settings import Settings
 from turngate.store import access, tokens

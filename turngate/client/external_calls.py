@@ -9,8 +9,8 @@ import httpx
 
 from turngate.client.calls import Call, get, post, segment
 from turngate.client.calls import model as read_as
-from turngate.domain.external import ExternalTool
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.external import ExternalTool
+from turngate.domain.tools.results import Failure, Ok
 from turngate.wire.external_calls import ExternalCallView, ExternalStart
 from turngate.wire.view import Page
 

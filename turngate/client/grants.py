@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from turngate.client.calls import Call, change, get, key_or_new, model, post, segment, without_none
-from turngate.domain.grants import WantedGrant
+from turngate.domain.policy.grants import WantedGrant
 from turngate.wire.grants import GrantDetail, GrantPreview, GrantView
 from turngate.wire.view import Page
 

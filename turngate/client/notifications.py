@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turngate.client.calls import Call, change, get, model, segment
-from turngate.domain.deliveries import DeliveryStatus
+from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.wire.notifications import DeliveryView
 from turngate.wire.view import Page
 

@@ -6,17 +6,17 @@ import json
 from typing import TypedDict, Unpack
 
 from turngate.client.calls import Call, get, key_or_new, model, post, segment, with_member, without_none
-from turngate.domain.grants import WantedGrant
-from turngate.domain.inbox import InboxStatus
-from turngate.domain.policy import Risk
-from turngate.domain.requests import Outcome, RequestKind, Verb
+from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.policy.policy import Risk
+from turngate.domain.runs.inbox import InboxStatus
+from turngate.domain.runs.requests import Outcome, RequestKind, Verb
 from turngate.wire.decisions import DecisionResult
 from turngate.wire.requests import RequestCount, RequestDetail, RequestItem
 from turngate.wire.view import Page
 
 
 class Where(TypedDict, total=False):
-    """Which requests (``turngate.domain.inbox.InboxFilter``), all conditions together; what is left out does not matter.
+    """Which requests (``turngate.domain.runs.inbox.InboxFilter``), all conditions together; what is left out does not matter.
 
     ``status``: one status, ``decided`` for every one but ``pending``, ``all``; left out, ``pending``. ``rule``: the rule
     that asked. ``claimed``: whose claim stands, ``me`` for one's own, ``nobody`` for none. ``parked``: it ran out of time

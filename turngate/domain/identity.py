@@ -9,9 +9,9 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
-from turngate.domain.ask_terms import Role
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.hidden_text import is_hidden
+from turngate.domain.policy.terms import Role
+from turngate.domain.text.hidden_text import is_hidden
 
 Scope = Literal["runs:write", "requests:read", "requests:decide", "admin"]
 Via = Literal["link", "password", "oidc"]

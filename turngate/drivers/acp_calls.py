@@ -9,7 +9,7 @@ from typing import Any, Final
 from acp import start_tool_call, update_tool_call
 from acp.schema import ToolCallLocation, ToolCallStatus
 
-from turngate.domain.results import Failure, wire_text
+from turngate.domain.tools.results import Failure, wire_text
 from turngate.drivers import acp_showing as show
 from turngate.drivers.acp_editor import Editor
 from turngate.wire.calls import CallView

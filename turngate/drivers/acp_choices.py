@@ -10,8 +10,8 @@ from acp.schema import PermissionOption
 
 from turngate.client import TurngateClient
 from turngate.domain.errors import TurngateError
-from turngate.domain.grants import WantedGrant
-from turngate.domain.requests import Outcome, Verb
+from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.runs.requests import Outcome, Verb
 from turngate.drivers import acp_showing as show
 from turngate.wire.people import MeView
 from turngate.wire.requests import RequestDetail

@@ -14,8 +14,8 @@ from acp import (
 )
 from acp.schema import ToolCallStatus
 
-from turngate.domain.messages import Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
-from turngate.domain.results import Failure, wire_text
+from turngate.domain.conversation.messages import Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from turngate.domain.tools.results import Failure, wire_text
 from turngate.drivers import acp_showing as show
 from turngate.drivers.acp_calls import Calls
 from turngate.wire.conversations import MessageView

@@ -22,8 +22,8 @@ from acp.schema import (
     ToolKind,
 )
 
-from turngate.domain.hidden_text import pieces
-from turngate.domain.presentation import (
+from turngate.domain.text.hidden_text import pieces
+from turngate.domain.tools.presentation import (
     Block,
     CommandBlock,
     DiffBlock,
@@ -32,8 +32,8 @@ from turngate.domain.presentation import (
     TableBlock,
     TextBlock,
 )
-from turngate.domain.previews import command_words
-from turngate.domain.tools import NAME_PATTERN
+from turngate.domain.tools.preview import command_words
+from turngate.domain.tools.tool import NAME_PATTERN
 from turngate.drivers.acp_diffs import Hunk, hunks
 
 Kind = ToolKind

@@ -11,7 +11,7 @@ from acp import RequestError, update_agent_message_text, update_agent_thought_te
 from acp.schema import StopReason
 
 from turngate.client import TurngateClient
-from turngate.domain.outcomes import RunOutcome
+from turngate.domain.runs.outcomes import RunOutcome
 from turngate.drivers import acp_showing as show
 from turngate.drivers.acp_calls import Calls
 from turngate.drivers.acp_editor import Editor

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from turngate.domain.grants import WantedGrant
-from turngate.domain.inbox import InboxStatus
-from turngate.domain.policy import Risk
-from turngate.domain.requests import Outcome, RequestKind, RunStatus, UnattendedAsks, Verb
-from turngate.domain.steering import WhileRunning
+from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.policy.policy import Risk
+from turngate.domain.runs.inbox import InboxStatus
+from turngate.domain.runs.requests import Outcome, RequestKind, RunStatus, UnattendedAsks, Verb
+from turngate.domain.runs.steering import WhileRunning
 
 
 class Params(BaseModel):

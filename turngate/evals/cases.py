@@ -22,9 +22,9 @@ from pydantic import (
     model_validator,
 )
 
-from turngate.domain.ask_terms import Role
-from turngate.domain.outcomes import RunOutcome
-from turngate.domain.requests import Outcome, RequestKind
+from turngate.domain.policy.terms import Role
+from turngate.domain.runs.outcomes import RunOutcome
+from turngate.domain.runs.requests import Outcome, RequestKind
 from turngate.evals.matching import checked_pattern, checked_regex
 
 APPROVER: Final = "eval"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from turngate.domain.agents import Agent, App
+from turngate.domain.agents.app import Agent, App
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.toolkit import Toolkit
+from turngate.domain.tools.toolkit import Toolkit
 
 EVERY: Final = "*"
 

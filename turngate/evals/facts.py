@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from approvals_api import run_views
-from turngate.domain.budgets import MILLION
-from turngate.domain.inbox import InboxFilter
-from turngate.domain.outcomes import RunOutcome
-from turngate.domain.requests import Verb
+from turngate.domain.agents.budgets import MILLION
+from turngate.domain.runs.inbox import InboxFilter
+from turngate.domain.runs.outcomes import RunOutcome
+from turngate.domain.runs.requests import Verb
 from turngate.store import following
 from turngate.store.database import Database
 from turngate.wire.calls import CallView

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from turngate.domain.outcomes import outcome_told
-from turngate.domain.results import Failure
+from turngate.domain.runs.outcomes import outcome_told
+from turngate.domain.tools.results import Failure
 from turngate.evals.cases import Bounds, Called, Expect, Text
 from turngate.evals.facts import CaseRun
 from turngate.evals.matching import fits, names_tool, same

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from turngate.domain.agents import Agent, App
-from turngate.domain.budgets import EXTEND_BUDGET
-from turngate.domain.clipping import READ_RESULT
-from turngate.domain.declared_parts import Handler
+from turngate.domain.agents.app import Agent, App
+from turngate.domain.agents.budgets import EXTEND_BUDGET
+from turngate.domain.conversation.clipping import READ_RESULT
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tool_failures import ToolFailure, describe_validation
-from turngate.domain.tools import Tool
+from turngate.domain.tools.declared_parts import Handler
+from turngate.domain.tools.failures import ToolFailure, describe_validation
+from turngate.domain.tools.tool import Tool
 from turngate.evals.cases import Case, Fails, Returns
 from turngate.evals.choosing import Choice, agents_named, chosen
 from turngate.evals.matching import names_tool

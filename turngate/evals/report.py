@@ -11,7 +11,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
 
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tool_failures import describe_validation
+from turngate.domain.tools.failures import describe_validation
 
 FORM: Final = 1
 Z_95: Final = 1.959963984540054

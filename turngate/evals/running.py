@@ -16,7 +16,7 @@ from typing import Final
 from approvals_api import starting
 from approvals_api.principals import OPERATOR_SCOPES, Principal
 from approvals_api.services import Services
-from turngate.domain.agents import App
+from turngate.domain.agents.app import App
 from turngate.domain.errors import ConfigurationError, TurngateError
 from turngate.evals.approving import Approvers
 from turngate.evals.cases import Case

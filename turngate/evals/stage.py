@@ -23,7 +23,7 @@ from approvals_api.feed import EventFeed
 from approvals_api.gateway import Gateway
 from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
-from turngate.domain.agents import App
+from turngate.domain.agents.app import App
 from turngate.domain.contract import AgentTurnInput
 from turngate.evals.choosing import with_models
 from turngate.evals.planning import World

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from turngate.domain import json_text
-from turngate.domain.json_text import JsonTree, NumberToken
+from turngate.domain.text import json_text
+from turngate.domain.text.json_text import JsonTree, NumberToken
 from turngate.forms.fields import Control, Field, Group, Rows, Variants, every
 from turngate.forms.rows import row_ids
 from turngate.forms.schema_kinds import ABSENT, INTEGER, NUMBER, Absent, Scalar

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from turngate.domain import json_text
-from turngate.domain.hidden_text import escape_hidden
-from turngate.domain.json_text import JsonTree, NumberToken, tree_of
+from turngate.domain.text import json_text
+from turngate.domain.text.hidden_text import escape_hidden
+from turngate.domain.text.json_text import JsonTree, NumberToken, tree_of
 from turngate.forms.fields import Choice, Control, State
 from turngate.forms.schema_kinds import ABSENT, Absent, Kind, kind_for
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from turngate.domain.hidden_text import has_hidden
-from turngate.domain.json_text import JsonTree, tree_of
+from turngate.domain.text.hidden_text import has_hidden
+from turngate.domain.text.json_text import JsonTree, tree_of
 from turngate.forms.fields import Field, Group, Row, Rows, Variants
 from turngate.forms.schema_controls import Place, control, stated
 from turngate.forms.schema_kinds import ABSENT, Absent, Schema, kind_for, read_schema

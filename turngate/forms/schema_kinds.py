@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from turngate.domain.hidden_text import has_hidden
-from turngate.domain.json_text import JsonTree, NumberToken
+from turngate.domain.text.hidden_text import has_hidden
+from turngate.domain.text.json_text import JsonTree, NumberToken
 
 Scalar = Literal["string", "integer", "number", "boolean"]
 Kind = Literal["line", "text", "integer", "number", "choice", "lines", "json"]

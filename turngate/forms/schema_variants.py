@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from turngate.domain import json_text
-from turngate.domain.json_text import JsonTree, NumberToken, tree_of
+from turngate.domain.text import json_text
+from turngate.domain.text.json_text import JsonTree, NumberToken, tree_of
 from turngate.forms.schema_kinds import INTEGER, Schema, merged, read_schema
 
 MAX_VARIANTS: Final = 12

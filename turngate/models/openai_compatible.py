@@ -21,8 +21,8 @@ from typing import Any, Final
 import httpx
 from pydantic import SecretStr
 
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ConfigurationError, ModelError
-from turngate.domain.messages import ModelResponse
 from turngate.models.openai_errors import Endpoint, error_in_body, error_of_status
 from turngate.models.openai_malformed import error_in, unread_output
 from turngate.models.openai_request import request_body

@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turngate.domain.messages import Message, ModelResponse, TextPart
+from turngate.domain.conversation.messages import Message, ModelResponse, TextPart
 
 FINISH_SIGNS: Final = ("malformed_function_call", "malformed_tool_call", "malformed_response", "unexpected_tool_call")
 """Gemini's finish reasons for a call that it could not parse or that calls what it was not offered, in lower case.

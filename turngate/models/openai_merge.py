@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import JsonValue
 
-from turngate.domain.deltas import DeltaKind
+from turngate.domain.conversation.deltas import DeltaKind
 
 SPOKEN: Final[dict[str, DeltaKind]] = {"reasoning_content": "reasoning", "reasoning": "reasoning", "refusal": "text"}
 """Keys of a message whose text comes in pieces, beside its content."""

@@ -13,11 +13,18 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from turngate.domain.agents.model_profiles import ModelOptions
+from turngate.domain.conversation.messages import (
+    FilePart,
+    Message,
+    ProviderOptions,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
 from turngate.domain.errors import ModelError
-from turngate.domain.messages import FilePart, Message, ProviderOptions, TextPart, ToolCallPart, ToolResultPart
-from turngate.domain.model_choice import ModelOptions
-from turngate.domain.results import wire_text
-from turngate.domain.tools import ToolManifest
+from turngate.domain.tools.results import wire_text
+from turngate.domain.tools.tool import ToolManifest
 from turngate.models.accepted_ids import MISTRAL, OPENAI, AcceptedIds
 from turngate.models.openai_turns import OF_MISTRAL, in_turns
 

@@ -17,8 +17,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from turngate.domain.errors import ModelError
-from turngate.domain.messages import (
+from turngate.domain.conversation.messages import (
     FinishReason,
     Message,
     ModelResponse,
@@ -29,7 +28,8 @@ from turngate.domain.messages import (
     ToolCallPart,
     Usage,
 )
-from turngate.domain.results import MAX_DEPTH, is_deeper
+from turngate.domain.errors import ModelError
+from turngate.domain.tools.results import MAX_DEPTH, is_deeper
 from turngate.models.openai_malformed import raw_call, unread_finish
 from turngate.models.openai_request import PROVIDER
 

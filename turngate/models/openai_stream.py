@@ -17,7 +17,7 @@ import httpx
 from httpx_sse import EventSource
 from pydantic import JsonValue, ValidationError
 
-from turngate.domain.deltas import Delta
+from turngate.domain.conversation.deltas import Delta
 from turngate.domain.errors import ModelError
 from turngate.models.openai_merge import Pieces, paired
 from turngate.models.openai_response import Completion

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from turngate.domain.deltas import Delta
-from turngate.domain.messages import Message, ModelResponse
-from turngate.domain.model_choice import ModelOptions
-from turngate.domain.tools import ToolManifest
+from turngate.domain.agents.model_profiles import ModelOptions
+from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.messages import Message, ModelResponse
+from turngate.domain.tools.tool import ToolManifest
 
 
 @dataclass(frozen=True)

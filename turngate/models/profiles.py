@@ -10,10 +10,17 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from turngate.domain.budgets import Price
+from turngate.domain.agents.budgets import Price
+from turngate.domain.agents.model_profiles import (
+    MAX_SPEC_CHARS,
+    PROFILE_NAME,
+    ModelOptions,
+    Profile,
+    Profiles,
+    ReasoningEffort,
+)
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.model_choice import MAX_SPEC_CHARS, PROFILE_NAME, ModelOptions, Profile, Profiles, ReasoningEffort
-from turngate.domain.tool_failures import describe_validation
+from turngate.domain.tools.failures import describe_validation
 
 FILE_NAME: Final = "models.toml"
 """What the file is called where nobody names one: in the data directory, or else beside the app."""

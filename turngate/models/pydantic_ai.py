@@ -19,8 +19,8 @@ from pydantic_ai.messages import ModelResponse as TheirResponse
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
-from turngate.domain.messages import ModelResponse
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.models.pydantic_ai_errors import Asked, model_error
 from turngate.models.pydantic_ai_parameters import request_parameters, settings

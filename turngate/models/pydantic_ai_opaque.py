@@ -15,7 +15,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_ai.messages import FilePart, ModelResponse, ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
 from pydantic_core import to_jsonable_python
 
-from turngate.domain.messages import ProviderOptions
+from turngate.domain.conversation.messages import ProviderOptions
 
 PART: Final[TypeAdapter[Any]] = TypeAdapter(ModelResponsePart)
 KEPT_OF_RESPONSE: Final = ("provider_response_id", "canonical_system", "provider_details")

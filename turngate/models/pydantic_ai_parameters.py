@@ -12,10 +12,10 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
+from turngate.domain.agents.structured_output import ANSWER_TOOL
+from turngate.domain.conversation.messages import Message
 from turngate.domain.errors import ModelError
-from turngate.domain.messages import Message
-from turngate.domain.structured_output import ANSWER_TOOL
-from turngate.domain.tools import ToolManifest
+from turngate.domain.tools.tool import ToolManifest
 from turngate.models.port import ModelRequest
 from turngate.models.pydantic_ai_opaque import own
 from turngate.models.pydantic_ai_request import cache_mark

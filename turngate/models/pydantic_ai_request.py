@@ -30,8 +30,7 @@ from pydantic_ai.messages import (
     VideoUrl,
 )
 
-from turngate.domain.errors import ModelError
-from turngate.domain.messages import (
+from turngate.domain.conversation.messages import (
     FilePart,
     Message,
     Part,
@@ -41,7 +40,8 @@ from turngate.domain.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from turngate.domain.results import REFUSALS, Failure, wire_text
+from turngate.domain.errors import ModelError
+from turngate.domain.tools.results import REFUSALS, Failure, wire_text
 from turngate.models.accepted_ids import AcceptedIds, accepted_name
 from turngate.models.openai_request import accepted_arguments
 from turngate.models.pydantic_ai_opaque import WHOLE, own, unpacked, unpacked_file, unpacked_whole

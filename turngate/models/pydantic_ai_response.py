@@ -28,8 +28,9 @@ from pydantic_ai.messages import (
 from pydantic_ai.messages import TextPart as TheirText
 from pydantic_ai.messages import ToolCallPart as TheirCall
 
-from turngate.domain.deltas import Delta, DeltaKind
-from turngate.domain.messages import (
+from turngate.domain.agents.structured_output import ANSWER_TOOL
+from turngate.domain.conversation.deltas import Delta, DeltaKind
+from turngate.domain.conversation.messages import (
     FilePart,
     FinishReason,
     Message,
@@ -40,8 +41,7 @@ from turngate.domain.messages import (
     ToolCallPart,
     Usage,
 )
-from turngate.domain.results import MAX_DEPTH, is_deeper
-from turngate.domain.structured_output import ANSWER_TOOL
+from turngate.domain.tools.results import MAX_DEPTH, is_deeper
 from turngate.models.openai_malformed import raw_call, unread_finish
 from turngate.models.openai_response import CALL_IS_MISSING
 from turngate.models.pydantic_ai_opaque import packed, packed_response

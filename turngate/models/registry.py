@@ -9,8 +9,8 @@ from typing import Final
 import httpx
 from pydantic import SecretStr
 
+from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.model_choice import Profiles
 from turngate.models.openai_compatible import OpenAICompatibleModel
 from turngate.models.port import LanguageModel
 from turngate.models.pydantic_ai_loading import FORMS as PROVIDER_FORMS

@@ -24,8 +24,8 @@ from typing import Annotated, Any, Final, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
+from turngate.domain.conversation.messages import FinishReason, Usage
 from turngate.domain.errors import ConfigurationError, ModelErrorClass
-from turngate.domain.messages import FinishReason, Usage
 
 MAX_DELAY_SECONDS: Final = 600
 RETRYABLE: Final = frozenset({"unreachable", "rate_limited", "server_error", "bad_response"})

@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from turngate.domain.deltas import Delta
-from turngate.domain.errors import ConfigurationError, ModelError
-from turngate.domain.malformed import is_corrective
-from turngate.domain.messages import (
+from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.malformed import is_corrective
+from turngate.domain.conversation.messages import (
     FinishReason,
     Message,
     ModelResponse,
@@ -27,7 +26,8 @@ from turngate.domain.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from turngate.domain.results import Failure, wire_text
+from turngate.domain.errors import ConfigurationError, ModelError
+from turngate.domain.tools.results import Failure, wire_text
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.models.script import Entry, Response, Script, When, parse_script
 

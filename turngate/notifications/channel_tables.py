@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from turngate.domain.policy import Risk
+from turngate.domain.policy.policy import Risk
 from turngate.notifications.email_channel import Tls
 from turngate.notifications.selection import DEFAULT_EVENTS, NOTIFIABLE, Selection
 from turngate.toolkits.http_hosts import BadUrl, Target

@@ -16,7 +16,7 @@ from typing import Annotated, Final, Protocol, assert_never
 from pydantic import Field, SecretStr, TypeAdapter, ValidationError
 
 from turngate.domain.errors import ConfigurationError, NotFoundError
-from turngate.domain.tool_failures import describe_validation
+from turngate.domain.tools.failures import describe_validation
 from turngate.notifications.channel_tables import (
     AnyTable,
     EmailTable,

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import aiosmtplib
 from pydantic import SecretStr
 
-from turngate.domain.hidden_text import marked_text
+from turngate.domain.text.hidden_text import marked_text
 from turngate.notifications import wording
 from turngate.notifications.http_sending import authorities
 from turngate.notifications.items import Payload

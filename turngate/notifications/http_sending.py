@@ -14,7 +14,7 @@ from typing import Final
 import httpcore
 import httpx
 
-from turngate.domain.hidden_text import marked_text
+from turngate.domain.text.hidden_text import marked_text
 from turngate.notifications.outcomes import Delivered, Outcome, Refused, Unreachable, retry_after
 from turngate.store.clock import now
 from turngate.toolkits.safe_connect import Resolver, SafeTransport, UnsafeAddressError, resolve_by_system

@@ -10,8 +10,8 @@ from typing import Final, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from turngate.domain.outcomes import outcome_of
-from turngate.domain.requests import RunStatus
+from turngate.domain.runs.outcomes import outcome_of
+from turngate.domain.runs.requests import RunStatus
 from turngate.notifications.selection import name_of
 from turngate.store import requests, runs
 from turngate.store.database import Connection
@@ -29,7 +29,7 @@ class Item(BaseModel):
 
     ``agent``: behind the agents above it, joined by ``/``. ``deciders``: who may decide, in words; ``not_by``: somebody
     who may not, although those words would let them. ``decided_by``, ``status``: of a request that has ended.
-    ``outcome``, ``error_class``, ``ended_by``: how a run ended (:mod:`turngate.domain.outcomes`), never why in an author's
+    ``outcome``, ``error_class``, ``ended_by``: how a run ended (:mod:`turngate.domain.runs.outcomes`), never why in an author's
     or a model's words.
     """
 

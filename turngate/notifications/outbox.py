@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from turngate.domain.deliveries import DeliveryStatus
+from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.notifications.items import Item, Payload
 from turngate.store import deliveries
 from turngate.store.clock import as_text, from_text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from turngate.domain.policy import Risk
+from turngate.domain.policy.policy import Risk
 
 NOTIFIABLE: Final = (
     "request.opened",

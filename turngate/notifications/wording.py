@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from turngate.domain.hidden_text import marked_text
-from turngate.domain.outcomes import outcome_told
+from turngate.domain.runs.outcomes import outcome_told
+from turngate.domain.text.hidden_text import marked_text
 from turngate.notifications.items import Item, Payload
 from turngate.store.clock import from_text
 from turngate.wire.agents import PATH_MARK

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Final, Literal
 
-from turngate.domain.attendance import unattended
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.grants import Grant
-from turngate.domain.known_tools import KnownTool, OwnAsk, untold
-from turngate.domain.policy import Answer, Policy, Verdict, evaluate
-from turngate.domain.recorded_calls import RecordedCall
-from turngate.domain.tool_failures import InvalidToolInput
-from turngate.domain.tools import Tool, ToolKind
+from turngate.domain.policy.grants import Grant
+from turngate.domain.policy.policy import Answer, Policy, Verdict, evaluate
+from turngate.domain.policy.unattended import unattended
+from turngate.domain.runs.recorded_calls import RecordedCall
+from turngate.domain.tools.failures import InvalidToolInput
+from turngate.domain.tools.known_tools import KnownTool, OwnAsk, untold
+from turngate.domain.tools.tool import Tool, ToolKind
 from turngate.policies.facts import call_facts
 
 GRANTS: Final = "a grant"

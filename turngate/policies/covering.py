@@ -10,8 +10,8 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any
 
-from turngate.domain.argument_rules import ArgumentMatcher
-from turngate.domain.policy import Rule
+from turngate.domain.policy.arguments import ArgumentMatcher
+from turngate.domain.policy.policy import Rule
 
 _WILD = frozenset("*?[")
 _BOUNDS = frozenset({"lt", "le", "gt", "ge"})

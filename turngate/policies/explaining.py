@@ -1,6 +1,6 @@
 """Why policy answers as it does: every rule and grant against one call, with a reason each.
 
-The answer itself is always that of :func:`turngate.domain.policy.evaluate`; what is told beside it is read from the same
+The answer itself is always that of :func:`turngate.domain.policy.policy.evaluate`; what is told beside it is read from the same
 matchers. Decides nothing and stores nothing.
 """
 
@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from turngate.domain.attendance import unattended
-from turngate.domain.call_facts import CallFacts, Finding
-from turngate.domain.grants import Grant, GrantPattern, same_json
-from turngate.domain.known_tools import untold
-from turngate.domain.policy import Answer, Policy, Rule, beats, evaluate
-from turngate.domain.requests import UnattendedAsks
-from turngate.domain.tools import Tool
+from turngate.domain.policy.facts import CallFacts, Finding
+from turngate.domain.policy.grants import Grant, GrantPattern, same_json
+from turngate.domain.policy.policy import Answer, Policy, Rule, beats, evaluate
+from turngate.domain.policy.unattended import unattended
+from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.tools.known_tools import untold
+from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import call_facts
 from turngate.wire.policy import Explanation, GrantFinding, RuleFinding, RuleSource, RuleView
 

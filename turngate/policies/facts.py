@@ -7,9 +7,9 @@ from typing import Final, cast
 
 from pydantic import JsonValue
 
-from turngate.domain.call_facts import CallFacts
-from turngate.domain.json_pointers import AMBIGUOUS, decode_arguments
-from turngate.domain.policy import Policy, Rule
+from turngate.domain.policy.facts import CallFacts
+from turngate.domain.policy.policy import Policy, Rule
+from turngate.domain.text.json_pointers import AMBIGUOUS, decode_arguments
 from turngate.policies.path_resolving import resolve_path
 from turngate.policies.shell_parser import read_command
 

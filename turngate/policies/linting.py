@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from turngate.domain.policy import Policy, Rule
-from turngate.domain.tools import Tool
+from turngate.domain.policy.policy import Policy, Rule
+from turngate.domain.tools.tool import Tool
 from turngate.policies.covering import covers
 from turngate.policies.explaining import ORDER
 

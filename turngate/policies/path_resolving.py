@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 
-from turngate.domain.call_facts import ResolvedPath
+from turngate.domain.policy.facts import ResolvedPath
 
 _UNKNOWN = ResolvedPath(lexical=None, real=None)
 

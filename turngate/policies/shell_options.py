@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from turngate.domain.commands import Word
+from turngate.domain.policy.command_line import Word
 
 
 def names(text: str) -> frozenset[str]:

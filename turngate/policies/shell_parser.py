@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from tree_sitter import Node
 
-from turngate.domain.commands import Commands, SimpleCommand, Unparsable, Word, unknown
+from turngate.domain.policy.command_line import Commands, SimpleCommand, Unparsable, Word, unknown
 from turngate.policies.shell_expansions import doubt_in
 from turngate.policies.shell_options import names
 from turngate.policies.shell_redirects import OPERATORS, REDIRECTS, Heredocs, check_expanded, is_harmless

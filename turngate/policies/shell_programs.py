@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from turngate.domain.commands import Word
+from turngate.domain.policy.command_line import Word
 from turngate.policies.shell_options import OptionTable, names, read_options
 from turngate.policies.shell_wrappers import Runs
 

@@ -9,7 +9,7 @@ import re
 
 from tree_sitter import Node
 
-from turngate.domain.commands import Word
+from turngate.domain.policy.command_line import Word
 from turngate.policies.shell_options import names
 from turngate.policies.shell_words import UnreadableError
 

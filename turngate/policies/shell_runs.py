@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from turngate.domain.commands import Commands, SimpleCommand, Word
+from turngate.domain.policy.command_line import Commands, SimpleCommand, Word
 from turngate.policies.shell_builtins import RESERVED, changes_programs, run_builtin
 from turngate.policies.shell_git import run_git
 from turngate.policies.shell_options import names

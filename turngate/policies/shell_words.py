@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from turngate.domain.commands import Word
+from turngate.domain.policy.command_line import Word
 
 META = frozenset(b" \t\n;&|<>()`")
 _PLAIN_WORD = re.compile(rb"[A-Za-z0-9_./:@%+,=-]+")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from turngate.domain.commands import Word, unknown
+from turngate.domain.policy.command_line import Word, unknown
 from turngate.policies.shell_options import Options, OptionTable, names, read_options
 
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=", re.DOTALL)

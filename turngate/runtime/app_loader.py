@@ -9,9 +9,9 @@ from pathlib import Path
 
 import svcs
 
-from turngate.domain.agents import Agent, App
+from turngate.domain.agents.app import Agent, App
 from turngate.domain.errors import ConfigurationError, MissingServicesError
-from turngate.domain.policy import Policy, parse_policy
+from turngate.domain.policy.policy import Policy, parse_policy
 
 
 @dataclass(frozen=True, kw_only=True)

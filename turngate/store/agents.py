@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import bindparam, select, text, update
 
-from turngate.domain.agents import App, Limits
-from turngate.domain.external import MODEL, is_external
-from turngate.domain.steering import WhileRunning
+from turngate.domain.agents.app import App, Limits
+from turngate.domain.runs.steering import WhileRunning
+from turngate.domain.tools.external import MODEL, is_external
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import agents

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import Select, func, literal, or_, select, union_all
 
-from turngate.domain.event_chain import ChainedEvent, ChainHead
+from turngate.domain.runs.event_chain import ChainedEvent, ChainHead
 from turngate.store.clock import as_text
 from turngate.store.database import Connection
 from turngate.store.events import FOR_ALL_READERS, SYSTEM, Event

@@ -10,8 +10,8 @@ from typing import Literal
 from pydantic_core import PydanticSerializationError
 from sqlalchemy import bindparam, func, insert, select, update
 
-from turngate.domain.budgets import BEHIND_THE_STEP
-from turngate.domain.results import TOOL_RESULT, Failure, Ok
+from turngate.domain.agents.budgets import BEHIND_THE_STEP
+from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import calls

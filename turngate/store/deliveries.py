@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from sqlalchemy import bindparam, insert, literal, select, tuple_, update
 
-from turngate.domain.deliveries import DeliveryStatus
+from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.store.clock import as_text
 from turngate.store.database import Connection
 from turngate.store.tables import deliveries, delivery_attempts, notification_cursors

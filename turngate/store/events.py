@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import bindparam, insert, select, text, update
 
-from turngate.domain.event_chain import ChainBreak, ChainCheck, ChainedEvent, ChainHead, chain_hash
+from turngate.domain.runs.event_chain import ChainBreak, ChainCheck, ChainedEvent, ChainHead, chain_hash
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.sequences import NEWEST_EVENT, Numbered

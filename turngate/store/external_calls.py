@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import insert, select, tuple_, update
 
-from turngate.domain.external import ExternalTool
-from turngate.domain.results import TOOL_RESULT, Failure, Ok
+from turngate.domain.tools.external import ExternalTool
+from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
 from turngate.store.database import Connection
 from turngate.store.tables import calls, external_calls, runs
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, insert, or_, select, tuple_, update
 
-from turngate.domain.ask_terms import Role
 from turngate.domain.digest import derived_id
-from turngate.domain.grants import Grant, GrantPattern, GrantScope, WantedGrant
+from turngate.domain.policy.grants import Grant, GrantPattern, GrantScope, WantedGrant
+from turngate.domain.policy.terms import Role
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import grant_uses, grants

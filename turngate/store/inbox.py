@@ -18,7 +18,7 @@ from sqlalchemy import (
     tuple_,
 )
 
-from turngate.domain.inbox import NOBODY, InboxFilter
+from turngate.domain.runs.inbox import NOBODY, InboxFilter
 from turngate.store.clock import as_text, now
 from turngate.store.tables import requests
 

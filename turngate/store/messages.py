@@ -12,8 +12,8 @@ from pydantic_core import PydanticSerializationError
 from sqlalchemy import CTE, Select, bindparam, insert, literal, select, update
 from sqlalchemy.engine import RowMapping
 
+from turngate.domain.conversation.messages import Message, Part
 from turngate.domain.digest import derived_id
-from turngate.domain.messages import Message, Part
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import conversations, messages

@@ -8,7 +8,7 @@ from typing import Literal
 
 from sqlalchemy import select, text
 
-from turngate.domain.model_choice import Profiles
+from turngate.domain.agents.model_profiles import Profiles
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import model_names

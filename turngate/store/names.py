@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from turngate.domain.ask_terms import Role
 from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.domain.identity import name_key
+from turngate.domain.policy.terms import Role
 from turngate.store import sequences
 from turngate.store.database import Connection
 from turngate.store.sequences import Numbered

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from turngate.domain.messages import Message
-from turngate.domain.requests import UnattendedAsks
+from turngate.domain.conversation.messages import Message
+from turngate.domain.runs.requests import UnattendedAsks
 from turngate.store import events, external_calls, messages
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import TypeAdapter
 from sqlalchemy import bindparam, delete, exists, func, insert, select
 
-from turngate.domain.known_tools import KnownTool
-from turngate.domain.policy import Policy
+from turngate.domain.policy.policy import Policy
+from turngate.domain.tools.known_tools import KnownTool
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.grants import stands

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import Select, select, tuple_
 
-from turngate.domain.recorded_calls import RecordedCall
+from turngate.domain.runs.recorded_calls import RecordedCall
 from turngate.store.database import Connection, Database
 from turngate.store.tables import calls, runs
 

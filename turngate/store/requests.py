@@ -8,10 +8,10 @@ from datetime import datetime
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
-from turngate.domain.ask_terms import AskTerms
-from turngate.domain.inbox import InboxFilter
-from turngate.domain.requests import Outcome, RequestKind, RequestStatus, Verb
-from turngate.domain.tools import ToolManifest
+from turngate.domain.policy.terms import AskTerms
+from turngate.domain.runs.inbox import InboxFilter
+from turngate.domain.runs.requests import Outcome, RequestKind, RequestStatus, Verb
+from turngate.domain.tools.tool import ToolManifest
 from turngate.store import inbox
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

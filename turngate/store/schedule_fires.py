@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import func, insert, or_, select, update
 
+from turngate.domain.agents.schedules import FireOutcome
+from turngate.domain.conversation.messages import user_message
 from turngate.domain.digest import derived_id
-from turngate.domain.messages import user_message
-from turngate.domain.schedules import FireOutcome
 from turngate.store import events, messages, runs, schedules
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 
 from sqlalchemy import RowMapping, bindparam, delete, func, insert, literal_column, or_, select, update
 
-from turngate.domain.ask_terms import Role
 from turngate.domain.identity import Via, name_key
+from turngate.domain.policy.terms import Role
 from turngate.store import events, names
 from turngate.store.access import hashed, new_secret
 from turngate.store.clock import as_text, from_text, now

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import bindparam, insert, select, update
 
+from turngate.domain.agents.no_progress import Trail
 from turngate.domain.contract import StepPlan
+from turngate.domain.conversation.history import closures
+from turngate.domain.conversation.malformed import EMPTY_RESPONSE
+from turngate.domain.conversation.messages import Message, ModelResponse, ToolResultPart, user_message
 from turngate.domain.digest import derived_id
 from turngate.domain.errors import ConflictError
-from turngate.domain.history import closures
-from turngate.domain.malformed import EMPTY_RESPONSE
-from turngate.domain.messages import Message, ModelResponse, ToolResultPart, user_message
-from turngate.domain.no_progress import Trail
-from turngate.domain.results import Failure
+from turngate.domain.tools.results import Failure
 from turngate.store import calls, messages, runs, used_below
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

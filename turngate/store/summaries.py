@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Select, bindparam, func, insert, literal, select, text
 
-from turngate.domain.messages import Message, user_message
+from turngate.domain.conversation.messages import Message, user_message
 from turngate.store import messages
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import bindparam, func, select
 
-from turngate.domain.inbox import InboxFilter
+from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.grants import stands

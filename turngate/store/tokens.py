@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from sqlalchemy import RowMapping, bindparam, func, insert, or_, select, update
 
-from turngate.domain.ask_terms import Role
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.domain.identity import (
     OWNERS_PREFIX,
@@ -21,6 +20,7 @@ from turngate.domain.identity import (
     name_key,
     role_of_scopes,
 )
+from turngate.domain.policy.terms import Role
 from turngate.store import events, names
 from turngate.store.access import hashed, new_secret
 from turngate.store.clock import as_text, from_text, now

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import delete, insert, select, update
 
-from turngate.domain.ask_terms import Role
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError
 from turngate.domain.identity import checked_name, name_key
+from turngate.domain.policy.terms import Role
 from turngate.store import events, names, sessions
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

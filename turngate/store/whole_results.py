@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, select, text
 
-from turngate.domain.clipping import result_digest
+from turngate.domain.conversation.clipping import result_digest
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.storable import StorableText

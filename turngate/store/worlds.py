@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, select, text
 
-from turngate.domain.worlds import World
+from turngate.domain.agents.overrides import World
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.storable import StorableText

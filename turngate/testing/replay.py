@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from approvals_api import decisions, run_views, starting
-from turngate.domain.agents import App
-from turngate.domain.declared_parts import Handler
+from turngate.domain.agents.app import App
 from turngate.domain.errors import ConfigurationError, TurngateError
-from turngate.domain.fixtures import Fixture, FixtureDecision, parse_fixture
+from turngate.domain.runs.fixtures import Fixture, FixtureDecision, parse_fixture
+from turngate.domain.tools.declared_parts import Handler
 from turngate.recording import STARTER_WORD, recorded_end, recorded_responses
 from turngate.store import messages
 from turngate.store.clock import from_text

@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from turngate.domain.fixtures import Fixture, FixtureCall, FixtureEnd, FixtureResponse
-from turngate.domain.history import is_reconciled
-from turngate.domain.messages import Message
-from turngate.domain.results import Failure, Ok
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.conversation.messages import Message
+from turngate.domain.runs.fixtures import Fixture, FixtureCall, FixtureEnd, FixtureResponse
+from turngate.domain.tools.results import Failure, Ok
 
 MAX_SHOWN_CHARS: Final = 400
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from turngate import Hooks, RunScope
+from turngate.domain.agents.hooks import Generate
+from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.digest import framed_sha256
-from turngate.domain.hooks import Generate
-from turngate.domain.messages import Message, user_message
 
 MAX_SUMMARIES = 256
 LEAST_KEPT = 2

@@ -23,8 +23,8 @@ from referencing.jsonschema import DRAFT202012, specification_with
 
 from turngate import InvalidToolInput, Tool, declare_tool
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.parameters import object_text
-from turngate.domain.tool_failures import describe_issues
+from turngate.domain.tools.failures import describe_issues
+from turngate.domain.tools.parameters import object_text
 
 MAX_ISSUES = 10
 MAX_ISSUE_CHARS = 200

@@ -13,9 +13,9 @@ from datetime import timedelta
 from typing import Any
 
 from turngate import Tool, Toolkit
-from turngate.domain.declaring import DEFAULT_TIMEOUT
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tools import AskPredicate, Effect
+from turngate.domain.tools.declare import DEFAULT_TIMEOUT
+from turngate.domain.tools.tool import AskPredicate, Effect
 from turngate.toolkits.mcp_servers.failures import (
     McpOutcomeUnknown,
     McpToolError,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from turngate import DiffBlock, Failure, Ok, Presentation, TableBlock, TextBlock
-from turngate.domain.presentation import default_presentation
+from turngate.domain.tools.presentation import default_presentation
 
 
 def show_change(_params: object, result: Ok | Failure) -> Presentation:

@@ -18,7 +18,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, Field
 
 from turngate import CommandBlock, Failure, Ok, Presentation, Preview, TextBlock, ToolContext, ToolFailure, tool
-from turngate.domain.presentation import default_presentation
+from turngate.domain.tools.presentation import default_presentation
 from turngate.toolkits.edits import Params
 from turngate.toolkits.live_output import LiveOutput
 from turngate.toolkits.process_group import ProcessGroup

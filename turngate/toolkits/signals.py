@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, create_model, model_validator
 
 from turngate import Finish, HandOff, SwitchModel, Tool, WaitUntil, signal_tool
-from turngate.domain.signals import MAX_WAIT
+from turngate.domain.tools.control_calls import MAX_WAIT
 
 
 class FinishParams(BaseModel):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from turngate.domain import json_text
+from turngate.domain.text import json_text
 from turngate.forms.errors import place_errors
 from turngate.forms.fields import Choice, Control, Field, Group, Row, Rows, Variants, every, inside
 from turngate.forms.reading import Reading, read

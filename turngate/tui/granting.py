@@ -10,7 +10,7 @@ from typing import Any, Final
 from textual.app import App
 
 from turngate.domain.errors import InvalidInputError, TurngateError
-from turngate.domain.grants import MAX_GRANT_USES, WantedGrant
+from turngate.domain.policy.grants import MAX_GRANT_USES, WantedGrant
 from turngate.tui.confirm_dialog import ConfirmDialog
 from turngate.tui.form_dialog import Asking
 from turngate.tui.form_model import Control, Field, Group, choice_of

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 
 from turngate.client.requests import Where
 from turngate.domain.errors import TurngateError
-from turngate.domain.requests import Verb
+from turngate.domain.runs.requests import Verb
 from turngate.tui.answering import Content, FormAnswer, WordsAnswer, answer_of
 from turngate.tui.dialogs import AskDialog
 from turngate.tui.form_dialog import Asking, FormDialog

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from turngate.domain.messages import Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
-from turngate.domain.results import Failure
+from turngate.domain.conversation.messages import Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from turngate.domain.tools.results import Failure
 from turngate.tui.session import Session
 from turngate.tui.texts import (
     NOTHING,

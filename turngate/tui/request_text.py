@@ -8,8 +8,8 @@ from typing import Final
 
 from rich.text import Text
 
-from turngate.domain.previews import command_words
-from turngate.domain.results import Failure
+from turngate.domain.tools.preview import command_words
+from turngate.domain.tools.results import Failure
 from turngate.tui.texts import (
     Folded,
     Line,

@@ -7,8 +7,8 @@ from typing import Final
 
 from rich.text import Text
 
-from turngate.domain.requests import RunStatus
-from turngate.domain.results import Failure
+from turngate.domain.runs.requests import RunStatus
+from turngate.domain.tools.results import Failure
 from turngate.tui.spoken import Spoken
 from turngate.tui.texts import (
     Folded,

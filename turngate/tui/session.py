@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from turngate.client import TurngateClient
 from turngate.domain.errors import TurngateError, UnavailableError
-from turngate.domain.grants import WantedGrant
-from turngate.domain.requests import Outcome, Verb
+from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.runs.requests import Outcome, Verb
 from turngate.tui.form_model import Draft
 from turngate.tui.problems import problem_words, problems_of
 from turngate.wire.people import MeView

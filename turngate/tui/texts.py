@@ -21,8 +21,8 @@ from rich.text import Text
 from turngate.cli.plain_text import clipped, plain, plain_line
 from turngate.cli.presenting import diff_lines, first_lines, presentation_lines
 from turngate.cli.run_words import judged_said
-from turngate.domain import json_text
-from turngate.domain.hidden_text import escape_hidden
+from turngate.domain.text import json_text
+from turngate.domain.text.hidden_text import escape_hidden
 
 __all__ = [
     "clipped",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from turngate.domain.requests import RequestStatus
+from turngate.domain.runs.requests import RequestStatus
 from turngate.wire.view import View
 
 

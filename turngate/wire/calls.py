@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from turngate.domain.policy import Verdict
-from turngate.domain.presentation import Presentation
-from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Verb
-from turngate.domain.results import ToolResult
-from turngate.domain.signals import Signal
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.runs.requests import ExecutionState, RequestKind, RequestStatus, Verb
+from turngate.domain.tools.control_calls import Signal
+from turngate.domain.tools.presentation import Presentation
+from turngate.domain.tools.results import ToolResult
 from turngate.wire.view import View
 
 

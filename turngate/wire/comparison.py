@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from turngate.domain.comparing import Aspect
+from turngate.domain.runs.comparison import Aspect
 from turngate.wire.calls import CallView
 from turngate.wire.replays import DryReplayReport
 from turngate.wire.runs import RunSummary

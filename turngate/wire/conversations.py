@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turngate.domain.messages import Part, Role
+from turngate.domain.conversation.messages import Part, Role
 from turngate.wire.view import View
 
 

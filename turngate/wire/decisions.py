@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turngate.domain.requests import Outcome, RequestStatus, Verb
+from turngate.domain.runs.requests import Outcome, RequestStatus, Verb
 from turngate.wire.view import View
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from turngate.domain.deltas import Delta
+from turngate.domain.conversation.deltas import Delta
 from turngate.wire.view import View
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from turngate.domain.failures import FailureClass
+from turngate.domain.runs.failure_classes import FailureClass
 from turngate.wire.runs import RunSummary, StepView
 from turngate.wire.view import View
 

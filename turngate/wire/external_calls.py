@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from turngate.domain.results import ToolResult
-from turngate.domain.tools import Effect
+from turngate.domain.tools.results import ToolResult
+from turngate.domain.tools.tool import Effect
 from turngate.wire.calls import CallRequest, ResultInPart
 from turngate.wire.view import View
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from turngate.domain.grants import GrantPattern, GrantScope
+from turngate.domain.policy.grants import GrantPattern, GrantScope
 from turngate.wire.view import View
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turngate.domain.deliveries import DeliveryStatus
+from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.wire.view import View
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from turngate.domain.ask_terms import Role
 from turngate.domain.identity import Via
+from turngate.domain.policy.terms import Role
 from turngate.wire.view import View
 
 

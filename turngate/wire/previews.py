@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from turngate.domain.policy import Answer
-from turngate.domain.requests import ExecutionState, RequestStatus
+from turngate.domain.policy.policy import Answer
+from turngate.domain.runs.requests import ExecutionState, RequestStatus
 from turngate.wire.view import View
 from turngate.wire.worlds import WorldView
 

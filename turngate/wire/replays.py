@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turngate.domain.policy import Answer
+from turngate.domain.policy.policy import Answer
 from turngate.wire.view import View
 
 

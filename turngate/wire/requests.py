@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from turngate.domain.ask_terms import PLAIN_TERMS, AskTerms
-from turngate.domain.inbox import InboxStatus
-from turngate.domain.judging import Judgement
-from turngate.domain.presentation import Presentation
-from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Verb
-from turngate.domain.results import ToolResult
-from turngate.domain.tools import ToolManifest
+from turngate.domain.agents.judge import Judgement
+from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms
+from turngate.domain.runs.inbox import InboxStatus
+from turngate.domain.runs.requests import ExecutionState, RequestKind, RequestStatus, Verb
+from turngate.domain.tools.presentation import Presentation
+from turngate.domain.tools.results import ToolResult
+from turngate.domain.tools.tool import ToolManifest
 from turngate.wire.agents import agents_path
 from turngate.wire.calls import ResultInPart
 from turngate.wire.conversations import MessageView

@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from turngate.domain.budgets import MILLION
-from turngate.domain.outcomes import RunOutcome, outcome_told
-from turngate.domain.requests import RunStatus, UnattendedAsks
-from turngate.domain.steering import WhileRunning
+from turngate.domain.agents.budgets import MILLION
+from turngate.domain.runs.outcomes import RunOutcome, outcome_told
+from turngate.domain.runs.requests import RunStatus, UnattendedAsks
+from turngate.domain.runs.steering import WhileRunning
 from turngate.wire.agents import agents_path
 from turngate.wire.calls import CallView
 from turngate.wire.view import View

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from turngate.domain.requests import RunStatus, UnattendedAsks
-from turngate.domain.schedules import FireOutcome, Overlap, Timetable
+from turngate.domain.agents.schedules import FireOutcome, Overlap, Timetable
+from turngate.domain.runs.requests import RunStatus, UnattendedAsks
 from turngate.wire.view import View
 
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from turngate.cli import stores
 from turngate.cli.main import app
-from turngate.domain.event_chain import ChainedEvent, chain_hash
+from turngate.domain.runs.event_chain import ChainedEvent, chain_hash
 from turngate.runtime.settings import load_settings
 from turngate.store import audit, events, opening
 from turngate.store.clock import as_text, now

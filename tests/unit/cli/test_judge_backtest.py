@@ -16,9 +16,9 @@ from turngate import Agent, App, ConfigurationError, Judge, Toolkit, tool
 from turngate.cli import judge_trials
 from turngate.cli.main import app
 from turngate.cli.model_wiring import require_model_names
-from turngate.domain.ask_terms import AskTerms
-from turngate.domain.judging import Judgement
-from turngate.domain.policy import Verdict
+from turngate.domain.agents.judge import Judgement
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.policy.terms import AskTerms
 from turngate.runtime.app_loader import check_app
 from turngate.runtime.settings import load_settings
 from turngate.store import calls, judgements, requests

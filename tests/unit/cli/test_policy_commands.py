@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from turngate.cli.durations import instant_of, seconds_of
 from turngate.cli.main import app
+from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.grants import GrantPattern, WantedGrant
-from turngate.domain.messages import user_message
-from turngate.domain.policy import Verdict
+from turngate.domain.policy.grants import GrantPattern, WantedGrant
+from turngate.domain.policy.policy import Verdict
 from turngate.store import calls, grants, messages, opening
 from turngate.store.database import Database
 

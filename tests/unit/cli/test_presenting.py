@@ -3,8 +3,8 @@
 import pytest
 
 from turngate.cli.presenting import first_lines, on_one_line, presentation_lines
-from turngate.domain.hidden_text import is_hidden
-from turngate.domain.presentation import CommandBlock, DiffBlock, JsonBlock, TableBlock, TextBlock
+from turngate.domain.text.hidden_text import is_hidden
+from turngate.domain.tools.presentation import CommandBlock, DiffBlock, JsonBlock, TableBlock, TextBlock
 
 HOSTILE = "a\x1b[2Jb\r\nc\u202ed\x07"
 BLOCKS = {

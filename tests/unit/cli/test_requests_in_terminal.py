@@ -5,7 +5,7 @@ import pytest
 from turngate.cli.gate_prompt import answer_json, edit_text
 from turngate.cli.request_view import exact_arguments, preview_lines
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.tools import ToolManifest
+from turngate.domain.tools.tool import ToolManifest
 from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import RunSummary
 

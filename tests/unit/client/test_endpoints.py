@@ -30,10 +30,10 @@ from turngate.client import (
     schedules,
 )
 from turngate.client.calls import Call, with_member
+from turngate.domain.agents.schedules import Timetable
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.external import ExternalTool
-from turngate.domain.grants import GrantPattern, WantedGrant
-from turngate.domain.schedules import Timetable
+from turngate.domain.policy.grants import GrantPattern, WantedGrant
+from turngate.domain.tools.external import ExternalTool
 
 PATHS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text())[
     "paths"

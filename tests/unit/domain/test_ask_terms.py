@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from turngate.domain.ask_terms import MAX_QUORUM, MAX_RUNGS, PLAIN_TERMS, YEAR_SECONDS, AskTerms, Rung
-from turngate.domain.requests import ALLOWED_VERBS
+from turngate.domain.policy.terms import MAX_QUORUM, MAX_RUNGS, PLAIN_TERMS, YEAR_SECONDS, AskTerms, Rung
+from turngate.domain.runs.requests import ALLOWED_VERBS
 
 
 def remind(after: int) -> Rung:

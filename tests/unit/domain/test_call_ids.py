@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngate.domain.history import MAX_CALL_ID_CHARS, mint_call_ids
-from turngate.domain.messages import Message, TextPart, ToolCallPart
+from turngate.domain.conversation.history import MAX_CALL_ID_CHARS, mint_call_ids
+from turngate.domain.conversation.messages import Message, TextPart, ToolCallPart
 
 
 def response(*ids: str) -> Message:

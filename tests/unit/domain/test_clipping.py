@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngate.domain.clipping import MAX_CLIPPED_REASON, READ_RESULT, clipped, result_digest, shortened, whole_text
-from turngate.domain.results import Failure, Ok, wire_text
+from turngate.domain.conversation.clipping import (
+    MAX_CLIPPED_REASON,
+    READ_RESULT,
+    clipped,
+    result_digest,
+    shortened,
+    whole_text,
+)
+from turngate.domain.tools.results import Failure, Ok, wire_text
 
 LIMIT = 1_000
 TEXT = st.text(st.characters(codec=None), max_size=60) | st.text(max_size=60).map(lambda text: text * 60)

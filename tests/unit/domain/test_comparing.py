@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turngate.domain.comparing import (
+from turngate.domain.runs.comparison import (
     ASPECTS,
     CallFacts,
     CallPair,

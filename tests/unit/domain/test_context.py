@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from turngate import Context
-from turngate.domain.context import (
+from turngate.domain.agents.context_window import (
     FILE_TOKENS,
     IMAGE_TOKENS,
     chosen_cut,
@@ -17,8 +17,8 @@ from turngate.domain.context import (
     safe_cuts,
     text_tokens,
 )
-from turngate.domain.history import reconcile, unanswered_calls
-from turngate.domain.messages import (
+from turngate.domain.conversation.history import reconcile, unanswered_calls
+from turngate.domain.conversation.messages import (
     FilePart,
     Message,
     ModelResponse,
@@ -27,8 +27,7 @@ from turngate.domain.messages import (
     ToolResultPart,
     user_message,
 )
-from turngate.domain.results import Ok
-from turngate.domain.summaries import (
+from turngate.domain.conversation.summaries import (
     LEFT_OUT,
     carried_over_text,
     request_for_summary,
@@ -36,6 +35,7 @@ from turngate.domain.summaries import (
     trimmed_text,
     why_unusable,
 )
+from turngate.domain.tools.results import Ok
 
 Placed = list[tuple[Message, int | None]]
 

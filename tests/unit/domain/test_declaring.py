@@ -26,7 +26,7 @@ from turngate import (
     tool,
 )
 from turngate.domain.digest import framed_sha256
-from turngate.domain.signals import Finish
+from turngate.domain.tools.control_calls import Finish
 from turngate.toolkits.json_schema import json_schema_tool
 
 

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from turngate.domain.errors import ModelErrorClass
-from turngate.domain.failures import BUG, MEANINGS, FailureClass, broke_off_at, meaning_of
+from turngate.domain.runs.failure_classes import BUG, MEANINGS, FailureClass, broke_off_at, meaning_of
 
 ROOT = Path(__file__).parents[3]
 

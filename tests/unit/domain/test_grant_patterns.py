@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.grants import GrantPattern, exact_pattern
-from turngate.domain.json_pointers import decode_arguments
+from turngate.domain.policy.grants import GrantPattern, exact_pattern
+from turngate.domain.text.json_pointers import decode_arguments
 
 
 def fits(pattern: GrantPattern, raw: str, tool: str = "pay") -> bool:

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ValidationError
 
 from turngate import Policy, Rule, interaction_tool, tool
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.grants import Grant, GrantPattern, exact_pattern
-from turngate.domain.json_pointers import decode_arguments
-from turngate.domain.policy import evaluate
+from turngate.domain.policy.grants import Grant, GrantPattern, exact_pattern
+from turngate.domain.policy.policy import evaluate
+from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.facts import call_facts
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turngate.domain.history import (
+from turngate.domain.conversation.history import (
     CLOSED_BY_REPAIR,
     close_pending,
     closures,
@@ -12,8 +12,8 @@ from turngate.domain.history import (
     reconcile,
     unanswered_calls,
 )
-from turngate.domain.messages import Message, TextPart, ToolCallPart, ToolResultPart, user_message
-from turngate.domain.results import Failure, Ok, expired
+from turngate.domain.conversation.messages import Message, TextPart, ToolCallPart, ToolResultPart, user_message
+from turngate.domain.tools.results import Failure, Ok, expired
 
 HI = user_message("hi")
 SYSTEM = Message(role="system", parts=(TextPart(text="Be brief."),))

@@ -11,16 +11,18 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngate.domain import history as module
-from turngate.domain.history import (
-    close_pending,
-    closures,
-    is_reconciled,
-    reconcile,
-    unanswered_calls,
+from turngate.domain.conversation import history as module
+from turngate.domain.conversation.history import close_pending, closures, is_reconciled, reconcile, unanswered_calls
+from turngate.domain.conversation.messages import (
+    Message,
+    Part,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    user_message,
 )
-from turngate.domain.messages import Message, Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart, user_message
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 
 # Few ids, so that they collide; raw input of every sort, because nothing here may depend on it.
 IDS = st.sampled_from(["a", "b", "c", "d", ""])
@@ -214,5 +216,5 @@ def test_the_rules_of_history_see_values_only() -> None:
     tree = ast.parse(inspect.getsource(module))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
-    values = {"turngate.domain.messages", "turngate.domain.results"}
+    values = {"turngate.domain.conversation.messages", "turngate.domain.tools.results"}
     assert imported == {"__future__", "collections.abc", *values}

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from turngate.domain.history import close_pending, is_reconciled, reconcile, unanswered_calls
-from turngate.domain.messages import Message, Part, ToolCallPart, ToolResultPart, user_message
-from turngate.domain.results import Failure, Ok
+from turngate.domain.conversation.history import close_pending, is_reconciled, reconcile, unanswered_calls
+from turngate.domain.conversation.messages import Message, Part, ToolCallPart, ToolResultPart, user_message
+from turngate.domain.tools.results import Failure, Ok
 
 HI = user_message("hi")
 SEARCH = ToolCallPart(tool_call_id="c98", tool_name="web_search", input='{"query":"x"}')

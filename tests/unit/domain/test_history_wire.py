@@ -51,12 +51,12 @@ def test_a_failure_is_put_into_words_for_the_model_in_one_module() -> None:
     def imports_wire_text(node: ast.AST) -> bool:
         return isinstance(node, ast.ImportFrom) and any(alias.name == "wire_text" for alias in node.names)
 
-    assert where(writes_an_error) == {"turngate/domain/results.py"}
+    assert where(writes_an_error) == {"turngate/domain/tools/results.py"}
     assert where(imports_wire_text) == {
         "turngate/bridges/mcp_gateway_results.py",
         "turngate/bridges/outside_calls.py",
-        "turngate/domain/context.py",
-        "turngate/domain/summaries.py",
+        "turngate/domain/agents/context_window.py",
+        "turngate/domain/conversation/summaries.py",
         "turngate/drivers/acp_calls.py",
         "turngate/drivers/acp_history.py",
         "turngate/models/openai_request.py",

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from turngate import ToolContext, ToolFailure, tool
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.injection import injected
+from turngate.domain.tools.injection import injected
 
 
 class Params(BaseModel):

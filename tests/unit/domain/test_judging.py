@@ -17,12 +17,12 @@ from tools_under_test import Amount
 
 from activities.planning.judge import ToJudge, asked_about
 from turngate import Agent, App, ConfigurationError, Judge, Limits, Policy, Price, Rule, Toolkit, tool
-from turngate.domain.ask_terms import AskTerms
-from turngate.domain.judged_verdicts import JUDGE_RULE, is_for_judge, with_judgement
-from turngate.domain.judging import Judgement, UnusableAnswerError, question, read_answer
-from turngate.domain.messages import FilePart, Message, ModelResponse, ReasoningPart, TextPart
-from turngate.domain.model_choice import Profiles
-from turngate.domain.policy import Verdict, evaluate
+from turngate.domain.agents.judge import Judgement, UnusableAnswerError, question, read_answer
+from turngate.domain.agents.model_profiles import Profiles
+from turngate.domain.conversation.messages import FilePart, Message, ModelResponse, ReasoningPart, TextPart
+from turngate.domain.policy.judged_verdict import JUDGE_RULE, is_for_judge, with_judgement
+from turngate.domain.policy.policy import Verdict, evaluate
+from turngate.domain.policy.terms import AskTerms
 from turngate.models.port import ModelRequest
 
 ALLOW = '{"verdict": "allow", "reason": "It only reads."}'

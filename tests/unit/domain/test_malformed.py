@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from turngate.domain.malformed import MAX_NAMES, corrective, is_corrective, problem_in, without_calls
-from turngate.domain.messages import Message, ModelResponse, ReasoningPart, TextPart, ToolCallPart, user_message
+from turngate.domain.conversation.malformed import MAX_NAMES, corrective, is_corrective, problem_in, without_calls
+from turngate.domain.conversation.messages import (
+    Message,
+    ModelResponse,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    user_message,
+)
 
 CALL = ToolCallPart(tool_call_id="c1", tool_name="pay", input="{}")
 HALF = TextPart(text="I will")

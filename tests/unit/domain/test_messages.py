@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from turngate.domain.messages import (
+from turngate.domain.conversation.messages import (
     FilePart,
     Message,
     ModelResponse,
@@ -20,7 +20,7 @@ from turngate.domain.messages import (
     ToolResultPart,
     user_message,
 )
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 
 OPAQUE: dict[str, Any] = {
     "z": 1.0,

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngate.domain.messages import user_message
-from turngate.domain.no_progress import (
+from turngate.domain.agents.no_progress import (
     PERIODS,
     NoProgress,
     SettledCall,
@@ -17,6 +16,7 @@ from turngate.domain.no_progress import (
     nudge,
     step_digest,
 )
+from turngate.domain.conversation.messages import user_message
 
 
 def in_a_row(steps: str) -> list[int]:

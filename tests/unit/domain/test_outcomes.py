@@ -6,10 +6,10 @@ from typing import get_args
 
 import pytest
 
-from turngate.domain.budgets import ERROR_CLASSES
+from turngate.domain.agents.budgets import ERROR_CLASSES
 from turngate.domain.errors import ModelErrorClass
-from turngate.domain.failures import MEANINGS
-from turngate.domain.outcomes import RunOutcome, end_told, outcome_of, outcome_told
+from turngate.domain.runs.failure_classes import MEANINGS
+from turngate.domain.runs.outcomes import RunOutcome, end_told, outcome_of, outcome_told
 
 STORED: dict[str, RunOutcome] = {
     **dict.fromkeys(get_args(ModelErrorClass), "provider_error"),

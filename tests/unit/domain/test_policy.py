@@ -10,11 +10,11 @@ import pytest
 from pydantic import BaseModel
 
 from turngate import Policy, Rule, interaction_tool, tool
-from turngate.domain.ask_terms import PLAIN_TERMS, AskTerms
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.policy import evaluate, parse_policy
-from turngate.domain.tools import Tool
+from turngate.domain.policy.policy import evaluate, parse_policy
+from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms
+from turngate.domain.tools.tool import Tool
 
 
 class Amount(BaseModel):

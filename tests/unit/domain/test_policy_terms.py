@@ -10,14 +10,14 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from turngate import Policy, Rule, interaction_tool, tool
-from turngate.domain.ask_terms import PLAIN_TERMS, AskTerms
-from turngate.domain.attendance import unattended
-from turngate.domain.call_facts import CallFacts, ResolvedPath
-from turngate.domain.commands import Unparsable
-from turngate.domain.grants import Grant, GrantPattern
-from turngate.domain.json_pointers import decode_arguments
-from turngate.domain.policy import FactsOf, ShadowVerdict, Verdict, evaluate, parse_policy
-from turngate.domain.tools import Tool
+from turngate.domain.policy.command_line import Unparsable
+from turngate.domain.policy.facts import CallFacts, ResolvedPath
+from turngate.domain.policy.grants import Grant, GrantPattern
+from turngate.domain.policy.policy import FactsOf, ShadowVerdict, Verdict, evaluate, parse_policy
+from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms
+from turngate.domain.policy.unattended import unattended
+from turngate.domain.text.json_pointers import decode_arguments
+from turngate.domain.tools.tool import Tool
 
 
 class Amount(BaseModel):

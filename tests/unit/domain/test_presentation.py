@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from turngate import tool
-from turngate.domain import results
-from turngate.domain.presentation import (
+from turngate.domain.tools import results
+from turngate.domain.tools.presentation import (
     MAX_BLOCKS,
     MAX_BYTES,
     MAX_COLUMNS,
@@ -28,7 +28,7 @@ from turngate.domain.presentation import (
     default_presentation,
     presented,
 )
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 
 
 class Params(BaseModel):

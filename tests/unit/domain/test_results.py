@@ -8,8 +8,8 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from turngate.domain import results
-from turngate.domain.results import TOOL_RESULT, Failure, FailureKind, Ok, as_object, wire_text
+from turngate.domain.tools import results
+from turngate.domain.tools.results import TOOL_RESULT, Failure, FailureKind, Ok, as_object, wire_text
 
 
 def read(result: Ok | Failure, **options: Any) -> Any:

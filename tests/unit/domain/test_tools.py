@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BaseModel, Field, HttpUrl, ValidationError
 
 from turngate import ToolContext, ToolFailure, interaction_tool, tool
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tool_failures import MAX_REASON_CHARS, InvalidToolInput
-from turngate.domain.tools import Tool
+from turngate.domain.tools.failures import MAX_REASON_CHARS, InvalidToolInput
+from turngate.domain.tools.tool import Tool
 
 
 class Line(BaseModel):

@@ -16,8 +16,8 @@ from transforming import Money, MoneyText, Parcel, Seal, Trail, decoded, encoded
 
 from activities.execution.executor import execute
 from turngate import Agent, App, ConfigurationError, InvalidToolInput, ToolContext, ToolFailure, Toolkit, declare_tool
-from turngate.domain.results import Failure, Ok
-from turngate.domain.tools import Tool
+from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Tool
 from turngate.runtime.app_loader import check_app
 from turngate.store.clock import now
 

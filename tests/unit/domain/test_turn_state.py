@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from turngate.domain.ask_terms import AskTerms, Rung
 from turngate.domain.contract import DecideInput, InterruptInput, RecordedDecision
-from turngate.domain.requests import ALLOWED_VERBS, STATUS_OF_VERB, runs_the_call
-from turngate.domain.turn_state import MAX_REMEMBERED_ANSWERS, Answer, Gate, TurnState
+from turngate.domain.policy.terms import AskTerms, Rung
+from turngate.domain.runs.requests import ALLOWED_VERBS, STATUS_OF_VERB, runs_the_call
+from turngate.domain.runs.turn_state import MAX_REMEMBERED_ANSWERS, Answer, Gate, TurnState
 
 STOP = InterruptInput(by="ann", reason="enough")
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from fake_provider import FakeProvider, closed_port, completion, tool_call
 
+from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError, ModelError
-from turngate.domain.messages import user_message
 from turngate.models import ModelRequest, OpenAICompatibleModel
 
 KEY = "sk-very-secret-0123456789"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from fake_provider import FakeProvider, completion, tool_call
 
+from turngate.domain.conversation.messages import Message, ModelResponse, user_message
 from turngate.domain.errors import ModelError
-from turngate.domain.messages import Message, ModelResponse, user_message
-from turngate.domain.tools import ToolManifest
+from turngate.domain.tools.tool import ToolManifest
 from turngate.models import ModelRequest, OpenAICompatibleModel
 from turngate.models.openai_malformed import raw_call
 

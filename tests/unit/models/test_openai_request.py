@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from turngate import tool
-from turngate.domain.errors import ModelError
-from turngate.domain.messages import (
+from turngate.domain.agents.model_profiles import ModelOptions
+from turngate.domain.conversation.messages import (
     FilePart,
     Message,
     ReasoningPart,
@@ -19,8 +19,8 @@ from turngate.domain.messages import (
     ToolResultPart,
     user_message,
 )
-from turngate.domain.model_choice import ModelOptions
-from turngate.domain.results import Ok, rejected, wire_text
+from turngate.domain.errors import ModelError
+from turngate.domain.tools.results import Ok, rejected, wire_text
 from turngate.models.openai_request import accepted_arguments, request_body
 
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from fake_provider import completion, tool_call
 
+from turngate.domain.conversation.messages import Message, ModelResponse, ReasoningPart, TextPart, Usage
 from turngate.domain.errors import ModelError
-from turngate.domain.messages import Message, ModelResponse, ReasoningPart, TextPart, Usage
 from turngate.models.openai_request import request_body
 from turngate.models.openai_response import model_response, parse_completion
 

@@ -13,9 +13,9 @@ from fake_provider import STREAM_END, FakeProvider, chunk, completion, tool_call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turngate.domain.deltas import Delta
+from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.messages import ModelResponse, ReasoningPart, TextPart, ToolCallPart, user_message
 from turngate.domain.errors import ModelError
-from turngate.domain.messages import ModelResponse, ReasoningPart, TextPart, ToolCallPart, user_message
 from turngate.models import ModelRequest, OpenAICompatibleModel, StreamingModel
 from turngate.models.openai_response import model_response, parse_completion
 from turngate.models.openai_stream import read_stream

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngate.domain.messages import FilePart, Message, TextPart, user_message
+from turngate.domain.conversation.messages import FilePart, Message, TextPart, user_message
 from turngate.models.openai_request import PROVIDER, request_body
 from turngate.models.openai_turns import in_turns
 

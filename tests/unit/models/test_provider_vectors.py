@@ -17,9 +17,16 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from turngate import tool
-from turngate.domain.history import close_pending, mint_call_ids, reconcile
-from turngate.domain.messages import FinishReason, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
-from turngate.domain.results import Failure, Ok, as_object, wire_text
+from turngate.domain.conversation.history import close_pending, mint_call_ids, reconcile
+from turngate.domain.conversation.messages import (
+    FinishReason,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from turngate.domain.tools.results import Failure, Ok, as_object, wire_text
 from turngate.models.openai_errors import Endpoint, error_in_body, error_of_status
 from turngate.models.openai_request import PROVIDER, request_body
 from turngate.models.openai_response import model_response, parse_completion

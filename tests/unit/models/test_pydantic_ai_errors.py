@@ -20,8 +20,8 @@ from unit.models.wire.recordings import (
     models_at,
 )
 
+from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ModelError
-from turngate.domain.messages import user_message
 from turngate.models import ModelRequest, Models
 from turngate.models.port import StreamingModel
 from turngate.models.pydantic_ai_errors import Asked, model_error

@@ -24,10 +24,10 @@ from unit.models.wire.recordings import (
     recorded,
 )
 
-from turngate.domain.deltas import Delta
-from turngate.domain.errors import ModelError
-from turngate.domain.history import mint_call_ids
-from turngate.domain.messages import (
+from turngate.domain.agents.model_profiles import ModelOptions
+from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.history import mint_call_ids
+from turngate.domain.conversation.messages import (
     FilePart,
     Message,
     ModelResponse,
@@ -39,9 +39,9 @@ from turngate.domain.messages import (
     ToolResultPart,
     user_message,
 )
-from turngate.domain.model_choice import ModelOptions
-from turngate.domain.results import Failure, Ok, rejected
-from turngate.domain.tools import ToolManifest
+from turngate.domain.errors import ModelError
+from turngate.domain.tools.results import Failure, Ok, rejected
+from turngate.domain.tools.tool import ToolManifest
 from turngate.models import ModelRequest, Models
 from turngate.models.port import StreamingModel
 

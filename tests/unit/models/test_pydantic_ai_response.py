@@ -8,9 +8,9 @@ import pytest
 from fake_provider import FakeProvider
 from unit.models.wire.recordings import ANTHROPIC, BEDROCK, GOOGLE, GROQ, MISTRAL, answer, recorded
 
-from turngate.domain.deltas import Delta
-from turngate.domain.errors import ModelError
-from turngate.domain.messages import (
+from turngate.domain.agents.model_profiles import ModelOptions
+from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.messages import (
     FilePart,
     ModelResponse,
     ReasoningPart,
@@ -18,8 +18,8 @@ from turngate.domain.messages import (
     Usage,
     user_message,
 )
-from turngate.domain.model_choice import ModelOptions
-from turngate.domain.tools import ToolManifest
+from turngate.domain.errors import ModelError
+from turngate.domain.tools.tool import ToolManifest
 from turngate.models import ModelRequest, Models
 from turngate.models.port import StreamingModel
 from turngate.models.pydantic_ai_response import call_input

@@ -4,8 +4,8 @@ import pytest
 from fake_provider import FakeProvider, completion
 from pydantic import SecretStr
 
+from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.messages import user_message
 from turngate.models import ModelRequest, Models, ModelSettings
 
 KEY = "sk-very-secret-0123456789"

@@ -5,10 +5,9 @@ import time
 
 import pytest
 
-from turngate.domain.deltas import Delta
-from turngate.domain.errors import ConfigurationError, ModelError
-from turngate.domain.malformed import corrective
-from turngate.domain.messages import (
+from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.malformed import corrective
+from turngate.domain.conversation.messages import (
     Message,
     ModelResponse,
     ReasoningPart,
@@ -17,7 +16,8 @@ from turngate.domain.messages import (
     Usage,
     user_message,
 )
-from turngate.domain.results import Failure, Ok, rejected
+from turngate.domain.errors import ConfigurationError, ModelError
+from turngate.domain.tools.results import Failure, Ok, rejected
 from turngate.models import ModelRequest, ScriptedModel
 
 

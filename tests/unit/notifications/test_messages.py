@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 from receivers import LINKS, item
 
-from turngate.domain.hidden_text import is_hidden
+from turngate.domain.text.hidden_text import is_hidden
 from turngate.notifications import slack_channel, webhook_channel, wording
 from turngate.notifications.email_channel import EmailSender
 from turngate.notifications.items import MAX_ITEMS, Item, Payload

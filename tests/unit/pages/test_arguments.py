@@ -1,5 +1,5 @@
 from approvals_api.pages import arguments
-from turngate.domain import json_text
+from turngate.domain.text import json_text
 
 
 def test_numbers_keep_their_digits():

@@ -13,8 +13,8 @@ from pydantic import AwareDatetime, BaseModel, Field
 from schema_cases import TEXT, schemas_with_values
 
 from approvals_api.pages.templating import _environment
-from turngate.domain import json_text
-from turngate.domain.hidden_text import has_hidden
+from turngate.domain.text import json_text
+from turngate.domain.text.hidden_text import has_hidden
 from turngate.forms import reading
 from turngate.forms.errors import place_errors
 from turngate.forms.fields import Control, every

@@ -18,7 +18,7 @@ from approvals_api.problems import problem_response
 from turngate.cli import terminal
 from turngate.cli.request_view import show_request
 from turngate.cli.terminal import out
-from turngate.domain.hidden_text import has_hidden, is_hidden, marked_text, pieces
+from turngate.domain.text.hidden_text import has_hidden, is_hidden, marked_text, pieces
 
 HOSTILE = (EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON)
 TEXT_ONLY = {"title", "option", "textarea"}

@@ -7,8 +7,8 @@ from markupsafe import Markup
 
 from approvals_api.call_views import presentation_of
 from approvals_api.pages.templating import _environment
-from turngate.domain.hidden_text import is_hidden
-from turngate.domain.presentation import (
+from turngate.domain.text.hidden_text import is_hidden
+from turngate.domain.tools.presentation import (
     PRESENTATION,
     CommandBlock,
     DiffBlock,
@@ -17,7 +17,7 @@ from turngate.domain.presentation import (
     TextBlock,
     default_presentation,
 )
-from turngate.domain.results import Failure, Ok
+from turngate.domain.tools.results import Failure, Ok
 from turngate.store.calls import Call
 
 HOSTILE = (

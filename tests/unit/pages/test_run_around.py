@@ -10,7 +10,7 @@ from planted_filling import PIXEL, Filling
 from planted_pages import STATES, PageState, pages_of
 
 from approvals_api.pages.file_parts import MAX_BYTES, shown_file, size_said
-from turngate.domain.messages import FilePart
+from turngate.domain.conversation.messages import FilePart
 
 TAGS = re.compile(r"<[^>]*>")
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from approvals_api.pages.visible import visible, visible_line
-from turngate.domain.hidden_text import escape_hidden, has_hidden, is_hidden
+from turngate.domain.text.hidden_text import escape_hidden, has_hidden, is_hidden
 
 
 class _Text(HTMLParser):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from turngate.domain.commands import SimpleCommand, Unparsable
+from turngate.domain.policy.command_line import SimpleCommand, Unparsable
 from turngate.policies.shell_parser import read_command
 
 ENVIRONMENT = {

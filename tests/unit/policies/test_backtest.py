@@ -10,11 +10,11 @@ import pytest
 from pydantic import BaseModel
 
 from turngate import Policy, Rule, tool
-from turngate.domain.grants import Grant, GrantPattern
-from turngate.domain.judging import Judgement
-from turngate.domain.known_tools import KnownTool
-from turngate.domain.policy import Verdict
-from turngate.domain.recorded_calls import RecordedCall
+from turngate.domain.agents.judge import Judgement
+from turngate.domain.policy.grants import Grant, GrantPattern
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.runs.recorded_calls import RecordedCall
+from turngate.domain.tools.known_tools import KnownTool
 from turngate.policies.backtesting import Report, Unjudged, judge
 
 

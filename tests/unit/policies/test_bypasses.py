@@ -25,8 +25,8 @@ from bypasses import (
 )
 
 from turngate import tool
-from turngate.domain.policy import evaluate, parse_policy
-from turngate.domain.tools import Tool
+from turngate.domain.policy.policy import evaluate, parse_policy
+from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import call_facts
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from turngate.domain.call_facts import Match
-from turngate.domain.rule_matching import Matchers, RuleVerdict
+from turngate.domain.policy.facts import Match
+from turngate.domain.policy.matchers import Matchers, RuleVerdict
 from turngate.policies.facts import call_facts
 
 

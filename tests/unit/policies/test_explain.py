@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngate import Policy, Rule
-from turngate.domain.grants import Grant, GrantPattern
-from turngate.domain.known_tools import KnownTool
-from turngate.domain.policy import evaluate
+from turngate.domain.policy.grants import Grant, GrantPattern
+from turngate.domain.policy.policy import evaluate
+from turngate.domain.tools.known_tools import KnownTool
 from turngate.policies.explaining import AskedCall, examine, explain, in_order, in_words, rule_views, why_not
 from turngate.policies.facts import call_facts
 

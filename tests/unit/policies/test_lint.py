@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from turngate import Policy, Rule, interaction_tool, tool
-from turngate.domain.argument_rules import ArgumentMatcher
+from turngate.domain.policy.arguments import ArgumentMatcher
 from turngate.policies.covering import implies
 from turngate.policies.linting import doubts
 

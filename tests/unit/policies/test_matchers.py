@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from turngate.domain.argument_rules import ArgumentMatcher
-from turngate.domain.call_facts import CallFacts, Match
-from turngate.domain.commands import Unparsable
-from turngate.domain.json_pointers import decode_arguments
-from turngate.domain.rule_matching import Matchers
+from turngate.domain.policy.arguments import ArgumentMatcher
+from turngate.domain.policy.command_line import Unparsable
+from turngate.domain.policy.facts import CallFacts, Match
+from turngate.domain.policy.matchers import Matchers
+from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.facts import call_facts
 
 OPERATORS: list[tuple[str, Any, str, Match]] = [

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from turngate import Failure, Ok, Presentation, Tool, ToolContext, ToolFailure
-from turngate.domain.injection import Injected
-from turngate.domain.presentation import presented
+from turngate.domain.tools.injection import Injected
+from turngate.domain.tools.presentation import presented
 
 
 @dataclass

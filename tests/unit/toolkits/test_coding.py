@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from turngate.domain.policy import Policy, evaluate
+from turngate.domain.policy.policy import Policy, evaluate
 from turngate.toolkits.coding import coding_toolkit
 from turngate.toolkits.people import ask_person
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from turngate import RunScope
-from turngate.domain.history import is_reconciled, reconcile
-from turngate.domain.messages import Message, TextPart, ToolCallPart, ToolResultPart, user_message
-from turngate.domain.results import Ok
+from turngate.domain.conversation.history import is_reconciled, reconcile
+from turngate.domain.conversation.messages import Message, TextPart, ToolCallPart, ToolResultPart, user_message
+from turngate.domain.tools.results import Ok
 from turngate.toolkits.context import Inject, KeepRecent, Summarise
 
 SCOPE = RunScope(run_id="run", agent="agent", step=3)

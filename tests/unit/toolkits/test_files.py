@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngate.domain.presentation import DiffBlock, TableBlock, TextBlock
-from turngate.domain.tool_failures import InvalidToolInput
+from turngate.domain.tools.failures import InvalidToolInput
+from turngate.domain.tools.presentation import DiffBlock, TableBlock, TextBlock
 from turngate.toolkits import text_files
 from turngate.toolkits.diffs import unified_diff
 from turngate.toolkits.edits import AmbiguousEdit, TextNotFound

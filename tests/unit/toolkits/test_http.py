@@ -24,7 +24,7 @@ from cryptography.x509.oid import NameOID
 from activities.execution.executor import execute
 from turngate import Failure, Ok, ToolContext, Toolkit
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.policy import Policy, evaluate
+from turngate.domain.policy.policy import Policy, evaluate
 from turngate.toolkits.http import http_toolkit
 from turngate.toolkits.http_bodies import as_text
 

@@ -13,7 +13,7 @@ from mcp.types import ToolAnnotations
 from mcp_bench import children, command
 
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tools import Effect
+from turngate.domain.tools.tool import Effect
 from turngate.toolkits.mcp import StdioServer, mcp_toolkit
 from turngate.toolkits.mcp_servers.risk import raised
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from turngate.domain.tool_failures import InvalidToolInput
+from turngate.domain.tools.failures import InvalidToolInput
 from turngate.toolkits.coding import coding_toolkit
 from turngate.toolkits.edits import AmbiguousEdit, TextNotFound
 from turngate.toolkits.files import edit_file, write_file

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from turngate.domain.presentation import TableBlock, TextBlock
+from turngate.domain.tools.presentation import TableBlock, TextBlock
 from turngate.toolkits import search
 from turngate.toolkits.search import InvalidPattern, SearchTimeout, glob, grep
 from turngate.toolkits.search_worker import matches_glob

@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from turngate import Finish, HandOff, SwitchModel, Tool, Toolkit, WaitUntil, signal_tool
-from turngate.domain.policy import Policy, Rule, evaluate
-from turngate.domain.signals import MAX_WAIT
-from turngate.domain.tool_failures import InvalidToolInput
+from turngate.domain.policy.policy import Policy, Rule, evaluate
+from turngate.domain.tools.control_calls import MAX_WAIT
+from turngate.domain.tools.failures import InvalidToolInput
 from turngate.toolkits.signals import finish, hand_off, switch_model, wait_until
 
 EVERY = (finish, wait_until, hand_off("helper", "expert"), switch_model("openai:big"))

@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import AwareDatetime
 
-from turngate.domain.ask_terms import Role
 from turngate.domain.contract.value import WireValue
-from turngate.domain.requests import Outcome, RequestStatus, Verb
+from turngate.domain.policy.terms import Role
+from turngate.domain.runs.requests import Outcome, RequestStatus, Verb
 
 
 class DecideInput(WireValue):

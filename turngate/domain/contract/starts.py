@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import AwareDatetime
 
 from turngate.domain.contract.value import WireValue
-from turngate.domain.requests import RunStatus
-from turngate.domain.turn_state import TurnState
+from turngate.domain.runs.requests import RunStatus
+from turngate.domain.runs.turn_state import TurnState
 
 
 class RunLimits(WireValue):

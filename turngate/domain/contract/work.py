@@ -7,11 +7,11 @@ from typing import Literal
 
 from pydantic import AwareDatetime
 
-from turngate.domain.ask_terms import AskTerms
 from turngate.domain.contract.commands import DecideInput, News
 from turngate.domain.contract.starts import ChildRun
 from turngate.domain.contract.value import WireValue
-from turngate.domain.requests import Outcome, RequestKind, RequestStatus, Verb
+from turngate.domain.policy.terms import AskTerms
+from turngate.domain.runs.requests import Outcome, RequestKind, RequestStatus, Verb
 
 
 class CallModelInput(WireValue):

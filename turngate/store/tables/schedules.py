@@ -19,7 +19,7 @@ schedules = Table(
     # NULL: each fire begins a conversation of its own.
     Column("conversation_id", StorableString(64), ForeignKey("conversations.id")),
     Column("unattended_asks", StorableString(16), nullable=False),
-    # JSON of turngate.domain.schedules.Timetable.
+    # JSON of turngate.domain.agents.schedules.Timetable.
     Column("timetable", StorableText, nullable=False),
     Column("overlap", StorableString(16), nullable=False),
     Column("catch_up_seconds", Integer, nullable=False),

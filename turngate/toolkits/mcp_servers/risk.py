@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mcp.types import ToolAnnotations
 
-from turngate.domain.tools import AskPredicate, Effect
+from turngate.domain.tools.tool import AskPredicate, Effect
 
 
 def raised(

@@ -1,0 +1,1 @@
+"""Agents and their app: limits, hooks, context window, models, overrides, schedules."""

@@ -1,0 +1,137 @@
+"""Which model answers, and how: a spec (``provider:name`` or a profile's name), and what to do when it cannot. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from turngate.domain.agents.budgets import Price
+from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass
+
+ReasoningEffort = Literal["minimal", "low", "medium", "high"]
+
+PROFILE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+"""No colon, so a spec is either a profile's name or ``provider:name``."""
+MAX_SPEC_CHARS: Final = 200
+
+FALLS_BACK: Final[Mapping[ModelErrorClass, bool]] = {
+    "authentication": True,  # a key that was withdrawn
+    "permission": True,  # a key that may not use this model, an account without credit, a quota that is used up
+    "not_found": True,  # a model that was withdrawn
+    "configuration": True,  # no key, no package, a wrong address
+    "rate_limited": False,  # it passes; a quota that is used up is "permission"
+    "unreachable": False,
+    "server_error": False,
+    "bad_response": False,
+    "invalid_request": False,  # another model is sent the same request
+    "context_length": False,  # as above; a smaller context is what helps
+}
+"""Whether the model that a person chose for this case answers in place of one that failed so."""
+
+
+def falls_back(error: ModelError | ConfigurationError) -> bool:
+    """Tell whether another model may answer: only for what no repeat of the request can mend."""
+    if isinstance(error, ConfigurationError):
+        return True
+    return not error.retryable and FALLS_BACK.get(
+        error.error_class, False
+    )  # somebody's own adapter may have its own words
+
+
+class ModelOptions(BaseModel):
+    """How a model is to answer; None leaves it to the provider."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
+    reasoning_effort: ReasoningEffort | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """A model under a name of one's own. ``model``: ``provider:name``.
+
+    ``context_window``: tokens that it takes; None: not said. ``fallback``: specs, in the order they are tried. ``price``: per
+    million tokens; None: as the app prices ``model``.
+    """
+
+    name: str
+    model: str
+    options: ModelOptions = field(default_factory=ModelOptions)
+    context_window: int | None = None
+    fallback: tuple[str, ...] = ()
+    price: Price | None = None
+
+
+class Profiles(Mapping[str, Profile]):
+    """The profiles there are, by name. ``source``: where they stand, for messages; None: nowhere."""
+
+    def __init__(self, profiles: Mapping[str, Profile] | None = None, *, source: str | None = None) -> None:
+        self._by_name = dict(profiles or {})
+        self.source = source
+
+    def __getitem__(self, name: str) -> Profile:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def model(self, spec: str) -> str:
+        """Return ``provider:name`` of a spec. Raises ConfigurationError for a name that no profile has."""
+        if spec in self._by_name:
+            return self._by_name[spec].model
+        if ":" in spec:
+            return spec
+        if self.source is None:
+            known = "no models.toml was found; TURNGATE_MODELS_FILE names one"
+        else:
+            known = f"{self.source} has: {', '.join(self._by_name) or 'none'}"
+        raise ConfigurationError(f"there is no model profile {spec!r} ({known})", spec=spec)
+
+    def options(self, spec: str) -> ModelOptions:
+        """Return how the model of a spec is to answer."""
+        profile = self._by_name.get(spec)
+        return ModelOptions() if profile is None else profile.options
+
+    def prices(self, of_app: Mapping[str, Price]) -> dict[str, Price]:
+        """Return what each spec costs: as the app says; else a profile as it says itself, or as the app says of its model."""
+        found = dict(of_app)
+        for name, profile in self._by_name.items():
+            price = profile.price or of_app.get(profile.model)
+            if name not in found and price is not None:
+                found[name] = price
+        return found
+
+    def fallbacks(self, spec: str, more: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return who answers in place of a spec, in order: each profile's own list stands behind it. ``more``: the agent's."""
+        found: list[str] = []
+
+        def follow(specs: tuple[str, ...]) -> None:
+            for each in specs:
+                if each != spec and each not in found:
+                    found.append(each)
+                    follow(self._by_name[each].fallback if each in self._by_name else ())
+
+        follow((*(self._by_name[spec].fallback if spec in self._by_name else ()), *more))
+        return tuple(found)
+
+    def after(self, spec: str, *, fell_back_from: str | None, more: tuple[str, ...] = ()) -> str | None:
+        """Return who answers next in place of a spec that failed; None when nobody is left.
+
+        ``fell_back_from``: the spec for which this one stands in already, whose list goes on.
+        """
+        if fell_back_from is not None:
+            chain = self.fallbacks(fell_back_from, more)
+            if spec in chain:
+                behind = chain[chain.index(spec) + 1 :]
+                return behind[0] if behind else None
+        chain = self.fallbacks(spec, more)
+        return next((each for each in chain if each != fell_back_from), None)

@@ -1,0 +1,1 @@
+"""Messages and what keeps a conversation whole: reconciliation, clipping, summaries."""

@@ -1,0 +1,71 @@
+"""Clipping: a result too large for the model is shown head and tail; the whole is kept, with a way to read it."""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import JsonValue
+
+from turngate.domain.digest import framed_sha256
+from turngate.domain.tools.results import Failure, Ok
+
+READ_RESULT = "read_result"
+"""The engine's own tool that reads a stored whole; offered once a conversation holds a clipped result."""
+
+HEAD_SHARE = 0.6
+MAX_CLIPPED_REASON = 500
+
+
+def whole_text(result: Ok | Failure) -> str:
+    """Return the text that is clipped, stored and read on: the success value, or the failure's fields, as JSON.
+
+    Half a surrogate pair (from a file name that is not UTF-8) becomes ``?``: it can be neither hashed nor stored.
+    """
+    body = result.value if isinstance(result, Ok) else result.fields
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace").decode()
+
+
+def result_digest(text: str) -> str:
+    """Return the id of a stored whole: hex SHA-256 over its text."""
+    return framed_sha256(text)
+
+
+def clipped(result: Ok | Failure, *, limit: int, reads_on: bool = True) -> tuple[Ok | Failure, str | None]:
+    """Return what the model is shown, and the whole text to store; ``(result, None)`` when it fits.
+
+    ``limit``: characters of the JSON text. ``reads_on``: the model has the engine's tool that reads the rest; an agent
+    may have one of its own under that name, which must not be recommended for it. Deterministic, so a retry stores and
+    shows the same.
+    """
+    text = whole_text(result)
+    if len(text) <= limit:
+        return result, None
+    head = text[: int(limit * HEAD_SHARE)]
+    tail = text[len(text) - (limit - len(head)) :]
+    result_id = result_digest(text)
+    kept = f"The whole result (JSON text of {len(text)} characters) is kept"
+    shown: dict[str, JsonValue] = {
+        "truncated": True,
+        "result_id": result_id,
+        "total_chars": len(text),
+        "head": head,
+        "tail": tail,
+        "how_to_read_the_rest": f"{kept}. Read it with {READ_RESULT}(result_id, offset={len(head)})."
+        if reads_on
+        else f"{kept} for the operators, and you have no tool to read it. Ask for less at a time.",
+    }
+    if isinstance(result, Ok):
+        return Ok(value=shown), text
+    # What a failure says at length stands in its fields, too: the reason is not where a bound is to be passed.
+    reason = result.reason
+    short = reason if len(reason) <= MAX_CLIPPED_REASON else f"{reason[:MAX_CLIPPED_REASON]}…"
+    return Failure(kind=result.kind, reason=short, fields=shown), text
+
+
+def shortened(text: str, *, limit: int) -> str:
+    """Return the head and tail of a text that nobody keeps whole, such as what an interrupted call had done so far."""
+    if len(text) <= limit:
+        return text
+    head = int(limit * HEAD_SHARE)
+    left_out = f"\n… {len(text) - limit} characters are left out here …\n"
+    return f"{text[:head]}{left_out}{text[len(text) - (limit - head) :]}"

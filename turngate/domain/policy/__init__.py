@@ -1,0 +1,1 @@
+"""Policy: code's answer before any person, and everything a rule can match."""

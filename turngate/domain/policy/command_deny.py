@@ -1,0 +1,196 @@
+"""Whether one simple command holds what a pattern of a deny or ask rule names. See ``command_rules``. Pure."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from turngate.domain.policy.command_line import SimpleCommand, Word
+from turngate.domain.policy.command_pattern import CommandPattern, Flag, FlagName
+from turngate.domain.policy.facts import Match
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+SUBCOMMAND_PROGRAMS = _names(
+    "apt apt-get aws az brew cargo docker gcloud gh git go hg helm kubectl npm oc pip pip3 pnpm podman poetry svn "
+    "systemctl terraform tofu uv yarn"
+)
+"""Programs whose first operand says what they do; for others an operand is compared wherever it stands."""
+
+_WHOLE_WORD_PROGRAMS = _names("find java javac terraform tofu openssl ffmpeg go gcc clang cc tcpdump nmap")
+"""Programs whose flags have one dash and several letters, which are no bundle (``find -delete``)."""
+
+_VALUED_FLAGS = {
+    "git": _names("-C -c --git-dir --work-tree --namespace --super-prefix --config-env --attr-source"),
+    "npm": frozenset(["--prefix"]),
+    "kubectl": _names("-n --namespace --context --cluster --kubeconfig --user -s --server"),
+    "docker": _names("-H --host --context -c --config -l --log-level"),
+}
+"""Flags before the subcommand that take the next word."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Words:
+    """A command's words sorted out. ``flags``: with the word after each. ``operands``: with whether each is certainly one.
+
+    ``maybe_flags``: words that may be flags: unknown ones, and those after a ``--`` that may be another flag's value.
+    """
+
+    flags: tuple[tuple[str, Word | None], ...]
+    maybe_flags: tuple[Word, ...]
+    operands: tuple[tuple[Word, bool], ...]
+
+
+def denies(pattern: CommandPattern, command: SimpleCommand) -> Match:
+    """Tell whether the command is (at least) what the pattern names."""
+    program = _base_name(command.words[0].text or "")
+    if not pattern.any_program and program not in {_base_name(name) for name in pattern.programs}:
+        return "no"
+    words = _sorted_words(command.words[1:], _VALUED_FLAGS.get(program, frozenset()))
+    bundles = program not in _WHOLE_WORD_PROGRAMS
+    found = [_has_flag(flag, words, bundles=bundles) for flag in pattern.flags]
+    operands = [globs for globs in pattern.operands if globs != ("--",)]
+    anchored = program in SUBCOMMAND_PROGRAMS and not pattern.any_program
+    found.append(_has_operands(operands, words.operands, anchored=anchored))
+    return "no" if "no" in found else "unclear" if "unclear" in found else "yes"
+
+
+def _base_name(program: str) -> str:
+    return posixpath.basename(program).casefold()
+
+
+def _sorted_words(words: Sequence[Word], valued: frozenset[str]) -> _Words:
+    flags: list[tuple[str, Word | None]] = []
+    maybe: list[Word] = []
+    operands: list[tuple[Word, bool]] = []
+    before: str | None = None  # the flag just before, which may take this word as its value
+    ended, doubtful = False, False
+    skip = False
+    for index, word in enumerate(words):
+        following = words[index + 1] if index + 1 < len(words) else None
+        if skip:
+            skip = False
+            continue
+        if ended:
+            if doubtful and word.may_be_option:
+                maybe.append(word)
+            operands.append((word, True))
+            continue
+        if word.text == "--":
+            ended, doubtful = True, before is not None
+        elif word.text is not None and word.text.startswith("-") and word.text != "-":
+            flags.append((word.text, following))
+            skip = word.text in valued
+            before = None if "=" in word.text or skip else word.text
+            continue
+        else:
+            if word.may_be_option:
+                maybe.append(word)
+            if not word.prefix.startswith("-"):
+                operands.append((word, before is None))
+        before = "…" if word.text is None and word.may_be_option else None
+    return _Words(flags=tuple(flags), maybe_flags=tuple(maybe), operands=tuple(operands))
+
+
+def _has_flag(flag: Flag, words: _Words, *, bundles: bool) -> Match:
+    answers = {_written(name, words, bundles=bundles) for name in flag.names}
+    if "yes" in answers:
+        return "yes"
+    return "unclear" if "unclear" in answers or any(_may_write(word, flag) for word in words.maybe_flags) else "no"
+
+
+def _may_write(word: Word, flag: Flag) -> bool:
+    if word.text is not None:
+        return True
+    start = word.prefix.partition("=")[0]
+    if "=" in word.prefix and start.startswith("--"):
+        return any(name.name.startswith(start) for name in flag.names)
+    return True
+
+
+def _written(name: FlagName, words: _Words, *, bundles: bool) -> Match:
+    if name.name.startswith("--"):
+        return _best(_long(name, text, following) for text, following in words.flags)
+    whole = _best(_single(name, text, following) for text, following in words.flags)
+    if whole == "yes" or not bundles:
+        return whole
+    bundled = [text for text, _ in words.flags if not text.startswith("--")]
+    if name.value is None:
+        letters = {letter for text in bundled for letter in text[1:].partition("=")[0]}
+        return "yes" if set(name.name[1:]) <= letters else whole
+    hidden = len(name.name) == 2 and any(name.name[1] in text[2:] for text in bundled)  # noqa: PLR2004 - '-' and a letter
+    return "unclear" if hidden else whole
+
+
+def _long(name: FlagName, text: str, following: Word | None) -> Match:
+    written, equals, value = text.partition("=")
+    if written == name.name:
+        return _value_fits(name.value, Word(text=value, raw=value) if equals else following)
+    # getopt_long(3) takes any abbreviation that only one option begins with; which one that is, only the program knows.
+    return "unclear" if len(written) > 2 and name.name.startswith(written) else "no"  # noqa: PLR2004 - more than '--'
+
+
+def _single(name: FlagName, text: str, following: Word | None) -> Match:
+    written, equals, value = text.partition("=")
+    if written == name.name:
+        return _value_fits(name.value, Word(text=value, raw=value) if equals else following)
+    if name.value is not None and text.startswith(name.name) and not text.startswith("--"):
+        joined = text.removeprefix(name.name)
+        return _value_fits(name.value, Word(text=joined, raw=joined))
+    return "no"
+
+
+def _value_fits(glob: str | None, value: Word | None) -> Match:
+    if glob is None:
+        return "yes"
+    return "no" if value is None else _fits((glob,), value)
+
+
+def _has_operands(wanted: Sequence[tuple[str, ...]], operands: Sequence[tuple[Word, bool]], *, anchored: bool) -> Match:
+    """Find the wanted operands in order. An unknown word may be any number of them, which is never more than unclear."""
+    if not wanted:
+        return "yes"
+    none_yet: Sequence[Match] = ["no"] * len(wanted)
+    state: list[Match] = ["yes", *none_yet]  # state[n]: whether the first n were found so far
+    for word, certain in operands:
+        grown = list(state)
+        for count, globs in enumerate(wanted):
+            fits: Match = _fits(globs, word)
+            reached = _both(state[count] if not word.many else _best([state[count], grown[count]]), fits)
+            grown[count + 1] = _best([state[count + 1], reached])
+        if anchored and certain and word.text is not None:
+            grown[0] = "no"  # this was the subcommand: none that comes later can be it
+        elif anchored:
+            grown[0] = _both(state[0], "unclear")
+        state = grown
+    return state[-1]
+
+
+def _fits(globs: Iterable[str], word: Word) -> Match:
+    if word.text is None:
+        plain = [glob for glob in globs if _may_begin(glob, word.prefix)]
+        return "unclear" if plain else "no"
+    normal = posixpath.normpath(word.text) if word.text else ""
+    forms = {word.text, normal, "/" + normal.lstrip("/")} if word.text.startswith("/") else {word.text, normal}
+    return "yes" if any(fnmatchcase(form, glob.replace("**", "*")) for form in forms for glob in globs) else "no"
+
+
+def _may_begin(glob: str, prefix: str) -> bool:
+    """Tell whether a word that begins so could fit. Paths may be written in many ways, so they always could."""
+    plain = min((glob.index(char) for char in "*?[" if char in glob), default=len(glob))
+    shared = min(plain, len(prefix))
+    return "/" in glob or "/" in prefix or glob[:shared] == prefix[:shared]
+
+
+def _both(one: Match, other: Match) -> Match:
+    return "no" if "no" in (one, other) else "unclear" if "unclear" in (one, other) else "yes"
+
+
+def _best(answers: Iterable[Match]) -> Match:
+    found = set(answers)
+    return "yes" if "yes" in found else "unclear" if "unclear" in found else "no"

@@ -1,0 +1,166 @@
+"""Grants: "approve calls like this", with an exact pattern. Pure; the store keeps them, policy asks them.
+
+A pattern names every argument. Each is either fixed to one value or open; a call with an argument the pattern does not
+name never fits, so a parameter that is added to a tool later is not waved through.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+from turngate.domain.errors import InvalidInputError
+from turngate.domain.policy.terms import Role
+from turngate.domain.text.json_pointers import Ambiguous, decode_arguments
+
+GrantScope = Literal["run", "agent", "everyone"]
+
+MAX_GRANT_SECONDS: Final = 90 * 24 * 3600
+MAX_GRANT_USES: Final = 10_000
+
+
+class GrantPattern(BaseModel):
+    """Which calls of a tool a grant speaks of. ``fixed``: argument → its one value; ``open``: arguments of any value."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tool: str = Field(min_length=1)
+    fixed: dict[str, JsonValue] = {}
+    open: list[str] = []
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> GrantPattern:
+        """Refuse a pattern that would be kept otherwise than it was given, or that contradicts itself."""
+        both = [name for name in self.open if name in self.fixed]
+        if both:
+            raise ValueError(f"the argument {both[0]!r} is fixed to a value or open, not both")
+        if len(set(self.open)) != len(self.open):
+            raise ValueError("an argument is open twice: name it once")
+        for name, value in self.fixed.items():
+            if not _is_finite(value):
+                raise ValueError(f"the argument {name!r} holds a number that is infinite or NaN, which is no JSON")
+        return self
+
+    def fits(self, tool: str, arguments: JsonValue) -> bool:
+        """Tell whether a call is one of these: the same tool, each fixed argument the same JSON value, nothing unnamed."""
+        if tool != self.tool or not isinstance(arguments, dict):
+            return False
+        if not set(arguments) <= {*self.fixed, *self.open}:
+            return False
+        return all(name in arguments and same_json(arguments[name], value) for name, value in self.fixed.items())
+
+    def fits_text(self, tool: str, raw_input: str) -> bool:
+        """As :meth:`fits`, for arguments as exact text; text that is no strict JSON fits nothing."""
+        try:
+            return self.fits(tool, decode_arguments(raw_input))
+        except ValueError:
+            return False
+
+
+class WantedGrant(BaseModel):
+    """A grant as somebody asks for it. ``expires_after_seconds``: at most 90 days; ``max_uses``: 1 to 10,000."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    pattern: GrantPattern
+    scope: GrantScope = "run"
+    expires_after_seconds: int = Field(default=3600, ge=1, le=MAX_GRANT_SECONDS)
+    max_uses: int = Field(default=1, ge=1, le=MAX_GRANT_USES)
+    note: str = Field(default="", max_length=500)
+
+
+class Grant(BaseModel):
+    """A standing grant. ``uses``: how many calls it has let through. ``run_id``, ``agent``: set as ``scope`` says.
+
+    ``created_by_role``: what its maker was when they made it: a grant lets nothing through that they could not approve.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    pattern: GrantPattern
+    scope: GrantScope
+    run_id: str | None
+    agent: str | None
+    expires_at: AwareDatetime
+    max_uses: int
+    uses: int
+    created_by: str
+    created_by_role: Role = "operator"
+
+    def covers(self, *, run_id: str, agent: str) -> bool:
+        """Tell whether the grant's scope reaches a run of this agent."""
+        if self.scope == "everyone":
+            return True
+        return self.run_id == run_id if self.scope == "run" else self.agent == agent
+
+
+def exact_pattern(tool: str, arguments: JsonValue, *, open_arguments: list[str] | None = None) -> GrantPattern:
+    """Return the pattern of calls with these arguments, where ``open_arguments`` may have any value.
+
+    Raises:
+        InvalidInputError: the arguments are no JSON object, an open one is not among them, or one that is to be fixed has
+            no value that could be kept (a key given twice, a fraction with more digits than a number can hold).
+    """
+    if not isinstance(arguments, dict):
+        raise InvalidInputError("a grant needs a call whose arguments are a JSON object", code="invalid_grant")
+    unknown = [name for name in open_arguments or () if name not in arguments]
+    if unknown:
+        raise InvalidInputError(f"the call has no argument {unknown[0]!r} to leave open", code="invalid_grant")
+    free = set(open_arguments or ())
+    return GrantPattern(
+        tool=tool,
+        fixed={name: _kept(name, value) for name, value in arguments.items() if name not in free},
+        open=[name for name in arguments if name in free],
+    )
+
+
+def same_json(one: JsonValue, other: JsonValue) -> bool:
+    """Tell whether two JSON values are the same, by type too: ``1`` is neither ``True`` nor ``1.0``."""
+    if isinstance(one, Decimal) or isinstance(other, Decimal):  # fractions of a call's arguments are read exactly
+        return _exact(one) is not None and _exact(one) == _exact(other)
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_json(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(same_json(a, b) for a, b in zip(one, other, strict=True))
+    return one == other
+
+
+def _exact(value: Any) -> Decimal | None:
+    """Return a fraction exactly, as its shortest text says; None for anything else."""
+    if isinstance(value, float):
+        return Decimal(repr(value))
+    return value if isinstance(value, Decimal) else None
+
+
+def _kept(name: str, value: Any) -> JsonValue:
+    """Return an argument's value, as it was read exactly, as a pattern can keep it."""
+    if isinstance(value, dict):
+        return {key: _kept(name, each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_kept(name, each) for each in value]
+    if isinstance(value, Ambiguous):
+        raise InvalidInputError(f"the argument {name!r} is given twice: leave it open", code="invalid_grant")
+    if isinstance(value, Decimal):
+        number = float(value)
+        if not math.isfinite(number) or _exact(number) != value:
+            raise InvalidInputError(
+                f"the argument {name!r} holds a fraction that cannot be kept to its last digit: leave it open",
+                code="invalid_grant",
+            )
+        return number
+    kept: JsonValue = value
+    return kept
+
+
+def _is_finite(value: JsonValue) -> bool:
+    if isinstance(value, dict):
+        return all(_is_finite(each) for each in value.values())
+    if isinstance(value, list):
+        return all(_is_finite(each) for each in value)
+    return not isinstance(value, float) or math.isfinite(value)

@@ -1,0 +1,117 @@
+"""The matchers of a rule, put together: arguments, command, paths, workspace. All must hold.
+
+Fail closed: any ``no`` is ``no``, else any ``unclear`` is ``unclear``, else ``yes``. The caller takes ``unclear`` on an allow
+rule as not matching, and on a deny or ask rule as *ask*. Pure; what needs the disk or a parser is in the facts.
+
+An argument that a matcher reads and the call does not have (or has as null) is ``no`` for ``command`` and ``paths``: a rule over
+many tools does not speak of a call without a command or a path. Of several ``paths_at``, a deny rule needs one that fits, an
+allow rule all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from turngate.domain.policy.arguments import ArgumentMatcher
+from turngate.domain.policy.command_pattern import parse_command_pattern
+from turngate.domain.policy.commands import match_commands
+from turngate.domain.policy.facts import CallFacts, Finding, Match
+from turngate.domain.policy.paths import check_workspace_pattern, match_path, match_workspace, parse_path_pattern
+from turngate.domain.text.json_pointers import ABSENT, checked_pointer, value_at
+
+RuleVerdict = Literal["allow", "ask", "deny"]
+
+
+def _checked_by(parse: Callable[[str], object]) -> AfterValidator:
+    def check(text: str) -> str:
+        parse(text)
+        return text
+
+    return AfterValidator(check)
+
+
+Pointer = Annotated[str, _checked_by(checked_pointer)]
+CommandText = Annotated[str, _checked_by(parse_command_pattern)]
+PathText = Annotated[str, _checked_by(parse_path_pattern)]
+WorkspaceText = Annotated[str, _checked_by(check_workspace_pattern)]
+
+
+class Matchers(BaseModel):
+    """What a rule asks of a call beyond its tool and agent. Empty: every call.
+
+    ``command``: patterns of ``command_rules``, for the command line at ``command_at``. ``paths``: globs of ``path_rules``, for
+    the path or list of paths at each of ``paths_at``. ``workspaces``: globs over the run's workspace.
+
+    Reading one raises ValidationError for a pattern that is wrong, with the fix.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    args: list[ArgumentMatcher] = []
+    command: list[CommandText] = []
+    command_at: Pointer = "/command"
+    paths: list[PathText] = []
+    paths_at: list[Pointer] = Field(default=["/path"], min_length=1)
+    workspaces: list[WorkspaceText] = Field(default=["*"], min_length=1)
+
+    def match(self, facts: CallFacts, *, verdict: RuleVerdict) -> Match:
+        """Tell whether the call is one the rule speaks of. Never raises."""
+        return self.examine(facts, verdict=verdict).match
+
+    def examine(self, facts: CallFacts, *, verdict: RuleVerdict) -> Finding:
+        """As :meth:`match`, with the first reason for the answer. Never raises."""
+        try:
+            return self._examine(facts, allowing=verdict == "allow")
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong here must ask, and never end a run (DESIGN §6)
+            return Finding(match="unclear", reason=f"looking at the call failed: {type(error).__name__}")
+
+    def _examine(self, facts: CallFacts, *, allowing: bool) -> Finding:
+        findings = [
+            *(_argument(matcher, facts) for matcher in self.args),
+            *([self._workspace(facts, allowing=allowing)] if self.workspaces != ["*"] else []),
+            *([self._paths(facts, allowing=allowing)] if self.paths else []),
+            *([self._command(facts, allowing=allowing)] if self.command else []),
+        ]
+        for answer in ("no", "unclear"):
+            for finding in findings:
+                if finding.match == answer:
+                    return finding
+        return findings[-1] if findings else Finding(match="yes", reason="the rule asks nothing more of the call")
+
+    def _command(self, facts: CallFacts, *, allowing: bool) -> Finding:
+        line = value_at(facts.arguments, self.command_at)
+        if line is ABSENT or line is None:
+            return Finding(match="no", reason=f"the call has no command at {self.command_at}")
+        if not isinstance(line, str):
+            return Finding(match="unclear", reason=f"the command at {self.command_at} is not a text")
+        return match_commands(self.command, facts.read_command(line), allowing=allowing)
+
+    def _paths(self, facts: CallFacts, *, allowing: bool) -> Finding:
+        findings = [self._path(pointer, facts, allowing=allowing) for pointer in self.paths_at]
+        order: Sequence[Match] = ("no", "unclear", "yes") if allowing else ("yes", "unclear", "no")
+        return min(findings, key=lambda finding: order.index(finding.match))
+
+    def _path(self, pointer: str, facts: CallFacts, *, allowing: bool) -> Finding:
+        found = value_at(facts.arguments, pointer)
+        if found is ABSENT or found is None:
+            return Finding(match="no", reason=f"the call has no path at {pointer}")
+        given = found if isinstance(found, list) else [found]
+        if not given or not all(isinstance(path, str) for path in given):
+            return Finding(match="unclear", reason=f"at {pointer} is neither a path nor a list of paths")
+        answers = {path: match_path(self.paths, path, facts, allowing=allowing) for path in given}
+        order: Sequence[Match] = ("no", "unclear", "yes") if allowing else ("yes", "unclear", "no")
+        path = min(answers, key=lambda path: order.index(answers[path]))
+        words = {"yes": "fits the rule's paths", "no": "fits none of the rule's paths", "unclear": "cannot be told"}
+        return Finding(match=answers[path], reason=f"where {path!r} leads {words[answers[path]]}")
+
+    def _workspace(self, facts: CallFacts, *, allowing: bool) -> Finding:
+        match = match_workspace(self.workspaces, facts, allowing=allowing)
+        return Finding(match=match, reason=f"the run's workspace {facts.workspace!r} against {self.workspaces}")
+
+
+def _argument(matcher: ArgumentMatcher, facts: CallFacts) -> Finding:
+    value = "" if "value" not in matcher.model_fields_set else f" {matcher.value!r}"
+    return Finding(match=matcher.match(facts.arguments), reason=f"argument {matcher.at} {matcher.op}{value}")

@@ -1,0 +1,142 @@
+"""The terms on which a call is asked for: who may decide, how many, in which words, until when and what then.
+
+Pure. Policy rules carry them, a verdict hands them on, and the workflow holds a request to them.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from turngate.domain.runs.requests import ALLOWED_VERBS, RequestKind, Verb
+
+Role = Literal["viewer", "operator", "admin"]
+DecidingRole = Literal["operator", "admin"]
+OnExpiry = Literal["reject", "park"]
+
+MAX_QUORUM: Final = 10
+MAX_RUNGS: Final = 10
+YEAR_SECONDS: Final = 31_536_000
+QUORUM_VERBS: Final[tuple[Verb, ...]] = ("approve", "reject")
+"""What a request takes that several have to approve: what one edits or answers, the others would not have seen."""
+
+
+class Rung(BaseModel):
+    """One rung of the ladder, climbed when nobody has decided ``after_seconds`` after the request was opened.
+
+    ``remind`` tells those who may decide once more; ``escalate`` lets ``roles`` and ``people`` decide as well;
+    ``delegate`` lets only them decide from then on. None of them answers the request.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    after_seconds: int = Field(ge=1, le=YEAR_SECONDS)
+    do: Literal["remind", "escalate", "delegate"]
+    roles: list[DecidingRole] = []
+    people: list[str] = []
+
+    @model_validator(mode="after")
+    def _names_somebody(self) -> Rung:
+        if self.do != "remind" and not self.roles and not self.people:
+            raise ValueError(f"a rung that does {self.do!r} says to whom: roles = [...] or people = [...]")
+        if self.do == "remind" and (self.roles or self.people):
+            raise ValueError('a rung that reminds tells those who may decide; for others use do = "escalate"')
+        return self
+
+
+class AskTerms(BaseModel):
+    """How a call that is asked for is to be decided.
+
+    ``decisions``: the verbs it takes, None all that fit. ``quorum``: how many different people have to approve; one
+    rejection ends it. ``roles``, ``people``: who may decide; with neither, any operator. An admin may do what an operator
+    may. ``on_expiry``: ``reject`` closes the call, ``park`` waits on without a clock. ``grantable``: whether a grant may
+    answer in place of a person although a rule asks. ``fresh_for_seconds``: how old an approval may be when its call
+    starts; an older one counts only where the tool's precondition says that nothing has changed; None: any age. ``judge``:
+    whether the app's judge may let such a call run in place of a person although a rule asks; None: it may not.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    expires_after_seconds: int | None = Field(default=None, ge=1, le=YEAR_SECONDS)
+    """How long it waits before it expires; None: the agent's limit."""
+    on_expiry: OnExpiry = "reject"
+    fresh_for_seconds: int | None = Field(default=None, ge=1, le=YEAR_SECONDS)
+    starter_may_decide: bool = True
+    decisions: list[Verb] | None = Field(default=None, min_length=1)
+    quorum: int = Field(default=1, ge=1, le=MAX_QUORUM)
+    roles: list[DecidingRole] = []
+    people: list[str] = []
+    ladder: list[Rung] = Field(default=[], max_length=MAX_RUNGS)
+    grantable: bool = False
+    judge: Literal["may_allow"] | None = None
+
+    @model_validator(mode="after")
+    def _can_be_met(self) -> AskTerms:
+        """Refuse terms that no answer could meet, or that would not do what they seem to say."""
+        if self.quorum > 1:
+            extra = [verb for verb in self.decisions or () if verb not in QUORUM_VERBS]
+            if extra:
+                raise ValueError(f"with quorum = {self.quorum} the decisions are approve and reject, not {extra[0]}")
+            if self.grantable:
+                raise ValueError(
+                    f"with quorum = {self.quorum} leave grantable out: a grant is one person's yes to many calls"
+                )
+            if any(
+                terms.people and not terms.roles and len(set(terms.people)) < self.quorum for terms in self._stages()
+            ):
+                raise ValueError(f"quorum = {self.quorum} needs at least as many people as it asks for, on each rung")
+        times = [rung.after_seconds for rung in self.ladder]
+        if times != sorted(set(times)):
+            raise ValueError("the rungs of a ladder come in order, each later than the one before")
+        last = self.expires_after_seconds
+        if times and last is not None and times[-1] >= last:
+            raise ValueError(f"the rung at {times[-1]} s would come after the expiry at {last} s")
+        return self
+
+    def _stages(self) -> list[AskTerms]:
+        """Return the terms as they are at first and from each rung on."""
+        return list(accumulate(self.ladder, AskTerms.climbed, initial=self))
+
+    def verbs(self, kind: RequestKind) -> tuple[Verb, ...]:
+        """Return what a request of this kind takes. A rule limits approvals; a question can always be answered."""
+        if kind != "approval":
+            return ALLOWED_VERBS[kind]
+        allowed = QUORUM_VERBS if self.quorum > 1 else ALLOWED_VERBS[kind]
+        return tuple(verb for verb in allowed if self.decisions is None or verb in self.decisions)
+
+    def barred(self, *, name: str, role: Role, machine: bool) -> str | None:
+        """Return why this one may not decide, in words for them; None when they may. The starter is barred elsewhere."""
+        if machine and self.quorum > 1:
+            return f"{self.quorum} people have to agree, and this token belongs to nobody: log in, or bind it to a user"
+        roles = self.roles or ([] if self.people else ["operator"])
+        if name in self.people or role in roles or (role == "admin" and "operator" in roles):
+            return None
+        wanted = [*(f"role {role}" for role in roles), *self.people]
+        return f"its rule lets others decide: {', '.join(wanted)}"
+
+    def rungs_before(self, expires_after_seconds: int | None) -> range:
+        """Return the rungs, by index, that come before the expiry of a request. None: it does not expire.
+
+        A rule that leaves the expiry to the agent's limit cannot know which of its rungs that limit will cut off.
+        """
+        reached = [expires_after_seconds is None or rung.after_seconds < expires_after_seconds for rung in self.ladder]
+        return range(sum(reached))
+
+    def climbed(self, rung: Rung) -> AskTerms:
+        """Return the terms as they are from this rung on."""
+        if rung.do == "remind":
+            return self
+        if rung.do == "delegate":
+            return self.model_copy(update={"roles": rung.roles, "people": rung.people})
+        roles = self.roles or ([] if self.people else ["operator"])
+        return self.model_copy(
+            update={
+                "roles": list(dict.fromkeys([*roles, *rung.roles])),
+                "people": list(dict.fromkeys([*self.people, *rung.people])),
+            }
+        )
+
+
+PLAIN_TERMS: Final = AskTerms()

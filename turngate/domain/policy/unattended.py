@@ -1,0 +1,31 @@
+"""Attendance: what becomes of the policy's answer in a run for which nobody watches the inbox."""
+
+from __future__ import annotations
+
+from turngate.domain.policy.policy import NOBODYS_RULES, Verdict
+from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.tools.tool import Tool
+
+
+def unattended(verdict: Verdict, tool: Tool, mode: UnattendedAsks) -> Verdict:
+    """Return what becomes of a verdict in a run that nobody attends: asking is parked, kept or turned into a refusal.
+
+    A refusal says which rule would allow the call, because whoever reads it in the morning has to decide that.
+    """
+    if verdict.answer != "ask":
+        return verdict
+    if mode == "park":  # without a clock, and without a ladder that nobody stands at the end of
+        return verdict.model_copy(update={"terms": verdict.terms.model_copy(update={"ladder": []})})
+    asked_by_rule = verdict.rule not in NOBODYS_RULES
+    if mode == "rules" and (asked_by_rule or tool.kind == "interaction"):
+        return verdict
+    why = f"rule {verdict.rule!r} asks a person" if asked_by_rule else "a person would be asked"
+    fix = (
+        "Nothing but a person may answer a question."
+        if tool.kind == "interaction"
+        else f'A policy rule would allow it: verdict = "allow", tools = ["{tool.name}"].'
+        if not asked_by_rule
+        else f"Change rule {verdict.rule!r} to allow it, or run it attended."
+    )
+    reason = f"Nobody attends this run, and {why} for this call. {fix}"
+    return verdict.model_copy(update={"answer": "deny", "rule": "unattended", "reason": reason})

@@ -1,0 +1,1 @@
+"""A run as values: its state, its requests, how it ended, and the chain of its events."""

@@ -1,0 +1,94 @@
+"""Which requests a list shows: one value that drives the list, its count and the badge, and the words for it in a URL. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+from urllib.parse import parse_qsl, urlencode
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from turngate.domain.errors import InvalidInputError
+from turngate.domain.runs.requests import RequestKind, RequestStatus
+from turngate.domain.tools.failures import describe_validation
+
+InboxStatus = Literal[RequestStatus, "decided", "all"]
+"""One status; ``decided``: every one that is no longer pending, whoever or whatever ended it; ``all``."""
+
+ME: Final = "me"
+NOBODY: Final = "nobody"
+MAX_QUERY_CHARS: Final = 2_000
+STORABLE: Final = r"^[^\u0000]*$"
+"""The one character that PostgreSQL does not keep: a name with it names nothing, and asking for it would be an error."""
+
+Name = Annotated[str, Field(min_length=1, max_length=255, pattern=STORABLE)]
+
+
+class InboxFilter(BaseModel):
+    """Which requests, all conditions together; None: whatever it is.
+
+    ``rule``: the rule that asked. ``claimed``: the person who has claimed it, :data:`ME` (see :meth:`of`) or
+    :data:`NOBODY`; a claim that has run out is nobody's. ``parked``: it ran out of time and waits on.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    status: InboxStatus = "pending"
+    kind: RequestKind | None = None
+    agent: Name | None = None
+    tool: Name | None = None
+    risk: Literal["low", "medium", "high"] | None = None
+    rule: Name | None = None
+    run_id: Name | None = None
+    claimed: Name | None = None
+    parked: bool | None = None
+
+    def of(self, person: str) -> InboxFilter:
+        """Return the filter as this person means it: :data:`ME` is their name."""
+        return self.model_copy(update={"claimed": person}) if self.claimed == ME else self
+
+    @property
+    def query(self) -> str:
+        """The filter as the query of a URL, conditions in a fixed order and none that is the default."""
+        return urlencode({name: _word(value) for name, value in self if value != type(self).model_fields[name].default})
+
+    @classmethod
+    def from_query(cls, query: str) -> InboxFilter:
+        """Return the filter that a query means. Raises InvalidInputError for names and values it does not know."""
+        return cls.from_words(dict(_pairs(query)))
+
+    @classmethod
+    def from_words(cls, words: Mapping[str, str]) -> InboxFilter:
+        """Return the filter of these names and values; an empty value (a form's untouched control) is no condition."""
+        try:
+            return cls.model_validate({name: value for name, value in words.items() if value})
+        except ValidationError as error:
+            message = describe_validation(error)
+            raise _not_a_filter(message) from None
+
+
+def _pairs(query: str) -> list[tuple[str, str]]:
+    if len(query) > MAX_QUERY_CHARS:
+        raise _not_a_filter(f"at most {MAX_QUERY_CHARS:,} characters")
+    try:
+        pairs = parse_qsl(query.removeprefix("?"), keep_blank_values=True, strict_parsing=bool(query.removeprefix("?")))
+    except ValueError as error:
+        raise _not_a_filter(str(error)) from None
+    names = [name for name, _value in pairs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise _not_a_filter(f"{twice!r} is there twice")
+    return pairs
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _not_a_filter(message: str) -> InvalidInputError:
+    known = ", ".join(InboxFilter.model_fields)
+    return InvalidInputError(
+        f"this is no filter of the inbox: {message}. Its conditions are {known}",
+        code="bad_filter",
+        errors=[{"pointer": "/query", "message": message}],
+    )

@@ -1,0 +1,70 @@
+"""How a run ended, in one typed word that is the same on every surface, derived from what is stored of it. Pure.
+
+A run's row keeps its status and, where it failed, an ``error_class``; neither is ever renamed, so the outcome of runs of
+every release can be told. A class that nobody here knows (the type of an exception that nobody foresaw) is an ``error``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, assert_never, get_args
+
+from turngate.domain.agents.budgets import ERROR_CLASSES
+from turngate.domain.errors import ModelErrorClass
+from turngate.domain.runs.requests import RunStatus
+
+RunOutcome = Literal[
+    "completed",
+    "budget",
+    "step_cap",
+    "no_progress",
+    "interrupted",
+    "provider_error",
+    "malformed",
+    "error",
+]
+"""``budget``: tool calls, tokens, cost or time; ``interrupted`` goes with who did it, all that failed with its class."""
+
+STEP_CAP: Final = ERROR_CLASSES["steps"]
+NO_PROGRESS: Final = "no_progress"
+
+OUTCOMES: Final[dict[str, RunOutcome]] = {
+    **dict.fromkeys(get_args(ModelErrorClass), "provider_error"),
+    **dict.fromkeys(ERROR_CLASSES.values(), "budget"),
+    STEP_CAP: "step_cap",
+    NO_PROGRESS: "no_progress",
+    "malformed": "malformed",
+    "configuration": "error",  # of the app and its worker, whether a model's adapter says it or the engine
+}
+"""Stored ``error_class`` of a failed run → its outcome; every other class: ``error``."""
+
+
+def outcome_of(status: RunStatus, error_class: str) -> RunOutcome | None:
+    """Return how a run ended; None while it is live."""
+    match status:
+        case "running":
+            return None
+        case "completed" | "interrupted":
+            return status
+        case "failed":
+            return OUTCOMES.get(error_class, "error")
+        case _:
+            assert_never(status)
+
+
+def outcome_told(outcome: RunOutcome | str | None, *, error_class: str = "", by: str | None = None) -> str:
+    """Return the outcome with its detail: ``budget: token_cap``, ``interrupted by ada``; empty of a live run.
+
+    ``by`` is a person's name as it is stored: whoever shows the text makes it harmless.
+    """
+    if outcome is None:
+        return ""
+    if outcome == "interrupted":
+        return f"{outcome} by {by}" if by else outcome
+    return outcome if error_class in {"", outcome} else f"{outcome}: {error_class}"
+
+
+def end_told(*, status: RunStatus, reason: str = "", error_class: str = "", by: str | None = None) -> dict[str, object]:
+    """Return what the event ``run.ended`` says. ``by``: None: its writer does not know; empty: nobody did it."""
+    told: dict[str, object] = {"status": status, "reason": reason, "error_class": error_class}
+    told["outcome"] = outcome_of(status, error_class)
+    return told if by is None else {**told, "by": by}

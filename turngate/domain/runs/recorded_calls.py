@@ -1,0 +1,36 @@
+"""A call as it was judged when the model made it: what reports over the past read. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.runs.requests import UnattendedAsks
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """One call that reached policy. ``input``: the exact text the model sent. ``verdict_json``: as it was stored.
+
+    ``effect``: empty for a call that was closed at once. ``unattended``: how the run answers what would be asked; None:
+    somebody attends it. ``place``: where it stands among all calls, newest first; a page goes on behind it.
+    """
+
+    run_id: str
+    tool_call_id: str
+    tool: str
+    agent: str
+    input: str
+    verdict_json: str
+    effect: str
+    workspace: str | None
+    starter: str
+    unattended: UnattendedAsks | None
+    place: tuple[Any, ...]
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """The verdict, decoded."""
+        return Verdict.model_validate_json(self.verdict_json)

@@ -1,0 +1,1 @@
+"""Text as values: JSON without loss, pointers into it, characters that hide, durations in words."""

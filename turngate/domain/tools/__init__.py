@@ -1,0 +1,1 @@
+"""Tools as builders declare them: schemas, handlers, toolkits, results and failures."""

@@ -1,0 +1,95 @@
+"""What a tool's arguments look like and how they are decoded: from the model's raw JSON, exactly once (I7)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol, runtime_checkable
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from turngate.domain.tools.failures import InputProblem, InvalidToolInput, describe_validation
+
+NO_PROPERTIES: dict[str, JsonValue] = {"type": "object", "properties": {}}
+
+
+@runtime_checkable
+class Parameters(Protocol):
+    """A tool's parameters, whatever describes them. Pure: no network, not even to resolve a ``$ref``."""
+
+    @property
+    def python_type(self) -> type:
+        """What a handler is given: a pydantic model, or ``dict``."""
+
+    def json_schema(self) -> dict[str, JsonValue]:
+        """Return the JSON Schema (draft 2020-12) of an object, as the model sees it."""
+
+    def decode(self, raw_input: str) -> Any:
+        """Return what the handler gets. Raises InvalidToolInput, with a complaint for each place that does not fit."""
+
+
+@dataclass(frozen=True)
+class ModelParameters:
+    """Parameters described by a pydantic model."""
+
+    model: type[BaseModel]
+
+    @property
+    def python_type(self) -> type:
+        """The model itself."""
+        return self.model
+
+    def json_schema(self) -> dict[str, JsonValue]:
+        """Return pydantic's schema of the model."""
+        return self.model.model_json_schema()
+
+    def decode(self, raw_input: str) -> BaseModel:
+        """Return the model, validated straight from the JSON text."""
+        text = object_text(raw_input)
+        try:
+            return self.model.model_validate_json(text)
+        except ValidationError as error:
+            # JSON by Python's reading only: half a surrogate pair, as an escape or as a character.
+            unread = any(
+                issue["type"] in {"json_invalid", "string_unicode"} for issue in error.errors(include_url=False)
+            )
+            problem: InputProblem = "malformed_json" if unread else "wrong_shape"
+            raise InvalidToolInput(describe_validation(error), problem) from None
+
+
+@dataclass(frozen=True)
+class NoParameters:
+    """A tool that takes nothing. Members the model makes up are ignored."""
+
+    @property
+    def python_type(self) -> type:
+        """Nothing is handed to the handler."""
+        return type(None)
+
+    def json_schema(self) -> dict[str, JsonValue]:
+        """Return an object without properties: providers want an object schema also where there is nothing to send."""
+        return dict(NO_PROPERTIES)
+
+    def decode(self, raw_input: str) -> None:
+        """Check that it is an object."""
+        object_text(raw_input)
+
+
+def object_text(raw_input: str) -> str:
+    """Return the text of a JSON object; an empty text counts as ``{}``, as providers send it for no arguments.
+
+    Raises InvalidToolInput (``malformed_json``) for text that is not JSON, or is JSON and no object. ``NaN`` is not JSON:
+    pydantic reads it as a number, and one that no predicate compares (``p.cents > 5_000``) would gate.
+    """
+    text = raw_input.strip() or "{}"
+    try:
+        loaded = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise InvalidToolInput("arguments are not valid JSON", "malformed_json") from None
+    if not isinstance(loaded, dict):
+        raise InvalidToolInput("arguments must be a JSON object", "malformed_json")
+    return text
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise InvalidToolInput(f"arguments are not valid JSON: {name} is no JSON number", "malformed_json")

@@ -1,0 +1,217 @@
+"""The result of a tool call: ``Ok`` or ``Failure``, and what the model reads of it.
+
+Owns the failure kinds and the wire text. Must not know how results are stored or who produced them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
+
+from turngate.domain.tools.failures import InputProblem
+
+FailureKind = Literal[
+    "unknown_tool",
+    "non_local_tool",
+    "input_validation_error",
+    "execution_error",
+    "tool_failure",
+    "timeout",
+    "denied",
+    "rejected",
+    "expired",
+    "cancelled",
+    "interrupted",
+    "unknown",
+    "diverged",
+]
+"""The engine's own kinds; a tool author's declared failures add theirs, so the field itself is a plain string."""
+
+REFUSALS = frozenset({"denied", "rejected", "expired", "cancelled", "interrupted"})
+"""The kinds that say who refused or stopped a call (I12). No tool may use them: a repeat of a refused call is closed."""
+
+
+class Ok(BaseModel):
+    """The call succeeded. ``value`` is always a JSON object; a bare value is wrapped as ``{"value": …}``."""
+
+    model_config = ConfigDict(frozen=True)
+
+    tag: Literal["ok"] = "ok"
+    value: dict[str, JsonValue]
+
+
+class Failure(BaseModel):
+    """The call has no success to show. ``kind`` is a :data:`FailureKind` or the author's own; ``reason`` is for the model.
+
+    ``fields`` holds the declared failure's own data, or what is known besides the reason (partial output, tool names).
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    tag: Literal["failure"] = "failure"
+    kind: str
+    reason: str = ""
+    fields: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+ToolResult = Annotated[Ok | Failure, Field(discriminator="tag")]
+TOOL_RESULT: TypeAdapter[Ok | Failure] = TypeAdapter(ToolResult)
+
+
+MAX_DEPTH = 100
+"""Levels of arrays and objects in one result. Pydantic reads 200 and writes 255, with what stands around the result in a
+message or an answer of the API; one that is written and cannot be read again would break its conversation for good."""
+
+
+def is_deeper(value: object, levels: int) -> bool:
+    """Tell whether a JSON value nests deeper than so many levels of arrays and objects."""
+    if not isinstance(value, dict | list | tuple):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(is_deeper(each, levels - 1) for each in inner)
+
+
+def as_object(value: Any) -> dict[str, JsonValue]:
+    """Wrap a JSON value that is not an object, so that results are always objects (providers require it)."""
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def wire_text(result: Ok | Failure, *, edited_input: str | None = None) -> str:
+    """Return what the model reads: the value, or ``{"error": {"kind", "message", …}}``.
+
+    ``edited_input``: the raw JSON that ran when an operator edited the call; the model is told, because its own call
+    stays in the history unchanged (I6).
+    """
+    if isinstance(result, Ok):
+        body: dict[str, Any] = result.value
+    else:
+        body = {"error": {"kind": result.kind, "message": result.reason, **result.fields}}
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    if edited_input is None:
+        return text
+    note = json.dumps("An operator edited this call before it ran. `ran_with` is what ran, in place of your arguments.")
+    # The very text that ran, never read and written again: a number may have more digits than a float keeps.
+    return f'{{"note":{note},"ran_with":{edited_input.strip() or "{}"},"result":{text}}}'
+
+
+def unknown_tool(name: str, known: list[str]) -> Failure:
+    """A call to a name nobody declared; the model is told the names there are."""
+    names = ", ".join(known) or "none"
+    return Failure(kind="unknown_tool", reason=f"There is no tool named {name!r}. The tools are: {names}.")
+
+
+def non_local(name: str, kind: str) -> Failure:
+    """A call to a declared tool that nothing here can run: its handler is elsewhere, or it never has one."""
+    why = "its provider runs it by itself" if kind == "provider" else "nothing here can run it"
+    return Failure(kind="non_local_tool", reason=f"{name!r} is declared, but {why}. Do not call it.")
+
+
+def invalid_input(reason: str, problem: InputProblem = "wrong_shape") -> Failure:
+    """Arguments that are not JSON or do not fit the tool's parameters; ``reason`` points at each argument."""
+    return Failure(kind="input_validation_error", reason=reason, fields={"problem": problem})
+
+
+def denied(rule: str, reason: str) -> Failure:
+    """Refused by a policy rule, before any person."""
+    return Failure(
+        kind="denied",
+        reason=f"Denied by policy rule {rule!r}: {reason} Do not repeat this call as it is.",
+        fields={"refused_by": "rule", "rule": rule},
+    )
+
+
+def rejected(by: str, message: str) -> Failure:
+    """Refused by a person. A rejection is an answer, not an error (I12)."""
+    said = f"They said: {message}" if message else "They gave no reason."
+    return Failure(
+        kind="rejected",
+        reason=f"An operator rejected this call. {said} Do not repeat this call as it is.",
+        # Not "message": a field of that name would take the place of the reason in what the model reads.
+        fields={"refused_by": "operator", "operator": by, "operator_message": message},
+    )
+
+
+def repeated(earlier: Failure) -> Failure:
+    """The same call again after a refusal: closed without asking anyone a second time (I12)."""
+    return Failure(
+        kind=earlier.kind,
+        reason=f"This is the same call that was already refused, so nobody was asked again. {earlier.reason}",
+        fields={**earlier.fields, "repeat": True},
+    )
+
+
+def forbidden_by_hook(reason: str) -> Failure:
+    """Stopped by a hook of the agent's builder, after policy and people, just before it would have run."""
+    return Failure(
+        kind="denied",
+        reason=f"Denied by the agent's own hook: {reason} Do not repeat this call as it is.",
+        fields={"refused_by": "hook"},
+    )
+
+
+def agent_failed(agent: str, run_id: str, reason: str, error_class: str) -> Failure:
+    """A sub-agent's run failed."""
+    return Failure(
+        kind="agent_failed",
+        reason=f"The agent {agent!r} failed: {reason}",
+        fields={"run_id": run_id, "error_class": error_class},
+    )
+
+
+def agent_interrupted(agent: str, run_id: str, reason: str) -> Failure:
+    """A sub-agent's run was interrupted by itself; this run goes on."""
+    why = f" Reason: {reason}" if reason else ""
+    return Failure(
+        kind="interrupted",
+        reason=f"The agent {agent!r} was interrupted before it had an answer; what it did until then stands.{why}",
+        fields={"run_id": run_id, "started": True},
+    )
+
+
+def expired() -> Failure:
+    """Nobody answered in time; expiry never approves."""
+    return Failure(
+        kind="expired",
+        reason="Nobody answered the approval request in time, so the call did not run.",
+        fields={"refused_by": "expiry"},
+    )
+
+
+def superseded(by: str) -> Failure:
+    """Return the closure of a call whose request ended because a newer message came."""
+    return Failure(
+        kind="cancelled",
+        reason=f"{by} sent a newer message before anybody answered this request, so the call did not run. Read that "
+        "message first; ask again only if the call still fits it.",
+        fields={"by": by, "refused_by": "newer message"},
+    )
+
+
+def interrupted(by: str, reason: str, *, started: bool, partial: str = "") -> Failure:
+    """The run was interrupted while the call was open. ``started``: its handler had begun; effects may exist."""
+    ran = "It had started and was stopped; effects may be partial." if started else "It did not run."
+    why = f" Reason: {reason}" if reason else ""
+    fields: dict[str, JsonValue] = {"interrupted_by": by, "started": started}
+    if partial:
+        fields["partial_output"] = partial
+    return Failure(kind="interrupted", reason=f"{by} interrupted the run. {ran}{why}", fields=fields)
+
+
+def outcome_unknown(tool_name: str) -> Failure:
+    """A ``once`` call whose worker was lost, handed to the model as it is: nobody knows."""
+    return Failure(
+        kind="unknown",
+        reason=f"The worker was lost while {tool_name!r} ran. It may or may not have taken effect. "
+        "Check before you repeat it.",
+    )
+
+
+def diverged(tool_name: str) -> Failure:
+    """A call of a dry replay that the record has no answer for: it was not executed, and nobody was asked."""
+    return Failure(
+        kind="diverged",
+        reason=f"This is a dry replay of a recorded run, and that one made no such call of {tool_name!r} here. It was not "
+        "executed, and nobody was asked.",
+    )

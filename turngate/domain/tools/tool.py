@@ -1,0 +1,192 @@
+"""A declared tool: schemas and a policy, with the handler apart, and its wire descriptor.
+
+Owns :class:`Tool` and :class:`ToolManifest`; ``declaring`` makes them. Must not run anything: the executor lives in
+``activities``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema
+
+from turngate.domain.digest import framed_sha256
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.tools.control_calls import Signal
+from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
+from turngate.domain.tools.injection import Injected
+from turngate.domain.tools.middleware import Middleware
+from turngate.domain.tools.parameters import Parameters
+from turngate.domain.tools.presentation import Presenter
+from turngate.domain.tools.preview import Preview
+from turngate.domain.tools.results import Failure, Ok
+
+if TYPE_CHECKING:
+    from turngate.domain.agents.app import Agent
+
+Effect = Literal["read", "idempotent", "once"]
+ToolKind = Literal["local", "provider", "signal", "interaction", "agent", "external"]
+"""``local``: a handler runs. ``provider``: the model's provider runs it. ``signal``: the loop interprets it.
+``interaction``: a person answers. ``agent``: a sub-agent answers. ``external``: the program that made the call runs it."""
+FailureMode = Literal["return", "raise"]
+
+NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+"""What every provider accepts as a function name (OpenAI's is ``^[a-zA-Z0-9_-]{1,64}$``)."""
+
+_ADDED_LATER = ("failure_schemas", "origin", "provider")
+"""Left out of the digest while empty, so that a tool that does not use them keeps the digest it was approved under."""
+
+_log = logging.getLogger("turngate.tool")
+
+
+class ToolManifest(BaseModel):
+    """The wire descriptor of a tool: what the model, the operator and the digest see. JSON Schema draft 2020-12.
+
+    ``failure_schemas``: failure kind → schema of its fields. ``origin``: where a tool from outside comes from, such as
+    its MCP server and the digest of what the server said of it. ``provider``: provider → how it is told to run a
+    provider tool.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    description: str
+    kind: ToolKind
+    parameters: dict[str, JsonValue]
+    success: dict[str, JsonValue]
+    effect: Effect
+    failures: tuple[str, ...] = ()
+    strict: bool = False
+    failure_schemas: dict[str, dict[str, JsonValue]] = {}
+    origin: dict[str, str] = {}
+    provider: dict[str, dict[str, JsonValue]] = {}
+
+    @cached_property
+    def digest(self) -> str:
+        """Hex SHA-256 of the canonical JSON; changes when anything the operator was shown changes."""
+        unused = {name for name in _ADDED_LATER if not getattr(self, name)}
+        shown = self.model_dump(mode="json", exclude=unused)
+        return framed_sha256(json.dumps(shown, sort_keys=True, separators=(",", ":")))
+
+
+AskPredicate = Callable[[Any], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """One declared capability.
+
+    ``ask``: True / False, or a predicate over the decoded parameters; None leaves it to the default, which is to ask.
+    ``success_schema``: shown in place of the success type's own, when that is not known as a Python type.
+    ``handler``: of kind ``local`` only; None when it was declared apart and is not here. ``interpret``: of kind
+    ``signal``: decoded parameters → what the loop shall do. ``agent``, ``brief``: of kind ``agent``: who answers, and
+    decoded parameters → the task as the sub-agent reads it.
+    """
+
+    name: str
+    description: str
+    kind: ToolKind
+    parameters: Parameters
+    success: TypeAdapter[Any]
+    effect: Effect
+    success_schema: dict[str, JsonValue] | None = None
+    ask: bool | AskPredicate | None = None
+    failures: tuple[type[ToolFailure], ...] = ()
+    failure_mode: FailureMode = "return"
+    timeout: timedelta = timedelta(minutes=10)
+    task_queue: str | None = None
+    strict: bool = False
+    preview: Callable[[Any, Path | None], Preview | None] | None = None
+    probe: Injected | None = None
+    precondition: Injected | None = None
+    present: Presenter | None = None
+    handler: Injected | None = None
+    middleware: tuple[Middleware, ...] = ()
+    interpret: Callable[[Any], Signal] | None = None
+    agent: Agent | str | None = None
+    brief: Callable[[Any], str] | None = None
+    provider: Mapping[str, dict[str, JsonValue]] = field(default_factory=dict)
+    origin: Mapping[str, str] = field(default_factory=dict)
+    declared_in: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a name no provider takes, and a timeout out of bounds."""
+        if not NAME_PATTERN.fullmatch(self.name):
+            raise ConfigurationError(
+                f"tool name {self.name!r} is not allowed: letters, digits, '_' and '-', beginning with a letter or '_', "
+                "at most 64"
+            )
+        if not timedelta(seconds=1) <= self.timeout <= timedelta(days=7):
+            raise ConfigurationError(f"a tool's timeout must be between 1 second and 7 days, not {self.timeout}")
+
+    @cached_property
+    def manifest(self) -> ToolManifest:
+        """The wire descriptor. Kept: pydantic builds the schemas anew each time, in half a millisecond.
+
+        Raises ConfigurationError when one of its types has no JSON Schema.
+        """
+        try:
+            return self._described()
+        except PydanticInvalidForJsonSchema as error:
+            raise ConfigurationError(
+                f"tool {self.name!r} cannot be shown to a model: {error.message}. Give that type a schema: "
+                'Annotated[…, WithJsonSchema({"type": "string"})] (pydantic)'
+            ) from error
+
+    def _described(self) -> ToolManifest:
+        return ToolManifest(
+            name=self.name,
+            description=self.description,
+            kind=self.kind,
+            parameters=self.parameters.json_schema(),
+            success=self.success.json_schema() if self.success_schema is None else self.success_schema,
+            effect=self.effect,
+            failures=tuple(failure.kind for failure in self.failures),
+            strict=self.strict,
+            failure_schemas={failure.kind: failure.json_schema() for failure in self.failures},
+            origin=dict(self.origin),
+            provider=dict(self.provider),
+        )
+
+    @property
+    def source(self) -> str:
+        """Where its handler is defined, or its declaration when the handler is elsewhere."""
+        return self.handler.source if self.handler is not None else self.declared_in
+
+    @property
+    def services(self) -> tuple[type, ...]:
+        """The types that handler, probe and precondition want injected from the app's registry, each once."""
+        asking = [each for each in (self.handler, self.probe, self.precondition) if each is not None]
+        return tuple(dict.fromkeys(service for each in asking for _, service in each.services))
+
+    def decode(self, raw_input: str) -> Any:
+        """Decode the model's raw JSON arguments; an empty text counts as ``{}``.
+
+        Raises InvalidToolInput with ``place: message`` for each problem, at most 500 characters.
+        """
+        try:
+            return self.parameters.decode(raw_input)
+        except InvalidToolInput:
+            raise
+        except (Exception, SystemExit) as bug:  # noqa: BLE001 - the author's validator; planning must come to its end (I9)
+            _log.exception("the parameters of tool %r could not be validated", self.name)
+            why = f"arguments cannot be read: the tool's own validation failed ({type(bug).__name__})"
+            raise InvalidToolInput(why) from None
+
+    def fails_run(self, result: Ok | Failure | None) -> bool:
+        """Tell whether this result of a call ends its run: a declared failure of a tool that is declared to raise."""
+        declared = {failure.kind for failure in self.failures}
+        return self.failure_mode == "raise" and isinstance(result, Failure) and result.kind in declared
+
+    def renamed(self, name: str) -> Tool:
+        """Return the same tool under another name."""
+        return replace(self, name=name)
