@@ -8,7 +8,8 @@ Whether the app's judge may be asked about a call that would be asked about is p
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -162,7 +163,7 @@ def evaluate(
     grants: Sequence[Grant] = (),
     starter: str = "",
 ) -> Verdict:
-    """Return the verdict for one call. Never raises.
+    """Return the verdict for one call: the first that one of :data:`STAGES` gives, else to ask. Never raises.
 
     Args:
         policy: the rules in force.
@@ -171,66 +172,183 @@ def evaluate(
         agent: name of the agent that makes the call.
         facts: makes what rules match on; None: nothing is known of the arguments, so a rule about them is unclear.
         run_id: the call's run, for grants of one run.
-        grants: those that stand now; each is looked at again when the call is run.
+        grants: those in force now; each is checked again when the call is run.
         starter: who started the run, where a rule lets somebody else decide.
     """
-    plain = [rule for rule in policy.rule if not rule.shadow]
-    verdict = _evaluate(plain, tool, params, agent, facts, run_id, grants, starter)
+    plain = tuple(rule for rule in policy.rule if not rule.shadow)
+    case = _Case(
+        rules=plain, tool=tool, params=params, agent=agent, facts=facts, run_id=run_id, grants=grants, starter=starter
+    )
+    verdict = _first_verdict(case)
     if len(plain) == len(policy.rule):
         return verdict
-    would_be = _evaluate(policy.rule, tool, params, agent, facts, run_id, grants, starter)
+    would_be = _first_verdict(replace(case, rules=tuple(policy.rule)))
     if (would_be.answer, would_be.rule) == (verdict.answer, verdict.rule):
         return verdict
     return verdict.model_copy(update={"shadow": ShadowVerdict(answer=would_be.answer, rule=would_be.rule)})
 
 
-def _evaluate(
-    rules: Iterable[Rule],
-    tool: Tool,
-    params: Any,
-    agent: str,
-    facts: FactsOf | None,
-    run_id: str,
-    grants: Sequence[Grant],
-    starter: str,
-) -> Verdict:
-    risk = _DEFAULT_RISK[tool.effect]
-    matching = [(rule, rule.matches(tool=tool.name, agent=agent, facts=facts)) for rule in rules]
-    matching = [(rule, match) for rule, match in matching if match != "no"]
-    denying = next((rule for rule, match in matching if rule.verdict == "deny" and match == "yes"), None)
-    if denying is not None:
-        return Verdict(answer="deny", rule=denying.name, reason=denying.reason, risk=denying.risk or risk)
-    asks = [rule for rule, match in matching if rule.verdict == "ask" and match == "yes"]
-    asking = next(iter(asks), None)
-    unclear = next((rule for rule, match in matching if rule.verdict != "allow" and match == "unclear"), None)
-    doubtful = any(match == "unclear" for _rule, match in matching)
-    if asking is None and unclear is not None:
-        # A rule that cannot tell whether it speaks of the call: a person can. No grant and no allow rule comes between.
-        terms = unclear.terms if unclear.verdict == "ask" else AskTerms()
-        reason = f"Rule {unclear.name!r} ({unclear.verdict}) cannot tell whether it speaks of this call, so a person is asked."
-        return Verdict(answer="ask", rule=unclear.name, reason=reason, risk=unclear.risk or risk, terms=terms)
-    # An interaction has nothing to run, so nothing can allow it; a rule may deny it or say who answers and for how long.
-    grantable = unclear is None and tool.kind != "interaction"
-    able = [grant for grant in grants if all(beats(grant, rule, starter=starter) for rule in asks)] if grantable else []
-    grant = _covering(able, tool, agent, run_id, facts)
-    if grant is not None:
-        reason = f"{grant.created_by} granted calls like this."
-        return Verdict(answer="allow", rule=f"grant:{grant.id}", reason=reason, risk=risk, grant_id=grant.id)
-    if asking is not None:
-        return Verdict(
-            answer="ask",
-            rule=asking.name,
-            reason=asking.reason,
-            risk=asking.risk or risk,
-            terms=asking.terms,
-            # Of several rules that ask, each has to say so, as with grants.
-            judgeable=not doubtful and tool.kind != "interaction" and all(rule.judge == "may_allow" for rule in asks),
-        )
-    allowing = next((rule for rule, match in matching if rule.verdict == "allow" and match == "yes"), None)
-    if allowing is not None and tool.kind != "interaction":
-        return Verdict(answer="allow", rule=allowing.name, reason=allowing.reason, risk=allowing.risk or risk)
-    own = _own_answer(tool, params, risk)
-    return own.model_copy(update={"judgeable": False}) if doubtful else own
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    """One call and the rules it is judged by: all that a stage may look at. The fields are as :func:`evaluate` says."""
+
+    rules: Sequence[Rule]
+    tool: Tool
+    params: Any
+    agent: str
+    facts: FactsOf | None
+    run_id: str
+    grants: Sequence[Grant]
+    starter: str
+
+    @cached_property
+    def _matching(self) -> Sequence[tuple[Rule, Match]]:
+        """The rules that match, or may match, in their order."""
+        matches = [(rule, rule.matches(tool=self.tool.name, agent=self.agent, facts=self.facts)) for rule in self.rules]
+        return [(rule, match) for rule, match in matches if match != "no"]
+
+    def matching(self, answer: Answer) -> list[Rule]:
+        """Return the rules with this verdict that certainly match, in their order."""
+        return [rule for rule, match in self._matching if rule.verdict == answer and match == "yes"]
+
+    @property
+    def unclear(self) -> Rule | None:
+        """The first deny or ask rule that may match."""
+        return next((rule for rule, match in self._matching if rule.verdict != "allow" and match == "unclear"), None)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether any rule, allow rules included, may match: then the judge is not asked."""
+        return any(match == "unclear" for _rule, match in self._matching)
+
+    @property
+    def is_question(self) -> bool:
+        """Whether the call asks a person something. It has nothing to run, so nothing can allow it."""
+        return self.tool.kind == "interaction"
+
+    @cached_property
+    def grant(self) -> Grant | None:
+        """The first grant that covers the call and beats every rule that asks; None where a rule is unclear."""
+        if self.unclear is not None or self.is_question or self.facts is None:
+            return None
+        able = [grant for grant in self.grants if self._is_able(grant)]
+        if not able:
+            return None
+        arguments = self.facts().arguments
+        return next((grant for grant in able if grant.pattern.fits(self.tool.name, arguments)), None)
+
+    def _is_able(self, grant: Grant) -> bool:
+        """Tell whether the grant is for this tool, run and agent and beats every rule that asks."""
+        if grant.pattern.tool != self.tool.name or not grant.covers(run_id=self.run_id, agent=self.agent):
+            return False
+        return all(beats(grant, rule, starter=self.starter) for rule in self.matching("ask"))
+
+    @property
+    def risk(self) -> Risk:
+        """The risk of the tool's effect, for verdicts whose rule sets none."""
+        return _DEFAULT_RISK[self.tool.effect]
+
+
+def _deny_rules(case: _Case) -> Verdict | None:
+    denying = case.matching("deny")
+    if not denying:
+        return None
+    first = denying[0]
+    return Verdict(answer="deny", rule=first.name, reason=first.reason, risk=first.risk or case.risk)
+
+
+def _unclear_rules(case: _Case) -> Verdict | None:
+    """Ask where a deny or ask rule cannot tell whether it is about the call: no grant and no allow rule comes between.
+
+    A rule that certainly asks comes first: its terms are the ones that somebody wrote for such a call.
+    """
+    rule = case.unclear
+    if rule is None or case.matching("ask"):
+        return None
+    reason = f"Rule {rule.name!r} ({rule.verdict}) cannot tell whether it speaks of this call, so a person is asked."
+    terms = rule.terms if rule.verdict == "ask" else AskTerms()
+    return Verdict(answer="ask", rule=rule.name, reason=reason, risk=rule.risk or case.risk, terms=terms)
+
+
+def _ask_rules(case: _Case) -> Verdict | None:
+    """Ask, on the first rule's terms, unless a grant beats every rule that asks."""
+    asking = case.matching("ask")
+    if not asking or case.grant is not None:
+        return None
+    first = asking[0]
+    return Verdict(
+        answer="ask",
+        rule=first.name,
+        reason=first.reason,
+        risk=first.risk or case.risk,
+        terms=first.terms,
+        # Of several rules that ask, each has to say so, as with grants.
+        judgeable=not case.doubtful and not case.is_question and all(rule.judge == "may_allow" for rule in asking),
+    )
+
+
+def _questions(case: _Case) -> Verdict | None:
+    """Ask a person what the agent wants to know: a rule may deny it or set its terms, but nothing can allow it."""
+    if not case.is_question:
+        return None
+    return Verdict(answer="ask", rule="tool:interaction", reason="The agent asks a person.", risk="low")
+
+
+def _grants(case: _Case) -> Verdict | None:
+    grant = case.grant
+    if grant is None:
+        return None
+    reason = f"{grant.created_by} granted calls like this."
+    return Verdict(answer="allow", rule=f"grant:{grant.id}", reason=reason, risk=case.risk, grant_id=grant.id)
+
+
+def _allow_rules(case: _Case) -> Verdict | None:
+    allowing = case.matching("allow")
+    if not allowing:
+        return None
+    first = allowing[0]
+    return Verdict(answer="allow", rule=first.name, reason=first.reason, risk=first.risk or case.risk)
+
+
+def _tools_own_ask(case: _Case) -> Verdict | None:
+    """Answer as the tool's declaration does. Only a real False lets a call through: None, a forgotten return, asks."""
+    asks = case.tool.ask
+    if asks is None:
+        return None
+    if callable(asks):
+        try:
+            asks = asks(case.params)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any failure of a predicate means ask (DESIGN §13)
+            reason = f"The tool's ask predicate raised {type(error).__name__}, so a person is asked."
+            return Verdict(answer="ask", rule="tool:ask-error", reason=reason, risk=case.risk)
+    if asks is False:
+        return Verdict(answer="allow", rule="tool:ask", reason="The tool does not ask for such a call.", risk=case.risk)
+    # A predicate that fails is a doubt, and is not left to the judge; one that returns no bool is as good as failing.
+    judgeable = asks is True and not case.doubtful
+    reason = "The tool asks for such a call."
+    return Verdict(answer="ask", rule="tool:ask", reason=reason, risk=case.risk, judgeable=judgeable)
+
+
+Stage = Callable[[_Case], Verdict | None]
+STAGES: Final[tuple[Stage, ...]] = (
+    _deny_rules,
+    _unclear_rules,
+    _ask_rules,
+    _questions,
+    _grants,
+    _allow_rules,
+    _tools_own_ask,
+)
+"""The order of the policy. The first stage with a verdict decides; a call that passes all of them is asked for."""
+
+
+def _first_verdict(case: _Case) -> Verdict:
+    for stage in STAGES:
+        verdict = stage(case)
+        if verdict is not None:
+            return verdict
+    reason = "No rule speaks of this tool; the default is to ask."
+    return Verdict(answer="ask", rule="default", reason=reason, risk=case.risk, judgeable=not case.doubtful)
 
 
 def beats(grant: Grant, asking: Rule, *, starter: str) -> bool:
@@ -243,44 +361,6 @@ def beats(grant: Grant, asking: Rule, *, starter: str) -> bool:
     if not asking.starter_may_decide and grant.created_by == starter:
         return False
     return asking.barred(name=grant.created_by, role=grant.created_by_role, machine=False) is None
-
-
-def _covering(grants: Sequence[Grant], tool: Tool, agent: str, run_id: str, facts: FactsOf | None) -> Grant | None:
-    candidates = [
-        grant for grant in grants if grant.pattern.tool == tool.name and grant.covers(run_id=run_id, agent=agent)
-    ]
-    if not candidates or facts is None:
-        return None
-    arguments = facts().arguments
-    return next((grant for grant in candidates if grant.pattern.fits(tool.name, arguments)), None)
-
-
-def _own_answer(tool: Tool, params: Any, risk: Risk) -> Verdict:
-    if tool.kind == "interaction":
-        return Verdict(answer="ask", rule="tool:interaction", reason="The agent asks a person.", risk="low")
-    if tool.ask is None:
-        return Verdict(
-            answer="ask",
-            rule="default",
-            reason="No rule speaks of this tool; the default is to ask.",
-            risk=risk,
-            judgeable=True,
-        )
-    if callable(tool.ask):
-        try:
-            asks = tool.ask(params)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - any failure of a predicate means ask (DESIGN §13)
-            reason = f"The tool's ask predicate raised {type(error).__name__}, so a person is asked."
-            return Verdict(answer="ask", rule="tool:ask-error", reason=reason, risk=risk)
-    else:
-        asks = tool.ask
-    # Only a real False lets a call through: a predicate that forgets its return value gives None, and that asks.
-    if asks is False:
-        return Verdict(answer="allow", rule="tool:ask", reason="The tool does not ask for such a call.", risk=risk)
-    # A predicate that fails is a doubt, and is not left to the judge; one that returns no bool is as good as failing.
-    return Verdict(
-        answer="ask", rule="tool:ask", reason="The tool asks for such a call.", risk=risk, judgeable=asks is True
-    )
 
 
 def parse_policy(text: str, *, source: str) -> Policy:
