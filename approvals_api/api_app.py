@@ -9,19 +9,19 @@ from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
 
-from approvals_api.feed import EventFeed
-from approvals_api.gateway import Gateway
-from approvals_api.guards import Guards
-from approvals_api.notifying import keep_notifying
-from approvals_api.oidc import OidcProvider
-from approvals_api.openapi import new_app
-from approvals_api.problems import RenderPage, install_problems
-from approvals_api.rate_limits import RateLimits
-from approvals_api.redelivery import keep_redelivering
-from approvals_api.schedule_keeping import keep_schedules
+from approvals_api.access.oidc import OidcProvider
+from approvals_api.events.feed import EventFeed
+from approvals_api.events.notifier import keep_notifying
+from approvals_api.gateway.client import Gateway
+from approvals_api.http.guards import Guards
+from approvals_api.http.openapi import new_app
+from approvals_api.http.problems import RenderPage, install_problems
+from approvals_api.http.rate_limits import RateLimits
+from approvals_api.recovery.redelivery import keep_redelivering
+from approvals_api.runs.start import start_recorded
+from approvals_api.schedules.sync import keep_schedules
 from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
-from approvals_api.starting import start_recorded
 from turngate.domain.errors import UnavailableError
 from turngate.store.database import Database
 

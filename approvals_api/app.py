@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
 from approvals_api.api_app import create_api_app
-from approvals_api.gateway import Gateway
+from approvals_api.gateway.client import Gateway
 from approvals_api.pages.errors import render_error
 from approvals_api.pages.routes import router as pages_router
 from approvals_api.settings import ApiSettings

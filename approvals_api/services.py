@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from approvals_api.feed import EventFeed
-from approvals_api.gateway import Gateway
-from approvals_api.oidc import OidcProvider
-from approvals_api.rate_limits import RateLimits
+from approvals_api.access.oidc import OidcProvider
+from approvals_api.events.feed import EventFeed
+from approvals_api.gateway.client import Gateway
+from approvals_api.http.rate_limits import RateLimits
 from approvals_api.settings import ApiSettings
 from turngate.store.database import Database
 

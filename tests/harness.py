@@ -21,10 +21,11 @@ from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
 import worker as composition
 from activities.engine.engine import Engine
-from approvals_api import decisions, starting
-from approvals_api.feed import EventFeed
-from approvals_api.gateway import Gateway
-from approvals_api.principals import OPERATOR_SCOPES, Principal
+from approvals_api.events.feed import EventFeed
+from approvals_api.gateway.client import Gateway
+from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
+from approvals_api.requests import decide as decide_request
+from approvals_api.runs import start as start_run
 from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents.app import Agent, App, Limits
@@ -212,7 +213,7 @@ class Stack:
 
     async def start(self, text: str = "go", **options: Any) -> runs.Run:
         options.setdefault("agent", "agent")
-        return await starting.start(self.services, options.pop("by", STARTER), text=text, **options)
+        return await start_run.start(self.services, options.pop("by", STARTER), text=text, **options)
 
     async def request(self, run: runs.Run, *, kind: str | None = None, tool: str | None = None) -> requests.Request:
         """The run's pending request, once there is one."""
@@ -241,10 +242,10 @@ class Stack:
 
         return await until(look, f"sub-agent's run below {run.id}")
 
-    async def decide(self, request: requests.Request, verb: str, **options: Any) -> decisions.DecisionAnswer:
+    async def decide(self, request: requests.Request, verb: str, **options: Any) -> decide_request.DecisionAnswer:
         by = options.pop("by", OPERATOR)
         options.setdefault("digest", request.digest)
-        return await decisions.submit(self.services, by, request_id=request.id, verb=verb, **options)
+        return await decide_request.submit(self.services, by, request_id=request.id, verb=verb, **options)
 
     def impatient(self) -> Stack:
         """Let decisions go as Signals after half a second: for tests without a worker."""

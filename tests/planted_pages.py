@@ -17,8 +17,8 @@ from posted_form import PostedPage
 from temporalio.client import Client
 
 from approvals_api.app import create_app
-from approvals_api.gateway import Gateway
-from approvals_api.principals import SESSION_COOKIE
+from approvals_api.gateway.client import Gateway
+from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import sessions

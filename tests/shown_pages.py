@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from planted_pages import ADDRESS
 from playwright.async_api import Browser, Dialog, Page, Route
 
+from approvals_api.http.security_headers import SECURITY_HEADERS
 from approvals_api.pages import STATIC_DIR
-from approvals_api.security_headers import SECURITY_HEADERS
 
 
 @dataclass

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api import logins
-from approvals_api.dependencies import AnyoneDep, ServicesDep
-from approvals_api.logins import Browser
+from approvals_api.access import login
+from approvals_api.access.login import Browser
+from approvals_api.http.authentication import Principal, check_form_token, set_session_cookie
+from approvals_api.http.dependencies import AnyoneDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import render
-from approvals_api.principals import Principal, check_form_token, set_session_cookie
 from approvals_api.services import Services
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.store import sessions, users
@@ -56,7 +56,7 @@ async def change_password(request: Request, services: ServicesDep, principal: An
     check_form_token(request, typed.get("csrf_token"))
     errors: dict[str, str] = {}
     try:
-        secret = await logins.change_password(
+        secret = await login.change_password(
             services,
             Browser.of(request),
             principal.name,

@@ -13,9 +13,9 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from pydantic import JsonValue
 
-from approvals_api import auditing
-from approvals_api.auditing import MAX_TYPE_CHARS, TYPE_PATTERN
-from approvals_api.dependencies import ReaderDep, ServicesDep
+from approvals_api.events import audit
+from approvals_api.events.audit import MAX_TYPE_CHARS, TYPE_PATTERN
+from approvals_api.http.dependencies import ReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of
 from approvals_api.pages.templating import render
 from approvals_api.v1.parameters import STORABLE
@@ -69,8 +69,8 @@ async def audit_page(
         since=_instant("since", since),
         until=_instant("until", until),
     )
-    page = await auditing.page(services, principal, wanted, limit=PAGE_SIZE, cursor=cursor)
-    checked = await auditing.chain_state(services, principal, verify) if verify else None
+    page = await audit.page(services, principal, wanted, limit=PAGE_SIZE, cursor=cursor)
+    checked = await audit.chain_state(services, principal, verify) if verify else None
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
     return render(

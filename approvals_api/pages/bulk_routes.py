@@ -11,12 +11,13 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
-from approvals_api import bulk, run_views
-from approvals_api.bulk import MAX_ITEMS, Item
-from approvals_api.dependencies import OperatorDep, ServicesDep
+from approvals_api.http.authentication import Principal, check_form_token
+from approvals_api.http.dependencies import OperatorDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import Frame, render
-from approvals_api.principals import Principal, check_form_token
+from approvals_api.requests import bulk
+from approvals_api.requests.bulk import MAX_ITEMS, Item
+from approvals_api.runs import views as run_views
 from approvals_api.services import Services
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.store import requests

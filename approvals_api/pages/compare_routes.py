@@ -7,10 +7,10 @@ import asyncio
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from approvals_api.comparing import compare
-from approvals_api.dependencies import RunReaderDep, ServicesDep
+from approvals_api.http.dependencies import RunReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of
 from approvals_api.pages.templating import render
+from approvals_api.runs.compare import compare
 
 router = APIRouter(include_in_schema=False)
 

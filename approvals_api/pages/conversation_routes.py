@@ -10,10 +10,10 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from approvals_api import run_views
-from approvals_api.dependencies import RunReaderDep, ServicesDep
+from approvals_api.http.dependencies import RunReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of
 from approvals_api.pages.templating import render
+from approvals_api.runs import views as run_views
 from turngate.store import messages, steps, summaries
 from turngate.store.database import Connection
 from turngate.store.messages import StoredMessage

@@ -10,15 +10,17 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api import forking, previewing, replaying, run_views
-from approvals_api.dependencies import ServicesDep, StarterDep
+from approvals_api.http.authentication import Principal, check_form_token
+from approvals_api.http.dependencies import ServicesDep, StarterDep
 from approvals_api.pages.form_keys import by_control, key_of
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.going_on_forms import changes_of, step_of, text_of, word_of
 from approvals_api.pages.templating import render
-from approvals_api.principals import Principal, check_form_token
+from approvals_api.runs import dry_run, fork
+from approvals_api.runs import plan as run_plan
+from approvals_api.runs import views as run_views
+from approvals_api.runs.switch_model import offered_models
 from approvals_api.services import Services
-from approvals_api.switching import offered_models
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.store.runs import Run
 from turngate.wire.previews import Preview
@@ -75,10 +77,10 @@ async def _start(services: Services, principal: Principal, run_id: str, kind: Ki
     step, agent, model = step_of(typed), word_of(typed, "agent"), word_of(typed, "model")
     changes, key = changes_of(typed), typed.get("key") or None
     if kind == "replay":
-        return await replaying.replay(
+        return await dry_run.replay(
             services, principal, run_id, step=step, agent=agent, model=model, changes=changes, idempotency_key=key
         )
-    return await forking.fork(
+    return await fork.fork(
         services,
         principal,
         run_id,
@@ -96,9 +98,9 @@ async def _start(services: Services, principal: Principal, run_id: str, kind: Ki
 async def _previewed(services: Services, run_id: str, kind: Kind, typed: Mapping[str, str]) -> Preview:
     step, agent, model, changes = step_of(typed), word_of(typed, "agent"), word_of(typed, "model"), changes_of(typed)
     if kind == "replay":
-        return await previewing.preview_replay(services, run_id, step=step, agent=agent, model=model, changes=changes)
+        return await run_plan.preview_replay(services, run_id, step=step, agent=agent, model=model, changes=changes)
     workspace = word_of(typed, "workspace")
-    return await previewing.preview_fork(
+    return await run_plan.preview_fork(
         services,
         run_id,
         step=step,

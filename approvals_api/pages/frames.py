@@ -7,8 +7,8 @@ from typing import Final
 
 from fastapi import Request
 
+from approvals_api.http.authentication import Principal, form_token, session_secret
 from approvals_api.pages.templating import Frame
-from approvals_api.principals import Principal, form_token, session_secret
 from turngate.store.database import Connection
 from turngate.store.surroundings import surroundings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from approvals_api.own_worlds import Changes, listed
+from approvals_api.runs.overrides import Changes, listed
 from turngate.domain.errors import InvalidInputError
 
 MAX_STEP: Final = 2**31 - 1

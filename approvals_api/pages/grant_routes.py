@@ -8,13 +8,13 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api import standing_grants
-from approvals_api.cursors import decode_cursor
-from approvals_api.dependencies import OperatorDep, ReaderDep, ServicesDep
+from approvals_api.http.authentication import check_form_token
+from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.inbox_routes import MAX_CURSOR_CHARS, PAGE_SIZE
 from approvals_api.pages.templating import Frame, render
-from approvals_api.principals import check_form_token
+from approvals_api.paging import decode_cursor
+from approvals_api.policy import grants
 from turngate.wire.grants import GrantDetail, GrantView
 from turngate.wire.view import Page
 
@@ -36,9 +36,7 @@ async def grants_page(
     before = decode_cursor(cursor)
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        page = await standing_grants.grant_page(
-            conn, limit=PAGE_SIZE, before=before, standing_only=status == "standing"
-        )
+        page = await grants.grant_page(conn, limit=PAGE_SIZE, before=before, standing_only=status == "standing")
     return draw_grants(frame, page, status, cursor, may_revoke=principal.may("requests:decide"))
 
 
@@ -47,7 +45,7 @@ async def grant_page(request: Request, services: ServicesDep, principal: ReaderD
     """Show one grant with the calls that it let through."""
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        grant = await standing_grants.grant_detail(conn, grant_id)
+        grant = await grants.grant_detail(conn, grant_id)
     return draw_grant(frame, grant, may_revoke=principal.may("requests:decide"))
 
 
@@ -55,7 +53,7 @@ async def grant_page(request: Request, services: ServicesDep, principal: ReaderD
 async def revoke(request: Request, services: ServicesDep, principal: OperatorDep, grant_id: str) -> Response:
     """End a grant at once."""
     check_form_token(request, (await typed_of(request)).get("csrf_token"))
-    await standing_grants.revoke(services, principal, grant_id)
+    await grants.revoke(services, principal, grant_id)
     return RedirectResponse("/grants", HTTPStatus.SEE_OTHER)
 
 

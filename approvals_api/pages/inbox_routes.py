@@ -7,12 +7,13 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api import run_views, saving_views
-from approvals_api.cursors import decode_cursor
-from approvals_api.dependencies import ReaderDep, ServicesDep
+from approvals_api.http.authentication import check_form_token
+from approvals_api.http.dependencies import ReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import render
-from approvals_api.principals import check_form_token
+from approvals_api.paging import decode_cursor
+from approvals_api.requests import saved_views as saved_view_operations
+from approvals_api.runs import views as run_views
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.runs.inbox import InboxFilter, InboxStatus
@@ -81,9 +82,9 @@ async def save_view(request: Request, services: ServicesDep, principal: ReaderDe
     shown = InboxFilter.from_query(typed.get("query", ""))
     name = typed.get("name", "").strip()
     if typed.get("action") == "remove":
-        await saving_views.remove(services, principal, name)
+        await saved_view_operations.remove(services, principal, name)
     else:
-        await saving_views.save(services, principal, name, shown.query)
+        await saved_view_operations.save(services, principal, name, shown.query)
     return RedirectResponse(f"/?{shown.query}" if shown.query else "/", status_code=303)
 
 

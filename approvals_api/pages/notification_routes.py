@@ -9,12 +9,12 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api import delivery_views
-from approvals_api.cursors import decode_cursor
-from approvals_api.dependencies import AdminDep, ReaderDep, ServicesDep
+from approvals_api.events import deliveries
+from approvals_api.http.authentication import Principal, check_form_token
+from approvals_api.http.dependencies import AdminDep, ReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import render
-from approvals_api.principals import Principal, check_form_token
+from approvals_api.paging import decode_cursor
 from approvals_api.services import Services
 from approvals_api.v1.parameters import STORABLE
 from turngate.domain.errors import ConflictError
@@ -56,7 +56,7 @@ async def retry_delivery(
     check_form_token(request, (await typed_of(request)).get("csrf_token"))
     try:
         async with services.database.write() as conn:
-            await delivery_views.send_again(conn, delivery_id, by=principal.name)
+            await deliveries.send_again(conn, delivery_id, by=principal.name)
     except ConflictError as error:  # somebody was faster; what they look at says so
         return await _show(request, services, principal, status, channel, None, error)
     return RedirectResponse(f"/notifications?{_query(status, channel)}", HTTPStatus.SEE_OTHER)
@@ -75,7 +75,7 @@ async def _show(
     wanted: DeliveryStatus | None = None if tab == "all" else tab
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        page = await delivery_views.delivery_page(
+        page = await deliveries.delivery_page(
             conn, limit=PAGE_SIZE, before=before, channel=channel or None, status=wanted
         )
     return render(

@@ -12,9 +12,8 @@ from typing import Final, Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api import decisions, run_views, viewing
-from approvals_api.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.eligibility import why_not
+from approvals_api.http.authentication import Principal, check_form_token
+from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pages import decision_forms
 from approvals_api.pages.decision_forms import DecisionForms, Submitted
 from approvals_api.pages.diff_view import read_diff
@@ -22,7 +21,10 @@ from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.grant_form import LASTS, grant_form
 from approvals_api.pages.result_text import what_changed
 from approvals_api.pages.templating import Frame, is_later, render
-from approvals_api.principals import Principal, check_form_token
+from approvals_api.requests import decide as decide_request
+from approvals_api.requests import presence
+from approvals_api.requests.eligibility import why_not
+from approvals_api.runs import views as run_views
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurngateError, UnavailableError
 from turngate.domain.policy.grants import WantedGrant
@@ -126,7 +128,7 @@ async def _submit(
         check_form_token(request, typed.get("csrf_token"))
         if submitted is None:
             raise InvalidInputError("this form says no decision of ours: use the buttons on this page")
-        answer = await decisions.submit(
+        answer = await decide_request.submit(
             services,
             principal,
             request_id=shown.id,
@@ -230,7 +232,7 @@ async def show_request(
         frame = await frame_of(conn, request, principal)
         shown = await run_views.request_detail(conn, request_id)
         following = await _next_pending(conn, shown)
-        look = await viewing.first_look(conn, principal, shown)
+        look = await presence.first_look(conn, principal, shown)
         around = Around(
             barred=_barred(shown, principal),
             may_decide=principal.may("requests:decide"),
@@ -238,7 +240,7 @@ async def show_request(
             comments=await comments.of_request(conn, request_id, limit=MAX_COMMENTS),
             others=await views.looking(conn, request_id, besides=principal.name),
         )
-    await viewing.note(services, look)
+    await presence.note(services, look)
     # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
     return await asyncio.to_thread(draw_request, frame, shown, attempt, around, following=following, whole=whole)
 

@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
-from approvals_api.dependencies import RunReaderDep, ServicesDep
+from approvals_api.http.dependencies import RunReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of
 from approvals_api.pages.result_text import page_of, readable
 from approvals_api.pages.templating import Frame, render
-from approvals_api.whole_results import StoredResult, whole_result
+from approvals_api.runs.results import StoredResult, whole_result
 
 router = APIRouter(include_in_schema=False)
 

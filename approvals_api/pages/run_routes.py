@@ -10,19 +10,20 @@ from typing import Annotated, Final, Literal, TypeVar
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api import retrying, run_views, starting, talking
-from approvals_api.cursors import decode_cursor
-from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.explaining import explained_end
-from approvals_api.interrupting import interrupt, pause, resume
+from approvals_api.http.authentication import Principal, check_form_token
+from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.pages.form_keys import by_control, key_of
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.going_on_forms import word_of
 from approvals_api.pages.run_around import RunAround, around_of
 from approvals_api.pages.templating import render
-from approvals_api.principals import Principal, check_form_token
+from approvals_api.paging import decode_cursor
+from approvals_api.runs import retry, send_message, start
+from approvals_api.runs import views as run_views
+from approvals_api.runs.control import interrupt, pause, resume
+from approvals_api.runs.explain import explained_end
+from approvals_api.runs.switch_model import offered_models, switch_model
 from approvals_api.services import Services
-from approvals_api.switching import offered_models, switch_model
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.domain.runs.requests import RunStatus, UnattendedAsks
@@ -76,7 +77,7 @@ async def start_run(request: Request, services: ServicesDep, principal: StarterD
     typed = await typed_of(request)
     try:
         check_form_token(request, typed.get("csrf_token"))
-        run = await starting.start(
+        run = await start.start(
             services,
             principal,
             agent=typed.get("agent", ""),
@@ -110,7 +111,7 @@ async def act_on_run(request: Request, services: ServicesDep, principal: Starter
             case "retry":
                 key = typed.get("key") or None
                 model = word_of(typed, "model")
-                target = (await retrying.retry(services, principal, run_id, model=model, idempotency_key=key)).id
+                target = (await retry.retry(services, principal, run_id, model=model, idempotency_key=key)).id
             case "pause":
                 await pause(services, principal, run_id, reason=typed.get("reason", "").strip())
                 target = run_id
@@ -133,7 +134,7 @@ async def act_on_run(request: Request, services: ServicesDep, principal: Starter
 
 async def _talk_on(services: Services, principal: Principal, run_id: str, typed: Mapping[str, str]) -> str:
     """Say something more in the conversation; returns the id of the run that takes it."""
-    sent = await talking.send(
+    sent = await send_message.send(
         services,
         principal,
         run_id,

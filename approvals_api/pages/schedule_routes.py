@@ -9,13 +9,13 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api import scheduling
-from approvals_api.cursors import decode_cursor
-from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
+from approvals_api.http.authentication import Principal, check_form_token
+from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import render
-from approvals_api.principals import Principal, check_form_token
-from approvals_api.schedule_views import schedule_detail, schedule_page
+from approvals_api.paging import decode_cursor
+from approvals_api.schedules import service as schedule_service
+from approvals_api.schedules.views import schedule_detail, schedule_page
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
@@ -59,14 +59,14 @@ async def act_on_schedule(request: Request, services: ServicesDep, principal: St
         check_form_token(request, typed.get("csrf_token"))
         match typed.get("action"):
             case "pause":
-                await scheduling.pause(services, principal, schedule_id, reason=typed.get("reason", "").strip())
+                await schedule_service.pause(services, principal, schedule_id, reason=typed.get("reason", "").strip())
             case "resume":
-                await scheduling.resume(services, principal, schedule_id)
+                await schedule_service.resume(services, principal, schedule_id)
             case "run":
-                run = await scheduling.fire_now(services, principal, schedule_id, key=typed.get("key") or None)
+                run = await schedule_service.fire_now(services, principal, schedule_id, key=typed.get("key") or None)
                 target = f"/runs/{run.id}"
             case "delete":
-                await scheduling.delete(services, principal, schedule_id)
+                await schedule_service.delete(services, principal, schedule_id)
             case _:
                 raise InvalidInputError("this form says nothing to do: use the buttons on this page")
     except NotFoundError:

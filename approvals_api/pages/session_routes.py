@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api import logins, principals
-from approvals_api.dependencies import ServicesDep
-from approvals_api.logins import Browser
-from approvals_api.oidc import ATTEMPT_SECONDS
+from approvals_api.access import login as login_operations
+from approvals_api.access.login import Browser
+from approvals_api.access.oidc import ATTEMPT_SECONDS
+from approvals_api.http import authentication
+from approvals_api.http.dependencies import ServicesDep
 from approvals_api.pages.frames import typed_of
 from approvals_api.pages.templating import Frame, render
 from approvals_api.services import Services
@@ -35,14 +36,14 @@ async def login_page(services: ServicesDep, link: str = "") -> HTMLResponse:
 @router.post("/login")
 async def login(request: Request, services: ServicesDep) -> Response:
     """Log in by a link or by name and password, and open a session."""
-    principals.require_same_origin(request)
+    authentication.require_same_origin(request)
     typed, browser = await typed_of(request), Browser.of(request)
     link, name, password = (typed.get(each, "") for each in ("link", "name", "password"))
     if link:
-        secret = await logins.by_link(services, browser, link)
+        secret = await login_operations.by_link(services, browser, link)
         refused = "link"
     elif name and password:
-        secret = await logins.by_password(services, browser, name, password)
+        secret = await login_operations.by_password(services, browser, name, password)
         refused = "password"
     else:
         secret, refused = None, "incomplete"
@@ -60,13 +61,13 @@ async def begin_oidc(request: Request, services: ServicesDep) -> Response:
     url, cookie = await services.oidc.begin(f"{base}{CALLBACK}")
     response = RedirectResponse(url, status_code=303)
     response.set_cookie(
-        principals.cookie_name(request, OIDC_COOKIE),
+        authentication.cookie_name(request, OIDC_COOKIE),
         cookie,
         max_age=ATTEMPT_SECONDS,
         path="/",
         httponly=True,
         samesite="lax",  # the way back comes from another site
-        secure=principals.is_https(request),
+        secure=authentication.is_https(request),
     )
     return response
 
@@ -74,29 +75,31 @@ async def begin_oidc(request: Request, services: ServicesDep) -> Response:
 @router.get(CALLBACK)
 async def end_oidc(request: Request, services: ServicesDep) -> Response:
     """Log in whoever comes back from the provider. The one GET that changes state: OpenID Connect has no other way."""
-    name = principals.cookie_name(request, OIDC_COOKIE)
-    secret = await logins.by_oidc(services, Browser.of(request), request.query_params, request.cookies.get(name))
+    name = authentication.cookie_name(request, OIDC_COOKIE)
+    secret = await login_operations.by_oidc(
+        services, Browser.of(request), request.query_params, request.cookies.get(name)
+    )
     response = _let_in(request, secret)
-    response.delete_cookie(name, path="/", httponly=True, samesite="lax", secure=principals.is_https(request))
+    response.delete_cookie(name, path="/", httponly=True, samesite="lax", secure=authentication.is_https(request))
     return response
 
 
 @router.post("/logout")
 async def logout(request: Request, services: ServicesDep) -> Response:
     """End the session here and in the store."""
-    principals.require_same_origin(request)
-    principals.check_form_token(request, (await typed_of(request)).get("csrf_token"))
-    secret = principals.session_secret(request)
+    authentication.require_same_origin(request)
+    authentication.check_form_token(request, (await typed_of(request)).get("csrf_token"))
+    secret = authentication.session_secret(request)
     if secret is not None:
-        await logins.log_out(services, secret)
+        await login_operations.log_out(services, secret)
     response = RedirectResponse("/login", status_code=303)
-    principals.clear_session_cookie(request, response)
+    authentication.clear_session_cookie(request, response)
     return response
 
 
 def _let_in(request: Request, secret: str) -> Response:
     response = RedirectResponse("/", status_code=303)
-    principals.set_session_cookie(request, response, secret)
+    authentication.set_session_cookie(request, response, secret)
     return response
 
 

@@ -7,13 +7,15 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from approvals_api import claiming, commenting, decisions, run_views
-from approvals_api.dependencies import OperatorDep, ServicesDep
+from approvals_api.http.authentication import check_form_token
+from approvals_api.http.dependencies import OperatorDep, ServicesDep
 from approvals_api.pages.decision_forms import DecisionForms
 from approvals_api.pages.frames import typed_of
 from approvals_api.pages.grant_form import read_grant, seal
 from approvals_api.pages.request_routes import Attempt, refused, show_request
-from approvals_api.principals import check_form_token
+from approvals_api.requests import claim as claims
+from approvals_api.requests import comments, decide
+from approvals_api.runs import views as run_views
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.wire.problems import status_of
 
@@ -27,9 +29,9 @@ async def claim(request: Request, services: ServicesDep, principal: OperatorDep,
     try:
         check_form_token(request, typed.get("csrf_token"))
         if typed.get("action") == "release":
-            await claiming.release(services, principal, request_id)
+            await claims.release(services, principal, request_id)
         else:
-            await claiming.claim(services, principal, request_id, take_over=typed.get("action") == "take-over")
+            await claims.claim(services, principal, request_id, take_over=typed.get("action") == "take-over")
     except NotFoundError:
         raise
     except TurngateError as error:
@@ -45,7 +47,7 @@ async def comment(request: Request, services: ServicesDep, principal: OperatorDe
     try:
         check_form_token(request, typed.get("csrf_token"))
         text = typed.get("comment", "").replace("\r\n", "\n").strip()
-        await commenting.comment(
+        await comments.comment(
             services, principal, request_id, text=text, idempotency_key=typed.get("comment_key") or None
         )
     except NotFoundError:
@@ -67,7 +69,7 @@ async def grant(request: Request, services: ServicesDep, principal: OperatorDep,
         wanted = read_grant(shown, typed)
         if typed.get("seal") != seal(wanted):
             return await show_request(request, services, principal, request_id, Attempt(typed=typed, grant=wanted))
-        answer = await decisions.submit(
+        answer = await decide.submit(
             services,
             principal,
             request_id=request_id,

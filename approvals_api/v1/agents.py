@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from approvals_api import run_views, switching
-from approvals_api.dependencies import RunReaderDep, ServicesDep
+from approvals_api.http.dependencies import RunReaderDep, ServicesDep
+from approvals_api.runs import switch_model
+from approvals_api.runs import views as run_views
 from turngate.wire.agents import AgentView, ModelChoice
 from turngate.wire.view import Page
 
@@ -29,4 +30,4 @@ async def list_models(services: ServicesDep, _principal: RunReaderDep) -> Page[M
     The profiles of models.toml, and the agents' own models. A run takes any `PROVIDER:NAME` of a known provider besides.
     """
     async with services.database.read() as conn:
-        return Page(items=await switching.model_choices(conn))
+        return Page(items=await switch_model.model_choices(conn))

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from approvals_api import auditing
-from approvals_api.auditing import MAX_TYPE_CHARS, TYPE_PATTERN
-from approvals_api.dependencies import ReaderDep, ServicesDep
+from approvals_api.events import audit
+from approvals_api.events.audit import MAX_TYPE_CHARS, TYPE_PATTERN
+from approvals_api.http.dependencies import ReaderDep, ServicesDep
 from approvals_api.v1.parameters import STORABLE, Instant, Limit, RunId
 from turngate.store.audit import AuditFilter
 from turngate.wire.audit import AuditItem, ChainState
@@ -47,10 +47,10 @@ async def list_audit(
     the rest is behind the cursor.
     """
     wanted = AuditFilter(run_id=run_id, type=event_type, actor=actor, since=since, until=until)
-    return await auditing.page(services, principal, wanted, limit=limit, cursor=cursor)
+    return await audit.page(services, principal, wanted, limit=limit, cursor=cursor)
 
 
 @router.get("/audit/chains/{run_id}")
 async def get_chain(run_id: RunId, services: ServicesDep, principal: ReaderDep) -> ChainState:
     """Compute a run's hash chain anew, and say whether it holds. `system`: the chain of events of no run."""
-    return await auditing.chain_state(services, principal, run_id)
+    return await audit.chain_state(services, principal, run_id)

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from approvals_api.answer_check import MAX_MESSAGE_CHARS
-from approvals_api.interrupting import MAX_REASON_CHARS
-from approvals_api.own_worlds import MAX_INSTRUCTIONS_CHARS, MAX_TOOLS
-from approvals_api.policy_rules import MAX_SOURCE_CHARS
-from approvals_api.run_order import MAX_MODEL_CHARS, MAX_TEXT_CHARS
+from approvals_api.policy.rules import MAX_SOURCE_CHARS
+from approvals_api.requests.answer_check import MAX_MESSAGE_CHARS
+from approvals_api.runs.control import MAX_REASON_CHARS
+from approvals_api.runs.order import MAX_MODEL_CHARS, MAX_TEXT_CHARS
+from approvals_api.runs.overrides import MAX_INSTRUCTIONS_CHARS, MAX_TOOLS
 from approvals_api.v1.parameters import Id
 from turngate.domain.identity import MAX_NAME_CHARS, Scope
 from turngate.domain.policy.grants import WantedGrant

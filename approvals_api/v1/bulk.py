@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from approvals_api import bulk
-from approvals_api.answer_check import MAX_MESSAGE_CHARS
-from approvals_api.bulk import MAX_ITEMS, BulkVerb
-from approvals_api.decisions import MAX_DECISION_ID_CHARS
-from approvals_api.dependencies import OperatorDep, ServicesDep
+from approvals_api.http.dependencies import OperatorDep, ServicesDep
+from approvals_api.requests import bulk
+from approvals_api.requests.answer_check import MAX_MESSAGE_CHARS
+from approvals_api.requests.bulk import MAX_ITEMS, BulkVerb
+from approvals_api.requests.decide import MAX_DECISION_ID_CHARS
 from approvals_api.v1.parameters import Id, IdempotencyKey
 from turngate.wire.bulk import DecidedItems
 

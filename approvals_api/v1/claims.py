@@ -6,9 +6,9 @@ from http import HTTPStatus
 
 from fastapi import APIRouter
 
-from approvals_api import claiming
-from approvals_api.dependencies import OperatorDep, ServicesDep
-from approvals_api.problems import problems
+from approvals_api.http.dependencies import OperatorDep, ServicesDep
+from approvals_api.http.problems import problems
+from approvals_api.requests import claim
 from approvals_api.v1.bodies import ClaimBody
 from approvals_api.v1.parameters import RequestId
 from turngate.wire.claims import ClaimView
@@ -28,7 +28,7 @@ async def claim_request(
     While it stands nobody else decides the request, unless they take it over. It expires and ends as it would anyway.
     """
     wanted = body or ClaimBody()
-    lease = await claiming.claim(services, principal, request_id, seconds=wanted.seconds, take_over=wanted.take_over)
+    lease = await claim.claim(services, principal, request_id, seconds=wanted.seconds, take_over=wanted.take_over)
     return ClaimView(request_id=request_id, claimed_by=lease.claimed_by, claimed_until=lease.claimed_until)
 
 
@@ -39,4 +39,4 @@ async def claim_request(
 )
 async def release_request(request_id: RequestId, services: ServicesDep, principal: OperatorDep) -> None:
     """Give a claim back; without one nothing happens."""
-    await claiming.release(services, principal, request_id)
+    await claim.release(services, principal, request_id)

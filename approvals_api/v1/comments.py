@@ -6,10 +6,10 @@ from http import HTTPStatus
 
 from fastapi import APIRouter
 
-from approvals_api import commenting
-from approvals_api.cursors import decode_cursor
-from approvals_api.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.problems import problems
+from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
+from approvals_api.http.problems import problems
+from approvals_api.paging import decode_cursor
+from approvals_api.requests import comments
 from approvals_api.v1.bodies import CommentBody
 from approvals_api.v1.parameters import Cursor, IdempotencyKey, Limit, RequestId
 from turngate.wire.comments import CommentView
@@ -29,7 +29,7 @@ async def list_comments(
     """List a request's comments, oldest first."""
     after = decode_cursor(cursor)
     async with services.database.read() as conn:
-        return await commenting.comment_page(conn, request_id, limit=limit, after=after)
+        return await comments.comment_page(conn, request_id, limit=limit, after=after)
 
 
 @router.post(
@@ -45,4 +45,4 @@ async def add_comment(
     idempotency_key: IdempotencyKey = None,
 ) -> CommentView:
     """Comment on a request, pending or ended, for other people; no model reads it."""
-    return await commenting.comment(services, principal, request_id, text=body.text, idempotency_key=idempotency_key)
+    return await comments.comment(services, principal, request_id, text=body.text, idempotency_key=idempotency_key)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from approvals_api.comparing import compare
-from approvals_api.dependencies import RunReaderDep, ServicesDep
-from approvals_api.problems import problems
+from approvals_api.http.dependencies import RunReaderDep, ServicesDep
+from approvals_api.http.problems import problems
+from approvals_api.runs.compare import compare
 from approvals_api.v1.parameters import STORABLE, RunId
 from turngate.wire.comparison import Comparison
 

@@ -23,8 +23,8 @@ import anyio
 from fastapi import APIRouter, Header, Query, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from approvals_api.dependencies import ReaderDep, RunReaderDep, ServicesDep
-from approvals_api.run_views import delta_view, event_view, existing_run, progress_view
+from approvals_api.http.dependencies import ReaderDep, RunReaderDep, ServicesDep
+from approvals_api.runs.views import delta_view, event_view, existing_run, progress_view
 from approvals_api.services import Services
 from approvals_api.v1.parameters import STORABLE, RunId
 from turngate.domain.errors import UnavailableError

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from approvals_api import explaining, stuck_runs
-from approvals_api.cursors import decode_cursor
-from approvals_api.dependencies import RunReaderDep, ServicesDep
+from approvals_api.http.dependencies import RunReaderDep, ServicesDep
+from approvals_api.paging import decode_cursor
+from approvals_api.runs import explain, stuck_runs
 from approvals_api.v1.parameters import Cursor, Limit, RunId
 from turngate.wire.explanation import Explanation, StuckRun
 from turngate.wire.view import Page
@@ -30,7 +30,7 @@ async def explain_run(run_id: RunId, services: ServicesDep, _principal: RunReade
 
     With the calls, decisions and attempts around it, and what to do next.
     """
-    return await explaining.explain(services, run_id)
+    return await explain.explain(services, run_id)
 
 
 @router.get("/stuck-runs")

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from approvals_api.answer_check import MAX_ARGS_CHARS
+from approvals_api.requests.answer_check import MAX_ARGS_CHARS
 from approvals_api.v1.parameters import STORABLE
 from turngate.domain.tools.external import SOURCE, ExternalTool
 from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok

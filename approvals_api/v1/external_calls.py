@@ -7,9 +7,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from approvals_api import external_calling
-from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.problems import problems
+from approvals_api.external_calls import service as external_service
+from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
+from approvals_api.http.problems import problems
 from approvals_api.v1.external_bodies import MAX_WAIT_SECONDS, ExternalCallBody, ReportBody, StartBody
 from approvals_api.v1.parameters import STORABLE, Cursor, Limit
 from turngate.domain.tools.external import SOURCE
@@ -41,7 +41,7 @@ async def send_external_call(
 
     Policy answers, or a person. The same `source` and `tool_call_id` again is the same call and gets the same answer.
     """
-    view = await external_calling.send(
+    view = await external_service.send(
         services,
         principal,
         source=body.source,
@@ -65,7 +65,7 @@ async def list_external_calls(
     limit: Limit = 50,
 ) -> Page[ExternalCallView]:
     """List the calls that you have open under a source, oldest first: to go on with them after a restart."""
-    return await external_calling.list_open(services, principal, source, limit=limit, cursor=cursor)
+    return await external_service.list_open(services, principal, source, limit=limit, cursor=cursor)
 
 
 @router.get("/external-calls/{call_id}", responses=problems({404: "No such call"}))
@@ -73,7 +73,7 @@ async def get_external_call(
     call_id: CallId, services: ServicesDep, _principal: RunReaderDep, wait: Wait = 0
 ) -> ExternalCallView:
     """Show a call, once it is `ready` or `done` or the time to wait is over."""
-    return await external_calling.look(services, call_id, wait_seconds=wait)
+    return await external_service.look(services, call_id, wait_seconds=wait)
 
 
 @router.post(
@@ -89,7 +89,7 @@ async def start_external_call(
 
     The same `attempt` again gets the same answer, so a lost one can be asked for again.
     """
-    return await external_calling.start(services, principal, call_id, attempt=body.attempt)
+    return await external_service.start(services, principal, call_id, attempt=body.attempt)
 
 
 @router.post(
@@ -100,4 +100,4 @@ async def report_external_call(
     call_id: CallId, body: ReportBody, services: ServicesDep, principal: StarterDep
 ) -> ExternalCallView:
     """Report what came of a call that you started. The same report again changes nothing."""
-    return await external_calling.report(services, principal, call_id, attempt=body.attempt, result=body.stored)
+    return await external_service.report(services, principal, call_id, attempt=body.attempt, result=body.stored)

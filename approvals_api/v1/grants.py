@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from approvals_api import standing_grants
-from approvals_api.cursors import decode_cursor
-from approvals_api.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.exact_json import member_text, parse_exact
-from approvals_api.problems import problems
+from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
+from approvals_api.http.problems import problems
+from approvals_api.paging import decode_cursor
+from approvals_api.policy import grants
 from approvals_api.v1.parameters import STORABLE, Cursor, Id, IdempotencyKey, Limit
+from approvals_api.validation.exact_json import member_text, parse_exact
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, GrantPattern, GrantScope, WantedGrant
 from turngate.domain.tools.failures import describe_validation
@@ -70,7 +70,7 @@ async def list_grants(
     """List grants, newest first."""
     before = decode_cursor(cursor)
     async with services.database.read() as conn:
-        return await standing_grants.grant_page(conn, limit=limit, before=before, standing_only=status == "standing")
+        return await grants.grant_page(conn, limit=limit, before=before, standing_only=status == "standing")
 
 
 @router.post(
@@ -99,9 +99,7 @@ async def create_grant(
         max_uses=body.max_uses,
         note=body.note,
     )
-    return await standing_grants.create(
-        services, principal, wanted, run_id=body.run_id, agent=body.agent, key=idempotency_key
-    )
+    return await grants.create(services, principal, wanted, run_id=body.run_id, agent=body.agent, key=idempotency_key)
 
 
 @router.post("/grants/preview", responses=problems({404: "`not_found`: there is no such request"}))
@@ -110,14 +108,14 @@ async def preview_grant(body: PreviewBody, services: ServicesDep, _principal: Re
 
     With how many of the newest calls of its tool it would have let through.
     """
-    return await standing_grants.preview(services, body.request_id, list(body.open))
+    return await grants.preview(services, body.request_id, list(body.open))
 
 
 @router.get("/grants/{grant_id}")
 async def get_grant(grant_id: GrantId, services: ServicesDep, _principal: ReaderDep) -> GrantDetail:
     """Show a grant with the calls that it let through."""
     async with services.database.read() as conn:
-        return await standing_grants.grant_detail(conn, grant_id)
+        return await grants.grant_detail(conn, grant_id)
 
 
 @router.delete(
@@ -126,7 +124,7 @@ async def get_grant(grant_id: GrantId, services: ServicesDep, _principal: Reader
 )
 async def revoke_grant(grant_id: GrantId, services: ServicesDep, principal: OperatorDep) -> GrantView:
     """Revoke a grant. No call that has not started by now passes on it."""
-    return await standing_grants.revoke(services, principal, grant_id)
+    return await grants.revoke(services, principal, grant_id)
 
 
 def _pattern(body: GrantBody) -> GrantPattern:

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from fastapi import Depends, Query
 
-from approvals_api.dependencies import ReaderDep
+from approvals_api.http.dependencies import ReaderDep
 from approvals_api.v1.parameters import STORABLE
 from turngate.domain.runs.inbox import InboxFilter, InboxStatus
 from turngate.domain.runs.requests import RequestKind

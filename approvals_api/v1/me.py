@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from approvals_api.dependencies import AnyoneDep
+from approvals_api.http.dependencies import AnyoneDep
 from turngate.wire.people import MeView
 
 router = APIRouter(tags=["people"])

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from approvals_api import delivery_views
-from approvals_api.cursors import decode_cursor
-from approvals_api.dependencies import AdminDep, ReaderDep, ServicesDep
-from approvals_api.problems import problems
+from approvals_api.events import deliveries
+from approvals_api.http.dependencies import AdminDep, ReaderDep, ServicesDep
+from approvals_api.http.problems import problems
+from approvals_api.paging import decode_cursor
 from approvals_api.v1.parameters import STORABLE, Cursor, Limit
 from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.wire.notifications import DeliveryView
@@ -42,7 +42,7 @@ async def list_deliveries(
     """List what was sent outside and what came of it, newest first."""
     before = decode_cursor(cursor)
     async with services.database.read() as conn:
-        return await delivery_views.delivery_page(conn, limit=limit, before=before, channel=channel, status=status)
+        return await deliveries.delivery_page(conn, limit=limit, before=before, channel=channel, status=status)
 
 
 @router.post(
@@ -55,4 +55,4 @@ async def retry_delivery(delivery_id: DeliveryId, services: ServicesDep, princip
     It is due at once; the answer shows it as it waits. Beyond its 24 hours a delivery gets one attempt each time.
     """
     async with services.database.write() as conn:
-        return await delivery_views.send_again(conn, delivery_id, by=principal.name)
+        return await deliveries.send_again(conn, delivery_id, by=principal.name)

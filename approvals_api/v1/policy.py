@@ -7,13 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from approvals_api import policy_reports, policy_rules
-from approvals_api.cursors import decode_cursor
-from approvals_api.dependencies import AdminDep, ReaderDep, ServicesDep
-from approvals_api.exact_json import member_text
-from approvals_api.policy_rules import MAX_COMMENT_CHARS, MAX_SOURCE_CHARS
-from approvals_api.problems import problems
+from approvals_api.http.dependencies import AdminDep, ReaderDep, ServicesDep
+from approvals_api.http.problems import problems
+from approvals_api.paging import decode_cursor
+from approvals_api.policy import reports as policy_reports
+from approvals_api.policy import rules as policy_rules
+from approvals_api.policy.rules import MAX_COMMENT_CHARS, MAX_SOURCE_CHARS
 from approvals_api.v1.parameters import STORABLE, Cursor, Id, Instant, Limit
+from approvals_api.validation.exact_json import member_text
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.runs.requests import UnattendedAsks
 from turngate.store.clock import as_text

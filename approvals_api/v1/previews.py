@@ -7,10 +7,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from approvals_api import previewing, replaying
-from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.own_worlds import Changes, listed
-from approvals_api.problems import problems
+from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
+from approvals_api.http.problems import problems
+from approvals_api.runs import dry_run
+from approvals_api.runs import plan as run_plan
+from approvals_api.runs.overrides import Changes, listed
 from approvals_api.v1.bodies import MAX_STEP, ModelName, ReplayBody
 from approvals_api.v1.new_runs import STARTED, begun
 from approvals_api.v1.parameters import STORABLE, Id, IdempotencyKey, RunId
@@ -57,7 +58,7 @@ async def preview_fork(
     what differs. Changes nothing.
     """
     changes = Changes(tools=listed(tools), plain=plain)
-    return await previewing.preview_fork(
+    return await run_plan.preview_fork(
         services, run_id, step=step, agent=agent, model=model, changes=changes, summarise=summarise
     )
 
@@ -75,7 +76,7 @@ async def preview_replay(
 ) -> Preview:
     """Say what a dry replay would do: which recorded results answer its calls, and what differs. Changes nothing."""
     changes = Changes(tools=listed(tools), plain=plain)
-    return await previewing.preview_replay(services, run_id, step=step, agent=agent, model=model, changes=changes)
+    return await run_plan.preview_replay(services, run_id, step=step, agent=agent, model=model, changes=changes)
 
 
 @router.post("/runs/{run_id}/replay", status_code=HTTPStatus.CREATED, responses=REPLAYED)
@@ -93,7 +94,7 @@ async def replay_run(
     here. A call that was not made here is closed as a divergence. Nothing runs, and nobody is asked. The comparison of the
     two says what came of it.
     """
-    run = await replaying.replay(
+    run = await dry_run.replay(
         services,
         principal,
         run_id,

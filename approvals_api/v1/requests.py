@@ -7,14 +7,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Request, Response
 
-from approvals_api import decisions, run_views, viewing
-from approvals_api.cursors import decode_cursor
-from approvals_api.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.exact_json import member_text
-from approvals_api.problems import problems
+from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
+from approvals_api.http.problems import problems
+from approvals_api.paging import decode_cursor
+from approvals_api.requests import decide, presence
+from approvals_api.runs import views as run_views
 from approvals_api.v1.bodies import DECISION_EXAMPLES, DecisionBody
 from approvals_api.v1.inbox_parameters import InboxFilterDep
 from approvals_api.v1.parameters import Cursor, IdempotencyKey, Limit, RequestId
+from approvals_api.validation.exact_json import member_text
 from turngate.store import requests
 from turngate.wire.decisions import DecisionResult
 from turngate.wire.requests import RequestCount, RequestDetail, RequestItem
@@ -55,8 +56,8 @@ async def get_request(request_id: RequestId, services: ServicesDep, principal: R
     """
     async with services.database.read() as conn:
         detail = await run_views.request_detail(conn, request_id)
-        look = await viewing.first_look(conn, principal, detail)
-    await viewing.note(services, look)
+        look = await presence.first_look(conn, principal, detail)
+    await presence.note(services, look)
     return detail
 
 
@@ -86,7 +87,7 @@ async def decide_request(
     First wins: a later decision is told who won. The same Idempotency-Key with the same content gets the first answer.
     """
     sent = None if body.args is None else member_text((await request.body()).decode(), "args")
-    answer = await decisions.submit(
+    answer = await decide.submit(
         services,
         principal,
         request_id=request_id,

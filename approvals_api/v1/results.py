@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from approvals_api.dependencies import RunReaderDep, ServicesDep
+from approvals_api.http.dependencies import RunReaderDep, ServicesDep
+from approvals_api.runs.results import whole_result
 from approvals_api.v1.parameters import RunId, ToolCallId
-from approvals_api.whole_results import whole_result
 from turngate.wire.calls import WholeResult
 
 router = APIRouter(tags=["runs"])

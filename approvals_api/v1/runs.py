@@ -7,13 +7,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from approvals_api import forking, retrying, run_views, starting, talking
-from approvals_api.cursors import decode_cursor
-from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.interrupting import interrupt, pause, resume
-from approvals_api.own_worlds import Changes
-from approvals_api.problems import problems
-from approvals_api.switching import switch_model
+from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
+from approvals_api.http.problems import problems
+from approvals_api.paging import decode_cursor
+from approvals_api.runs import fork, retry, start
+from approvals_api.runs import send_message as message_operations
+from approvals_api.runs import views as run_views
+from approvals_api.runs.control import interrupt, pause, resume
+from approvals_api.runs.overrides import Changes
+from approvals_api.runs.switch_model import switch_model
 from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, ModelBody, RetryBody, StartRunBody
 from approvals_api.v1.new_runs import STARTED, begun
 from approvals_api.v1.parameters import ConversationId, Cursor, IdempotencyKey, Limit, RunId
@@ -38,7 +40,7 @@ async def start_run(
 
     The same Idempotency-Key with the same body returns the first run again.
     """
-    run = await starting.start(
+    run = await start.start(
         services,
         principal,
         agent=body.agent,
@@ -91,7 +93,7 @@ async def send_message(
     It starts the conversation's next run, with this one's agent, model and workspace. While a run of it is live, that one
     takes the message, now or when it has ended: the answer is 202 then, and shows the live run.
     """
-    sent = await talking.send(
+    sent = await message_operations.send(
         services,
         principal,
         run_id,
@@ -118,7 +120,7 @@ async def fork_run(
     Starts a run in a new conversation that shares this run's past up to a closed step; this run stays as it is. It may be
     given instructions, tools and a policy of its own; `GET` says beforehand what is used again and what runs anew.
     """
-    run = await forking.fork(
+    run = await fork.fork(
         services,
         principal,
         run_id,
@@ -149,7 +151,7 @@ async def retry_run(
     What it did stays done; what its end closed is asked for again, if the model still wants it.
     """
     model = None if body is None else body.model
-    run = await retrying.retry(services, principal, run_id, model=model, idempotency_key=idempotency_key)
+    run = await retry.retry(services, principal, run_id, model=model, idempotency_key=idempotency_key)
     return begun(run, response)
 
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from approvals_api import scheduling
-from approvals_api.cursors import decode_cursor
-from approvals_api.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.problems import problems
-from approvals_api.schedule_order import MAX_NOTES_CHARS, NewSchedule
-from approvals_api.schedule_views import schedule_detail, schedule_page
+from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
+from approvals_api.http.problems import problems
+from approvals_api.paging import decode_cursor
+from approvals_api.schedules import service as schedule_service
+from approvals_api.schedules.order import MAX_NOTES_CHARS, NewSchedule
+from approvals_api.schedules.views import schedule_detail, schedule_page
 from approvals_api.v1.bodies import InterruptBody, ModelName, Text, Workspace
 from approvals_api.v1.new_runs import BEGUN, begun
 from approvals_api.v1.parameters import STORABLE, Cursor, Id, IdempotencyKey, Instant, Limit
@@ -136,7 +136,7 @@ async def create_schedule(
     """
     given = body.model_dump(exclude={"input", "timetable"})
     wanted = NewSchedule(**given, text=body.input, timetable=Timetable(**body.timetable.model_dump()))
-    made = await scheduling.create(services, principal, wanted, key=idempotency_key)
+    made = await schedule_service.create(services, principal, wanted, key=idempotency_key)
     response.headers["Location"] = f"/api/v1/schedules/{made.id}"
     return made
 
@@ -171,7 +171,7 @@ async def change_schedule(
         given["text"] = body.input
     if body.timetable is not None:
         given["timetable"] = Timetable(**body.timetable.model_dump())
-    return await scheduling.update(services, principal, schedule_id, revision=body.revision, changes=given)
+    return await schedule_service.update(services, principal, schedule_id, revision=body.revision, changes=given)
 
 
 @router.post("/schedules/{schedule_id}/pause", responses=DELETED)
@@ -182,7 +182,7 @@ async def pause_schedule(
 
     Its live run goes on. A repeat changes nothing.
     """
-    return await scheduling.pause(services, principal, schedule_id, reason="" if body is None else body.reason)
+    return await schedule_service.pause(services, principal, schedule_id, reason="" if body is None else body.reason)
 
 
 @router.post("/schedules/{schedule_id}/resume", responses=DELETED)
@@ -191,7 +191,7 @@ async def resume_schedule(schedule_id: ScheduleId, services: ServicesDep, princi
 
     What came up while it was held is not made up for.
     """
-    return await scheduling.resume(services, principal, schedule_id)
+    return await schedule_service.resume(services, principal, schedule_id)
 
 
 @router.post(
@@ -210,10 +210,10 @@ async def run_schedule(
     idempotency_key: IdempotencyKey = None,
 ) -> RunSummary:
     """Open a run of a schedule now, out of turn, also while it is held."""
-    return begun(await scheduling.fire_now(services, principal, schedule_id, key=idempotency_key), response)
+    return begun(await schedule_service.fire_now(services, principal, schedule_id, key=idempotency_key), response)
 
 
 @router.delete("/schedules/{schedule_id}", responses=DELETED)
 async def delete_schedule(schedule_id: ScheduleId, services: ServicesDep, principal: StarterDep) -> ScheduleDetail:
     """Delete a schedule: nothing fires any more. Its runs stay, and live ones go on."""
-    return await scheduling.delete(services, principal, schedule_id)
+    return await schedule_service.delete(services, principal, schedule_id)

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from approvals_api.cursors import page_after
-from approvals_api.dependencies import AnyoneDep, ServicesDep
-from approvals_api.principals import Principal
+from approvals_api.http.authentication import Principal
+from approvals_api.http.dependencies import AnyoneDep, ServicesDep
+from approvals_api.paging import page_after
 from approvals_api.v1.parameters import STORABLE, Cursor, Limit
 from turngate.domain.errors import NotFoundError
 from turngate.store import sessions

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from approvals_api.cursors import page_after
-from approvals_api.dependencies import AdminDep, ServicesDep
+from approvals_api.http.dependencies import AdminDep, ServicesDep
+from approvals_api.paging import page_after
 from approvals_api.v1.bodies import NewTokenBody
 from approvals_api.v1.parameters import STORABLE, Cursor, Limit
 from turngate.domain.errors import ForbiddenError, NotFoundError

@@ -19,8 +19,8 @@ from harness import Stack, call, says, until
 from pydantic import AfterValidator, BaseModel
 
 from approvals_api.api_app import create_api_app
-from approvals_api.gateway import Gateway
-from approvals_api.principals import SESSION_COOKIE
+from approvals_api.gateway.client import Gateway
+from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.policy.policy import Policy, Rule

@@ -12,7 +12,7 @@ from delegating import LIMITS, Acting, World
 from harness import stack
 from temporalio.client import Client
 
-from approvals_api.gateway import Gateway
+from approvals_api.gateway.client import Gateway
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 

@@ -16,8 +16,8 @@ from stored_requests import asked, live_run
 from temporalio.client import Client
 
 from approvals_api.app import create_app
-from approvals_api.gateway import Gateway
-from approvals_api.principals import SESSION_COOKIE
+from approvals_api.gateway.client import Gateway
+from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
 from turngate.domain.policy.terms import Role
 from turngate.runtime.temporal_client import data_converter

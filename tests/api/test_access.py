@@ -10,9 +10,10 @@ from api_server import Api, session_for, token_for
 from fastapi import Request, Response
 from people import added
 
-from approvals_api import logins, principals
-from approvals_api.guards import Guards, host_name
-from approvals_api.principals import SESSION_COOKIE
+from approvals_api.access import login
+from approvals_api.http import authentication
+from approvals_api.http.authentication import SESSION_COOKIE
+from approvals_api.http.guards import Guards, host_name
 from approvals_api.settings import ApiSettings
 from turngate.domain.errors import ForbiddenError
 from turngate.domain.identity import ROLE_SCOPES
@@ -131,16 +132,16 @@ def test_only_a_server_on_loopback_checks_names() -> None:
 async def test_a_login_link_works_once(api: Api) -> None:
     """A link opens one session; a second use, and an unknown link, open none; logging out ends the session."""
     services, database = api.stack.services, api.stack.database
-    browser = logins.Browser(address="test")
+    browser = login.Browser(address="test")
     async with database.write() as conn:
         link = await access.issue_link(conn, "ada")
-    session = await logins.by_link(services, browser, link)
+    session = await login.by_link(services, browser, link)
     assert session is not None
-    assert await logins.by_link(services, browser, link) is None
-    assert await logins.by_link(services, browser, "wrong") is None
+    assert await login.by_link(services, browser, link) is None
+    assert await login.by_link(services, browser, "wrong") is None
     cookie = {"Cookie": f"{SESSION_COOKIE}={session}"}
     assert (await api.stranger.get("/api/v1/runs", headers=cookie)).status_code == 200
-    await logins.log_out(services, session)
+    await login.log_out(services, session)
     assert (await api.stranger.get("/api/v1/runs", headers=cookie)).status_code == 401
 
 
@@ -200,12 +201,12 @@ def request_with(cookie: str | None, *, scheme: str = "https") -> Request:
 def test_a_form_token_belongs_to_its_session() -> None:
     """The token of the same session passes; another's, none, or no session do not. It does not show the secret."""
     secret = secrets.token_urlsafe(32)
-    token = principals.form_token(secret)
+    token = authentication.form_token(secret)
     assert secret not in token
-    principals.check_form_token(request_with(secret), token)
-    for cookie, wrong in ((secret, principals.form_token("other")), (secret, None), (secret, "é"), (None, token)):
+    authentication.check_form_token(request_with(secret), token)
+    for cookie, wrong in ((secret, authentication.form_token("other")), (secret, None), (secret, "é"), (None, token)):
         with pytest.raises(ForbiddenError) as refused:
-            principals.check_form_token(request_with(cookie), wrong)
+            authentication.check_form_token(request_with(cookie), wrong)
         assert refused.value.error_code == "form_token"
 
 
@@ -213,8 +214,8 @@ def test_a_form_token_belongs_to_its_session() -> None:
 def test_the_session_cookie_is_out_of_reach_of_scripts(scheme: str) -> None:
     """HttpOnly, SameSite=Lax, the whole site; on https Secure, under a name that only this host can set; cleared alike."""
     response, cleared, came = Response(), Response(), request_with(None, scheme=scheme)
-    principals.set_session_cookie(came, response, "s3")
-    principals.clear_session_cookie(came, cleared)
+    authentication.set_session_cookie(came, response, "s3")
+    authentication.clear_session_cookie(came, cleared)
     name, cookie = ("__Host-turngate_session", "; secure") if scheme == "https" else ("turngate_session", "")
     for made, more in ((response, f"{name}=s3; httponly; max-age=43200"), (cleared, f'{name}=""')):
         sent = made.headers["set-cookie"]
@@ -229,6 +230,6 @@ def test_the_session_cookie_is_out_of_reach_of_scripts(scheme: str) -> None:
 def test_on_https_a_cookie_that_another_host_could_plant_is_not_looked_at() -> None:
     """Without the prefix a cookie may come from a neighbouring host or from plain http: it is no session."""
     planted = Request({**request_with("x").scope, "headers": [(b"cookie", f"{SESSION_COOKIE}=planted".encode())]})
-    assert principals.session_secret(planted) is None
-    assert principals.session_secret(request_with("own")) == "own"
-    assert principals.session_secret(request_with("own", scheme="http")) == "own"
+    assert authentication.session_secret(planted) is None
+    assert authentication.session_secret(request_with("own")) == "own"
+    assert authentication.session_secret(request_with("own", scheme="http")) == "own"

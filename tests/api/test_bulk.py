@@ -14,7 +14,7 @@ from harness import stack
 from sqlalchemy import update
 from temporalio.client import Client
 
-from approvals_api.gateway import Gateway
+from approvals_api.gateway.client import Gateway
 from turngate.client import TurngateClient
 from turngate.store import requests, tables
 from turngate.store.database import Database

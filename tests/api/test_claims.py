@@ -10,7 +10,7 @@ import pytest
 from desk import Desk, desk_on
 from sqlalchemy import update
 
-from approvals_api import viewing
+from approvals_api.requests import presence
 from turngate.store import events, requests
 from turngate.store.clock import now
 from turngate.store.database import Database
@@ -106,7 +106,7 @@ async def test_a_store_that_cannot_write_keeps_nobody_from_reading(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While another process holds the write lock the request is shown; that the look is not on record is in our own log."""
-    monkeypatch.setattr(viewing, "LOG_SECONDS", 0.2)
+    monkeypatch.setattr(presence, "LOG_SECONDS", 0.2)
     address = await desk.put(await desk.run())
     ann = await desk.person("ann")
     other = sqlite3.connect(desk.database.url.removeprefix("sqlite:///"), isolation_level=None)

@@ -10,10 +10,10 @@ from api_server import ask_person, pay
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals_api.answer_check import check_content
-from approvals_api.cursors import decode_cursor, encode_cursor
-from approvals_api.exact_json import member_text, parse_exact
-from approvals_api.schema_check import problems_of
+from approvals_api.paging import decode_cursor, encode_cursor
+from approvals_api.requests.answer_check import check_content
+from approvals_api.validation.exact_json import member_text, parse_exact
+from approvals_api.validation.json_schema import problems_of
 from turngate.domain.errors import InvalidInputError
 from turngate.store.requests import Request
 

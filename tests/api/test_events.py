@@ -11,7 +11,7 @@ from api_server import Api
 from harness import until
 from sse_watching import watching
 
-from approvals_api.feed import EventFeed
+from approvals_api.events.feed import EventFeed
 from turngate.store import events
 
 

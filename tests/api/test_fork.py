@@ -15,11 +15,12 @@ from harness import Stack, until
 from sqlalchemy import Table, select
 from typer.testing import CliRunner
 
-from approvals_api import forking, starting
 from approvals_api.app import create_app
-from approvals_api.order_recording import record, take_back
-from approvals_api.principals import OPERATOR_SCOPES, Principal
-from approvals_api.run_order import ForkPoint
+from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
+from approvals_api.runs import fork as fork_run
+from approvals_api.runs import start as start_run
+from approvals_api.runs.order import ForkPoint
+from approvals_api.runs.order_recording import record, take_back
 from turngate.cli.main import app
 from turngate.store import agents, runs
 from turngate.store.tables import conversations, events, metadata
@@ -333,14 +334,14 @@ async def test_without_temporal_nothing_is_forked(cut_off: Api, api: Api) -> Non
 
 async def recorded(api: Api, run: dict[str, Any]) -> runs.Run:
     """A fork of this run that is in the store only, as a crash would leave it."""
-    order = await starting.checked_order(
+    order = await start_run.checked_order(
         by="ada", agent="agent", text="x", conversation_id=None, workspace=None, model=None, idempotency_key=None
     )
     async with api.stack.database.write() as conn:
         published, source = await agents.get(conn, "agent"), await runs.get(conn, run["id"])
         assert published is not None
         assert source is not None
-        point: ForkPoint = await forking.fork_point(conn, source, None)
+        point: ForkPoint = await fork_run.fork_point(conn, source, None)
         return await record(conn, ADA, published, replace(order, forked_from=point))
 
 
@@ -349,7 +350,7 @@ async def test_a_fork_that_did_not_start_is_taken_back_alone(api: Api) -> None:
     run = await finished(api, (await api.start("hello"))["id"])
     before = [await rows(api.stack, table) for table in (runs_table, messages_table, conversations)]
     fork = await recorded(api, run)
-    order = await starting.checked_order(
+    order = await start_run.checked_order(
         by="ada", agent="agent", text="x", conversation_id=None, workspace=None, model=None, idempotency_key=None
     )
     async with api.stack.database.write() as conn:
@@ -361,7 +362,7 @@ async def test_i5_a_fork_that_was_only_recorded_is_started_later(api: Api) -> No
     """I5: a crash between the store and Temporal leaves it without a workflow; the sweep at start-up starts it."""
     run = await finished(api, (await api.start("hello"))["id"])
     fork = await recorded(api, run)
-    assert await starting.start_recorded(api.stack.services) >= 1
+    assert await start_run.start_recorded(api.stack.services) >= 1
     assert (await finished(api, fork.id))["status"] == "completed"
 
 

@@ -19,10 +19,10 @@ from standardwebhooks import Webhook
 from temporalio.client import Client
 
 from approvals_api.app import create_app
-from approvals_api.feed import EventFeed
-from approvals_api.gateway import Gateway
-from approvals_api.notifying import SENDERS, keep_notifying
-from approvals_api.principals import SESSION_COOKIE
+from approvals_api.events.feed import EventFeed
+from approvals_api.events.notifier import SENDERS, keep_notifying
+from approvals_api.gateway.client import Gateway
+from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.notifications import http_sending, sending

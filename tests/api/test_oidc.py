@@ -19,8 +19,8 @@ from joserfc.jwk import KeySet, RSAKey
 from oidc_provider import SCOPES, SECRET, Provider, running_provider
 from people import added, told
 
-from approvals_api.logins import role_of, wanted_name
-from approvals_api.oidc import OidcProvider, _Metadata, claim_at
+from approvals_api.access.login import role_of, wanted_name
+from approvals_api.access.oidc import OidcProvider, _Metadata, claim_at
 from approvals_api.settings import OidcSettings
 from turngate.domain.errors import ForbiddenError, UnavailableError
 from turngate.runtime.ports import choose_port

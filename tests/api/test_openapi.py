@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from api_server import Api
 
-from approvals_api.openapi import TAGS, exported, new_app
+from approvals_api.http.openapi import TAGS, exported, new_app
 
 FILE = Path(__file__).parents[2] / "docs" / "openapi.json"
 METHODS = {"get", "put", "post", "delete", "patch"}

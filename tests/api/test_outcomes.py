@@ -19,7 +19,7 @@ from temporalio.client import Client
 from typer.testing import CliRunner
 
 from approvals_api.app import create_app
-from approvals_api.gateway import Gateway
+from approvals_api.gateway.client import Gateway
 from turngate import Agent, Limits, NoProgress, ToolFailure, Toolkit, tool
 from turngate.cli.main import app
 from turngate.domain.conversation.messages import ModelResponse, Usage

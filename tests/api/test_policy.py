@@ -17,8 +17,9 @@ from temporalio.client import Client
 from tools_under_test import Bench
 from typer.testing import CliRunner
 
-from approvals_api import policy_rules, standing_grants
-from approvals_api.principals import Principal
+from approvals_api.http.authentication import Principal
+from approvals_api.policy import grants
+from approvals_api.policy import rules as policy_rules
 from turngate import Policy, Rule
 from turngate.cli.main import app
 from turngate.client import TurngateClient
@@ -188,7 +189,7 @@ async def test_an_explanation_counts_grants_and_reads_arguments_as_the_engine_do
     """A standing grant is the answer; a number keeps its digits; an argument given twice is refused; nothing changes."""
     pattern = GrantPattern(tool="pay", fixed={"cents": 5, "rate": 0.1})
     wanted = WantedGrant(pattern=pattern, scope="everyone", max_uses=1)
-    made = await standing_grants.create(idle.stack.services, ADMIN, wanted)
+    made = await grants.create(idle.stack.services, ADMIN, wanted)
 
     async def asked(args: str) -> dict[str, Any]:
         body, headers = f'{{"tool": "pay", "args": {args}}}', {"Content-Type": "application/json"}

@@ -6,7 +6,7 @@ import httpx
 from api_server import Api
 from fastapi import FastAPI
 
-from approvals_api.problems import install_problems, problem_response
+from approvals_api.http.problems import install_problems, problem_response
 from turngate.domain.errors import DuplicateToolNameError, TurngateError, UnavailableError
 from turngate.wire.problems import status_of
 

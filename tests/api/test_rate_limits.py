@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import told
 
-from approvals_api.rate_limits import Buckets, RateLimits
+from approvals_api.http.rate_limits import Buckets, RateLimits
 from approvals_api.settings import RateLimitSettings
 from turngate.domain.errors import TooManyRequestsError
 from turngate.store.database import Database

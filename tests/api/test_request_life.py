@@ -34,8 +34,8 @@ from hypothesis.stateful import (
 from temporalio.client import Client
 
 from approvals_api.api_app import create_api_app
-from approvals_api.gateway import Gateway
-from approvals_api.principals import SESSION_COOKIE
+from approvals_api.gateway.client import Gateway
+from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, interaction_tool, tool
 from turngate.domain.conversation.history import is_reconciled

@@ -12,9 +12,9 @@ from api_server import Api
 from harness import until
 from sqlalchemy import func, select
 
-from approvals_api import starting
-from approvals_api.order_recording import record, take_back
-from approvals_api.principals import OPERATOR_SCOPES, Principal
+from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
+from approvals_api.runs import start
+from approvals_api.runs.order_recording import record, take_back
 from turngate.store import agents, messages, runs
 from turngate.store.tables import conversations
 from turngate.store.tables import messages as messages_table
@@ -199,7 +199,7 @@ async def test_a_start_that_fails_halfway_is_taken_back(api: Api, cut_off: Api) 
     before = await counts(api)
     principal = Principal(name="ada", via="session", scopes=OPERATOR_SCOPES)
     for conversation_id in (run["conversation_id"], None):
-        order = await starting.checked_order(
+        order = await start.checked_order(
             by="ada", agent="agent", text="x", conversation_id=conversation_id, workspace=None, model=None,
             idempotency_key=None,
         )  # fmt: skip
@@ -217,15 +217,15 @@ async def test_i5_a_run_that_was_only_recorded_is_started_later(api: Api) -> Non
     async with api.stack.database.write() as conn:
         published = await agents.get(conn, "agent")
         assert published is not None
-        order = await starting.checked_order(
+        order = await start.checked_order(
             by="ada", agent="agent", text="hello", conversation_id=None, workspace=None, model=None,
             idempotency_key=None,
         )  # fmt: skip
         principal = Principal(name="ada", via="session", scopes=OPERATOR_SCOPES)
         run = await record(conn, principal, published, order)
-    assert await starting.start_recorded(api.stack.services) >= 1
+    assert await start.start_recorded(api.stack.services) >= 1
     assert (await finished(api, run.id))["status"] == "completed"
-    await starting.start_recorded(api.stack.services)
+    await start.start_recorded(api.stack.services)
     async with api.stack.database.read() as conn:
         again = await runs.get(conn, run.id)
     assert again is not None

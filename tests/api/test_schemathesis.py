@@ -21,7 +21,7 @@ from api_server import POLICY, TOOLS, Api, TextScript, api_on, token_for
 from harness import stack
 from temporalio.client import Client
 
-from approvals_api.gateway import Gateway
+from approvals_api.gateway.client import Gateway
 from turngate.store.database import Database
 
 HERE = Path(__file__).parent

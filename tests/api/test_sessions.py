@@ -12,7 +12,7 @@ from door import Door, door_on
 from people import added, told
 from sqlalchemy import update
 
-from approvals_api.principals import SESSION_COOKIE, form_token
+from approvals_api.http.authentication import SESSION_COOKIE, form_token
 from turngate.store import sessions, tokens
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

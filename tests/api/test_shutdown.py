@@ -19,7 +19,7 @@ PROGRAM = textwrap.dedent("""
     import asyncio, sys, uvicorn
     from temporalio.client import Client
     from approvals_api.api_app import create_api_app
-    from approvals_api.gateway import Gateway
+    from approvals_api.gateway.client import Gateway
     from approvals_api.settings import ApiSettings
     from turngate.store.database import Database
 

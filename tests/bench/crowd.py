@@ -26,7 +26,7 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from approvals_api.api_app import create_api_app
-from approvals_api.gateway import Gateway
+from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
 from turngate.domain.conversation.messages import ModelResponse

@@ -22,7 +22,7 @@ from stored_requests import live_run
 from temporalio.client import Client
 
 from approvals_api.app import ApiSettings, create_app
-from approvals_api.gateway import Gateway
+from approvals_api.gateway.client import Gateway
 from turngate.store import requests, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database

@@ -14,7 +14,7 @@ from harness import STARTER, Stack, call, says, stack, until
 from temporalio.client import Client
 
 import worker as composition
-from approvals_api import starting
+from approvals_api.runs import start
 from turngate.domain.contract import InterruptInput
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.policy.policy import Policy, Rule
@@ -66,7 +66,7 @@ async def measure(client: Client, directory: Path, scale: Scale) -> list[Figure]
 async def _interrupt_to_death(engine: Stack, directory: Path) -> float:
     """Interrupt one running command; returns the seconds until nobody of its group is left."""
     workspace = Path(tempfile.mkdtemp(prefix="workspace-", dir=directory))
-    run = await starting.start(engine.services, STARTER, agent="agent", text="go", workspace=str(workspace))
+    run = await start.start(engine.services, STARTER, agent="agent", text="go", workspace=str(workspace))
 
     async def both_asleep() -> list[int] | None:
         try:

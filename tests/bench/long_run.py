@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 import worker as composition
-from approvals_api import decisions
+from approvals_api.requests import decide
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
 from turngate.domain.agents.app import Limits
@@ -122,7 +122,7 @@ async def _approve(engine: Stack) -> None:
         async with engine.database.read() as conn:
             asked = list(await conn.execute(PENDING))
         for request_id, _run, digest in asked:
-            await decisions.submit(engine.services, OPERATOR, request_id=request_id, verb="approve", digest=digest)
+            await decide.submit(engine.services, OPERATOR, request_id=request_id, verb="approve", digest=digest)
         await asyncio.sleep(0.05)
 
 

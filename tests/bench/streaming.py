@@ -18,7 +18,7 @@ from temporalio.client import Client
 
 import worker as composition
 from approvals_api.app import create_app
-from approvals_api.gateway import Gateway
+from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
 from turngate.models import OpenAICompatibleModel
 from turngate.store.database import Database

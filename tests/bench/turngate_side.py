@@ -15,7 +15,8 @@ from sqlalchemy import text
 from temporalio.client import Client
 
 import worker as composition
-from approvals_api import decisions, starting
+from approvals_api.requests import decide as decide_request
+from approvals_api.runs import start as start_run
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
 from turngate.domain.conversation.messages import ModelResponse
@@ -62,11 +63,13 @@ class Turngate(Side):
     async def start(self, conversation_id: str | None = None) -> str:
         self._waiting += 1
         self._wanted.set()
-        run = await starting.start(self.services, STARTER, agent="agent", text="go", conversation_id=conversation_id)
+        run = await start_run.start(self.services, STARTER, agent="agent", text="go", conversation_id=conversation_id)
         return run.id
 
     async def decide(self, ask: Ask) -> None:
-        await decisions.submit(self.services, OPERATOR, request_id=ask.request_id, verb="approve", digest=ask.digest)
+        await decide_request.submit(
+            self.services, OPERATOR, request_id=ask.request_id, verb="approve", digest=ask.digest
+        )
 
     async def watch_inbox(self) -> None:
         """Tell of every request, without end; looks only while some turn has not asked yet, so it costs nobody else.

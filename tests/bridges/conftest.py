@@ -11,7 +11,7 @@ import pytest
 from harness import Script, says, stack
 from temporalio.client import Client
 
-from approvals_api.gateway import Gateway
+from approvals_api.gateway.client import Gateway
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.store.database import Database
 

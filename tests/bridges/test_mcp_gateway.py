@@ -23,7 +23,7 @@ from mcp_front import GIT_SERVER, Front, Held, environment, kill, on_http, on_st
 from temporalio.client import Client as TemporalClient
 
 import worker as composition
-from approvals_api.gateway import Gateway
+from approvals_api.gateway.client import Gateway
 from turngate import Toolkit
 from turngate.bridges.mcp_gateway import McpGateway
 from turngate.bridges.mcp_gateway_downstream import Behind

@@ -24,7 +24,7 @@ from activities.escalation import OutOfTime
 from activities.execution.redemption import Redeemed
 from activities.record_decision import RecordDecision
 from activities.run_tool import RunTool
-from approvals_api.gateway import Gateway
+from approvals_api.gateway.client import Gateway
 
 DIRECTORY: Final = "CHAOS_INSTANTS"
 TAKEN: Final = "taken-"

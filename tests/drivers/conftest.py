@@ -11,7 +11,7 @@ import pytest
 from harness import stack
 from temporalio.client import Client
 
-from approvals_api.gateway import Gateway
+from approvals_api.gateway.client import Gateway
 from turngate.store.database import Database
 
 sys.path.insert(0, str(Path(__file__).parent))

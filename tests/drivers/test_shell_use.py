@@ -20,7 +20,7 @@ from harness import until
 from terminal_process import TURNGATE, Screen
 from typer.testing import CliRunner
 
-from approvals_api.gateway import Gateway
+from approvals_api.gateway.client import Gateway
 from turngate.cli import main
 from turngate.cli.api_link import ApiLink
 from turngate.cli.run_following import Shown, follow

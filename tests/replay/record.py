@@ -21,8 +21,12 @@ from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, Work
 from temporalio.common import WorkflowIDReusePolicy
 from tools_under_test import Amount, Bench
 
-from approvals_api import external_calling, forking, recovering, scheduling, talking
-from approvals_api.schedule_order import NewSchedule
+from approvals_api.external_calls import service as external_service
+from approvals_api.recovery import recover
+from approvals_api.runs import fork as fork_run
+from approvals_api.runs import send_message
+from approvals_api.schedules import service as schedule_service
+from approvals_api.schedules.order import NewSchedule
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent, tool
 from turngate.domain.agents.schedules import Timetable
 from turngate.domain.contract import AgentTurnInput, DecideInput, PauseInput, ResumeInput, RunLimits
@@ -371,7 +375,7 @@ async def superseded(client: Client, database: Database) -> Recording:
         run = await engine.start()
         await engine.request(run)
         for how in ("queue", "supersede"):
-            await talking.send(engine.services, STARTER, run.id, text="never mind", while_running=how)
+            await send_message.send(engine.services, STARTER, run.id, text="never mind", while_running=how)
         return await completed(engine, run, "superseded")
 
 
@@ -393,7 +397,7 @@ async def fork(client: Client, database: Database) -> Recording:
         source = await engine.start()
         await engine.decide(await engine.request(source), "approve")
         await engine.ended(source)
-        run = await forking.fork(engine.services, STARTER, source.id, text="Pay again.", step=1)
+        run = await fork_run.fork(engine.services, STARTER, source.id, text="Pay again.", step=1)
         await engine.decide(await engine.request(run), "approve")
         return await completed(engine, run, "fork")
 
@@ -404,7 +408,7 @@ async def recovered(client: Client, database: Database) -> Recording:
         run = await engine.start()
         request = await engine.request(run)
         await engine.workflow(run).terminate("lost")
-        await recovering.recover(engine.services, None, by="recorder")
+        await recover.recover(engine.services, None, by="recorder")
         await engine.decide(request, "approve")
         return await completed(engine, run, "recovered")
 
@@ -415,7 +419,7 @@ async def scheduled_start(client: Client, database: Database) -> Recording:
         wanted = NewSchedule(
             name="often", agent="agent", text="go", timetable=Timetable(every_seconds=1), overlap="buffer_one"
         )
-        schedule = await scheduling.create(engine.services, STARTER, wanted)
+        schedule = await schedule_service.create(engine.services, STARTER, wanted)
         handle = client.get_schedule_handle(schedule.id)
 
         async def fired() -> tuple[Fire, Fire] | None:
@@ -447,7 +451,7 @@ async def external_call(client: Client, database: Database) -> Recording:
     async with stack(client, database, model=ListModel()) as engine:
 
         async def sent(call_id: str) -> runs.Run:
-            view = await external_calling.send(
+            view = await external_service.send(
                 engine.services,
                 STARTER,
                 source="shop",
@@ -464,10 +468,10 @@ async def external_call(client: Client, database: Database) -> Recording:
             return run
 
         async def started(run: runs.Run, attempt: str) -> bool:
-            return (await external_calling.start(engine.services, STARTER, run.id, attempt=attempt)).run is not None
+            return (await external_service.start(engine.services, STARTER, run.id, attempt=attempt)).run is not None
 
         async def report(run: runs.Run, attempt: str, result: Ok | None) -> None:
-            await external_calling.report(engine.services, STARTER, run.id, attempt=attempt, result=result)
+            await external_service.report(engine.services, STARTER, run.id, attempt=attempt, result=result)
 
         paid = await sent("c1")
         assert await started(paid, "attempt-1")

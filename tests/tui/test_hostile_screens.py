@@ -9,7 +9,7 @@ from temporalio.client import Client
 from tui_bench import Person
 
 from approvals_api.app import create_app
-from approvals_api.gateway import Gateway
+from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
 from turngate.client import Retries, TurngateClient
 from turngate.domain.text.hidden_text import is_hidden

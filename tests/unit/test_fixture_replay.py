@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from recorded_app import SCRIPT, TWO, Amount, app
 
-from approvals_api import run_views
+from approvals_api.runs import views as run_views
 from turngate import App, Judge, Policy, Rule
 from turngate.domain.agents.judge import ANSWER_SCHEMA, asked_about
 from turngate.domain.conversation.malformed import ADVICE, EMPTY_RESPONSE

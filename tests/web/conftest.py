@@ -20,8 +20,8 @@ from pydantic import BaseModel, Field
 from temporalio.client import Client
 
 from approvals_api.app import create_app
-from approvals_api.gateway import Gateway
-from approvals_api.principals import SESSION_COOKIE
+from approvals_api.gateway.client import Gateway
+from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents.model_profiles import Profile, Profiles
 from turngate.domain.conversation.messages import ModelResponse

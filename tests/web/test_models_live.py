@@ -5,7 +5,8 @@ import re
 from harness import person
 from playwright.async_api import expect
 
-from approvals_api import external_calling, talking
+from approvals_api.external_calls import service as external_service
+from approvals_api.runs import send_message
 from turngate.domain.conversation.deltas import Delta
 from turngate.domain.tools.external import ExternalTool
 from turngate.store import deltas, runs
@@ -122,7 +123,7 @@ async def test_the_timeline_goes_on_while_somebody_writes_to_the_run(site, open_
     # Not every browser keeps places by itself, as Chromium does.
     await page.evaluate("document.documentElement.style.overflowAnchor = 'none'")
     top = await page.evaluate(TOP_OF_INPUT)
-    await talking.send(
+    await send_message.send(
         site.stack.services, person("bob"), request.run_id, text="And <b>this</b>.", while_running="queue"
     )
     await expect(page.get_by_role("heading", name="Sent to this run, not read yet")).to_be_visible()
@@ -157,7 +158,7 @@ async def test_a_screen_reader_hears_what_matters_once(site, open_page):
     request = await site.gated("refund", '{"order": "heard", "cents": 1}')
     page = await open_page(f"/runs/{request.run_id}")
     await page.evaluate(LISTEN)
-    await talking.send(site.stack.services, person("bob"), request.run_id, text="Later.", while_running="queue")
+    await send_message.send(site.stack.services, person("bob"), request.run_id, text="Later.", while_running="queue")
     await page.wait_for_selector("#waiting-title")
     assert await page.evaluate("window.heard") == []
     await site.stack.decide(request, "approve")
@@ -204,7 +205,7 @@ async def test_a_fork_that_begins_with_a_summary_is_started_from_the_page(site, 
 
 async def test_a_call_from_outside_is_decided_by_its_source(site, open_page):
     """The inbox and the request say which program asks; approving lets it run, and its page offers no talk with an agent."""
-    call = await external_calling.send(
+    call = await external_service.send(
         site.stack.services,
         person("git-gateway"),
         source="git",

@@ -7,8 +7,8 @@ import json
 from harness import STARTER, until
 from playwright.async_api import expect
 
-from approvals_api import scheduling
-from approvals_api.schedule_order import NewSchedule
+from approvals_api.schedules import service as schedule_service
+from approvals_api.schedules.order import NewSchedule
 from turngate.domain.agents.schedules import Timetable
 
 NO_SCRIPT = {"java_script_enabled": False}
@@ -16,7 +16,7 @@ NO_SCRIPT = {"java_script_enabled": False}
 
 async def made(site, name, timetable, task, **changes):
     wanted = NewSchedule(name=name, agent="agent", text=task, timetable=timetable, **changes)
-    return await scheduling.create(site.stack.services, STARTER, wanted)
+    return await schedule_service.create(site.stack.services, STARTER, wanted)
 
 
 async def test_a_schedule_is_steered_by_forms(site, open_page):
@@ -67,5 +67,5 @@ async def test_a_fire_shows_up_by_itself(site, open_page):
     await expect(page.locator("p.warn")).to_contain_text(f"{run_id} is still live")
     await page.goto(f"/schedules/{schedule.id}")  # what an answer says stays until somebody asks for more
     await expect(page.locator("tbody")).to_contain_text(f"run {run_id} was still live")
-    await scheduling.delete(site.stack.services, STARTER, schedule.id)
+    await schedule_service.delete(site.stack.services, STARTER, schedule.id)
     await expect(page.locator(".title .chip")).to_have_text("deleted")

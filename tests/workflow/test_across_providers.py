@@ -17,7 +17,7 @@ from temporalio.client import Client
 from tools_under_test import Bench
 from unit.models.wire.recordings import ANTHROPIC, GOOGLE, answer, content_of, models_at, recorded
 
-from approvals_api import forking
+from approvals_api.runs import fork
 from turngate import tool
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.tools.tool import Tool
@@ -124,7 +124,7 @@ async def test_i1_one_conversation_crosses_three_providers_and_back(
             fourth = await turn(engine, ANTHROPIC, first.conversation_id)
             back_at_anthropic = sent(server)
             answer(server, "google-thought-answer.sse")
-            forked = await forking.fork(engine.services, STARTER, third.id, text="and from here?", model=GOOGLE)
+            forked = await fork.fork(engine.services, STARTER, third.id, text="and from here?", model=GOOGLE)
             forked = await engine.ended(forked)
             to_the_fork = sent(server)
             openai_text(server, "Seen by all.")

@@ -13,7 +13,7 @@ from harness import ListModel, call, person, says, stack
 from temporalio.client import Client
 from tools_under_test import Bench
 
-from approvals_api import recovering
+from approvals_api.recovery import recover
 from turngate import Agent, App, ConfigurationError, Limits, Policy, Price, Rule, Toolkit, declare_tool
 from turngate.domain.contract import InterruptInput
 from turngate.domain.conversation.history import is_reconciled
@@ -223,7 +223,7 @@ async def test_i5_a_lost_run_still_asks_for_more(client: Client, sqlite: Databas
                 await requests.offer(conn, requests.new_decision(**named, **content))
                 won = {"status": "approved", "decision_id": "d", "verb": "approve", "by": "boss"}
                 await requests.settle(conn, request.id, at=now(), **won)
-        report = await recovering.recover(engine.services, None, by="cli:me")
+        report = await recover.recover(engine.services, None, by="cli:me")
         assert [each.outcome for each in report] == ["recovered"]
         if not decided:
             await engine.decide(request, "approve")

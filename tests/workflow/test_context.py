@@ -14,7 +14,9 @@ from structlog.testing import capture_logs
 from temporalio.client import Client
 
 from activities.model import compaction
-from approvals_api import forking, retrying, run_views
+from approvals_api.runs import fork as fork_run
+from approvals_api.runs import retry
+from approvals_api.runs import views as run_views
 from turngate import Agent, Context, Limits, Toolkit, tool
 from turngate.domain.agents.context_window import message_tokens
 from turngate.domain.conversation.clipping import READ_RESULT
@@ -200,11 +202,11 @@ async def test_a_cut_outlives_worker_retry_and_fork(client: Client, database: Da
     last = model.seen[-1]
     assert "Memory 1." in (cut_of(last) or "")
     async with engine_of(client, database, keeper(), worker=model, writer=writer) as engine:
-        again = await retrying.retry(engine.services, STARTER, first.id)
+        again = await retry.retry(engine.services, STARTER, first.id)
         assert (await engine.ended(again)).status == "completed"
         assert model.seen[-1][: len(last)] == last
         for back, cut in ((1, cut_of(last)), (2, None)):
-            fork = await forking.fork(engine.services, STARTER, first.id, text="On.", step=compacted["step"] - back)
+            fork = await fork_run.fork(engine.services, STARTER, first.id, text="On.", step=compacted["step"] - back)
             assert (await engine.ended(fork)).status == "completed"
             sent, history = model.seen[-1], await engine.history(fork)
             assert cut_of(sent) == cut
@@ -273,7 +275,7 @@ async def test_what_is_refused_whatever_is_cut_fails_the_run(client: Client, sql
         assert run.error_class == "context_length"
         assert [kind for kind, _ in await told(engine, run)] == ["compacted"]
         assert (len(model.refused), len(writer.read)) == (2, 1)
-        again = await engine.ended(await retrying.retry(engine.services, STARTER, run.id))
+        again = await engine.ended(await retry.retry(engine.services, STARTER, run.id))
         assert (again.status, again.error_class) == ("failed", "context_length")
         assert [(kind, said["reason"]) for kind, said in await told(engine, again)] == [
             ("compaction_skipped", "no_place")
@@ -311,11 +313,11 @@ async def test_a_fork_may_begin_afresh_with_a_summary(client: Client, database: 
     async with engine_of(client, database, keeper(), worker=model, writer=writer) as engine:
         first = await ended(engine)
         before = await engine.history(first)
-        fork = await forking.fork(engine.services, STARTER, first.id, text="And now?", summarise=True)
+        fork = await fork_run.fork(engine.services, STARTER, first.id, text="And now?", summarise=True)
         run = await engine.ended(fork)
         assert run.status == "completed"
         history, happened = await engine.history(run), await told(engine, run)
-        plain = await engine.ended(await forking.fork(engine.services, STARTER, run.id, text="More."))
+        plain = await engine.ended(await fork_run.fork(engine.services, STARTER, run.id, text="More."))
         assert await engine.history(first) == before
         assert [message.text for message in await engine.history(plain)][:2] == [history[0].text, "And now?"]
     assert [message.role for message in history] == ["user", "user", "assistant"]
@@ -336,7 +338,7 @@ async def test_a_fork_without_its_summary_shares_the_past(client: Client, sqlite
     model, writer = Worker(2), Writer(says(""))
     async with engine_of(client, sqlite, keeper(), worker=model, writer=writer) as engine:
         first = await ended(engine)
-        fork = await forking.fork(engine.services, STARTER, first.id, text="And now?", summarise=True)
+        fork = await fork_run.fork(engine.services, STARTER, first.id, text="And now?", summarise=True)
         run = await engine.ended(fork)
         assert run.status == "completed"
         assert (await engine.history(run))[:-2] == await engine.history(first)

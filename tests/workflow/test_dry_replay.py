@@ -13,9 +13,10 @@ from temporalio.testing import ActivityEnvironment
 from tools_under_test import Amount, Bench, Name
 
 from activities.run_tool import RunTool
-from approvals_api import forking, replaying, retrying, talking
-from approvals_api.own_worlds import Changes
-from approvals_api.run_views import run_detail
+from approvals_api.runs import dry_run, retry, send_message
+from approvals_api.runs import fork as fork_run
+from approvals_api.runs.overrides import Changes
+from approvals_api.runs.views import run_detail
 from turngate import (
     Agent,
     Deny,
@@ -50,7 +51,7 @@ SHUT = '[[rule]]\nname = "shut"\nverdict = "deny"\ntools = ["*"]\n'
 async def replayed(engine: Stack, run: runs.Run, **options: Any) -> runs.Run:
     """A dry replay of the run, at its end."""
     changes = Changes(**{name: options.pop(name) for name in ("instructions", "tools", "policy") if name in options})
-    started = await replaying.replay(engine.services, PERSON, run.id, changes=changes, **options)
+    started = await dry_run.replay(engine.services, PERSON, run.id, changes=changes, **options)
     return await engine.ended(started)
 
 
@@ -267,7 +268,7 @@ async def test_a_fork_goes_on_with_whoever_had_the_run_at_that_step(
     cast = Cast(test=script, other=Script(says("Ended.")))
     async with stack(client, sqlite, bench.look, hand_off("other"), model=cast, agents=[other]) as engine:
         run = await engine.ended(await engine.start())
-        forks = [await forking.fork(engine.services, PERSON, run.id, text="again", step=step) for step in (1, 2)]
+        forks = [await fork_run.fork(engine.services, PERSON, run.id, text="again", step=step) for step in (1, 2)]
         assert [(each.agent, each.model) for each in forks] == [("agent", "scripted:test"), ("other", "scripted:other")]
         for each in forks:
             assert (await engine.ended(each)).status == "completed"
@@ -311,21 +312,21 @@ async def test_a_dry_replay_does_not_go_on(client: Client, sqlite: Database, ben
         await engine.interrupt(run)
         await engine.ended(run)
         del live
-        again = await replaying.replay(engine.services, PERSON, run.id, idempotency_key="k")
-        twice = await replaying.replay(engine.services, PERSON, run.id, idempotency_key="k")
+        again = await dry_run.replay(engine.services, PERSON, run.id, idempotency_key="k")
+        twice = await dry_run.replay(engine.services, PERSON, run.id, idempotency_key="k")
         assert again.id == twice.id
         await engine.ended(again)
         for refused in (
-            talking.send(engine.services, PERSON, again.id, text="more"),
-            replaying.replay(engine.services, PERSON, again.id),
+            send_message.send(engine.services, PERSON, again.id, text="more"),
+            dry_run.replay(engine.services, PERSON, again.id),
         ):
             with pytest.raises(ConflictError, match="dry replay"):
                 await refused
         async with sqlite.write() as conn:
             await conn.execute(update(tables.runs).where(tables.runs.c.id == again.id).values(status="failed"))
         with pytest.raises(ConflictError, match="dry replay"):
-            await retrying.retry(engine.services, PERSON, again.id)
-        fork = await forking.fork(engine.services, PERSON, again.id, text="for real", step=1)
+            await retry.retry(engine.services, PERSON, again.id)
+        fork = await fork_run.fork(engine.services, PERSON, again.id, text="for real", step=1)
         assert not fork.is_dry
         await engine.decide(await engine.request(fork), "approve")
         await engine.ended(fork)

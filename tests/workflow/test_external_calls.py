@@ -8,7 +8,8 @@ import secrets
 from harness import STARTER, Script, Stack, says, stack, until
 from temporalio.client import Client
 
-from approvals_api import external_calling, recovering
+from approvals_api.external_calls import service as external_service
+from approvals_api.recovery import recover
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Ok
@@ -21,7 +22,7 @@ DONE = Ok(value={"seen": 1})
 
 
 async def sent(engine: Stack) -> ExternalCallView:
-    return await external_calling.send(
+    return await external_service.send(
         engine.services,
         STARTER,
         source="shop",
@@ -54,11 +55,11 @@ async def test_i5_a_lost_worker_says_nothing_about_a_call_that_runs_elsewhere(
     async with stack(client, database, model=Script(says("Done.")), policy=POLICY, working=False) as engine:
         async with engine.worker():
             call = await sent(engine)
-            started = await external_calling.start(engine.services, STARTER, call.id, attempt="attempt-1")
+            started = await external_service.start(engine.services, STARTER, call.id, attempt="attempt-1")
             assert started.run is not None
             await engine.idle(await run_of(engine, call))
         reporting = asyncio.create_task(
-            external_calling.report(engine.services, STARTER, call.id, attempt="attempt-1", result=DONE)
+            external_service.report(engine.services, STARTER, call.id, attempt="attempt-1", result=DONE)
         )
         async with engine.worker():
             assert (await reporting).result == DONE
@@ -70,18 +71,18 @@ async def test_i5_a_report_survives_the_loss_of_its_workflow(client: Client, sql
     """The workflow is terminated while the call runs outside; the run is recovered, and what was reported settles it."""
     async with stack(client, sqlite, model=Script(says("Done.")), policy=POLICY) as engine:
         call = await sent(engine)
-        await external_calling.start(engine.services, STARTER, call.id, attempt="attempt-1")
+        await external_service.start(engine.services, STARTER, call.id, attempt="attempt-1")
         run = await run_of(engine, call)
         await engine.idle(run)
         await engine.workflow(run).terminate()
-        unheard = await external_calling.report(
+        unheard = await external_service.report(
             engine.services, STARTER, call.id, attempt="attempt-1", result=DONE, wait_seconds=0
         )
         assert unheard.state == "running"
-        (report,) = await recovering.recover(engine.services, [run.id], by="tests")
+        (report,) = await recover.recover(engine.services, [run.id], by="tests")
         assert report.outcome == "recovered"
         assert (await engine.ended(run)).status == "completed"
-        assert (await external_calling.look(engine.services, call.id)).result == DONE
+        assert (await external_service.look(engine.services, call.id)).result == DONE
         assert await starts(engine, call) == 1
 
 
@@ -92,16 +93,16 @@ async def test_i5_an_approved_call_waits_for_its_sender_across_a_recovery(client
         run = await run_of(engine, call)
         await engine.idle(run)
         await engine.workflow(run).terminate()
-        (report,) = await recovering.recover(engine.services, [run.id], by="tests")
+        (report,) = await recover.recover(engine.services, [run.id], by="tests")
         assert report.outcome == "recovered"
         assert await starts(engine, call) == 0
 
         async def handed_out() -> bool:
             return (
-                await external_calling.start(engine.services, STARTER, call.id, attempt="attempt-1")
+                await external_service.start(engine.services, STARTER, call.id, attempt="attempt-1")
             ).run is not None
 
         await until(handed_out, "the call")
-        done = await external_calling.report(engine.services, STARTER, call.id, attempt="attempt-1", result=DONE)
+        done = await external_service.report(engine.services, STARTER, call.id, attempt="attempt-1", result=DONE)
         assert done.result == DONE
         assert await starts(engine, call) == 1

@@ -20,7 +20,8 @@ from temporalio.testing import ActivityEnvironment
 from tools_under_test import Amount
 
 from activities.run_tool import RunTool
-from approvals_api import interrupting, run_views
+from approvals_api.runs import control
+from approvals_api.runs import views as run_views
 from turngate import Hooks, Policy, Preview, Rule, tool
 from turngate.domain.contract import DecideInput, RunToolInput
 from turngate.domain.tools.tool import Tool
@@ -80,7 +81,7 @@ async def make_old(
 async def held_until_old(engine: Stack, run: runs.Run, verb: str = "approve", **options: Any) -> requests.Request:
     """Decide the run's request while the run is held, and let three days pass; returns the request as it was."""
     request = await engine.request(run)
-    await interrupting.pause(engine.services, OPERATOR, run.id)
+    await control.pause(engine.services, OPERATOR, run.id)
     await engine.event(run, "run.paused")
     await engine.decide(request, verb, decision_id="first", **options)
     await make_old(engine, tables.requests, id=request.id)
@@ -88,7 +89,7 @@ async def held_until_old(engine: Stack, run: runs.Run, verb: str = "approve", **
 
 
 async def resumed(engine: Stack, run: runs.Run) -> None:
-    await interrupting.resume(engine.services, OPERATOR, run.id)
+    await control.resume(engine.services, OPERATOR, run.id)
 
 
 async def in_place_of(engine: Stack, run: runs.Run, first: requests.Request) -> requests.Request:

@@ -13,7 +13,7 @@ from pydantic import ValidationError, field_validator
 from temporalio.client import Client
 from tools_under_test import Amount, Bench
 
-from approvals_api.principals import OPERATOR_SCOPES, Principal
+from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
 from turngate import Limits, Policy, Rule, interaction_tool, tool
 from turngate.domain.contract import DecideInput
 from turngate.domain.conversation.history import is_reconciled

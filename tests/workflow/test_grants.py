@@ -12,8 +12,9 @@ from sqlalchemy import update
 from temporalio.client import Client
 from tools_under_test import Bench
 
-from approvals_api import policy_rules, standing_grants
-from approvals_api.principals import Principal
+from approvals_api.http.authentication import Principal
+from approvals_api.policy import grants as grant_operations
+from approvals_api.policy import rules as policy_rules
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.identity import ALL_SCOPES
@@ -37,7 +38,7 @@ def wanted(**options: Any) -> WantedGrant:
 
 async def granted(engine: Stack, **options: Any) -> str:
     target = {name: options.pop(name) for name in ("run_id", "agent") if name in options}
-    made = await standing_grants.create(engine.services, ADMIN, wanted(**options), **target)
+    made = await grant_operations.create(engine.services, ADMIN, wanted(**options), **target)
     return made.id
 
 
@@ -127,7 +128,7 @@ async def test_i2_a_grant_that_ended_before_the_door_lets_nothing_through(
         await bench.started.wait()
         match what:
             case "revoked":
-                await standing_grants.revoke(engine.services, OPERATOR, grant_id)
+                await grant_operations.revoke(engine.services, OPERATOR, grant_id)
             case "expired":
                 async with sqlite.write() as conn:
                     past = as_text(now() - timedelta(seconds=1))

@@ -20,8 +20,10 @@ from activities.execution.door import redeem
 from activities.execution.redemption import AskAgain, Redeemed, Redemption
 from activities.planning.judge import Judging
 from activities.planning.planner import Planner
-from approvals_api import forking, replaying, run_views
-from approvals_api.own_worlds import Changes
+from approvals_api.runs import dry_run
+from approvals_api.runs import fork as fork_run
+from approvals_api.runs import views as run_views
+from approvals_api.runs.overrides import Changes
 from turngate import Judge, Limits, Policy, Price, Rule
 from turngate.domain.contract import RunToolInput
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart, Usage
@@ -146,7 +148,7 @@ async def test_what_was_said_is_not_asked_for_again(client: Client, sqlite: Data
         assert (await engine.ended(run)).status == "completed"
         assert bench.paid == [1, 1]
         assert (await verdicts(engine, run))["p2"].answer == "ask"
-        started = await replaying.replay(engine.services, person("ada"), run.id, changes=Changes())
+        started = await dry_run.replay(engine.services, person("ada"), run.id, changes=Changes())
         dry = await engine.ended(started)
         assert (await verdicts(engine, dry))["p1"].rule == "judge"
         assert (await verdicts(engine, dry))["p2"].answer == "ask"
@@ -201,7 +203,7 @@ async def test_rules_come_first_and_a_run_with_its_own_policy_has_no_judge(
         await engine.interrupt(run)
         await engine.ended(run)
         own = Changes(policy='[[rule]]\nname = "other"\nverdict = "allow"\ntools = ["look"]\n')
-        fork = await forking.fork(engine.services, person("root", "admin"), run.id, text="again", changes=own)
+        fork = await fork_run.fork(engine.services, person("root", "admin"), run.id, text="again", changes=own)
         await engine.request(fork)
         assert await judged_events(engine, fork) == []
         await engine.interrupt(fork)

@@ -14,7 +14,7 @@ from tools_under_test import Bench
 import worker as composition
 from activities.execution.lost_calls import ask_outcome
 from activities.run_tool import RunTool
-from approvals_api import run_views
+from approvals_api.runs import views as run_views
 from turngate import Agent, App, Toolkit, tool
 from turngate.domain.contract import RunToolInput
 from turngate.domain.tools.results import Failure, Ok

@@ -12,8 +12,9 @@ from harness import Cast, ListModel, Stack, call, person, says, stack
 from temporalio.client import Client
 from tools_under_test import Bench
 
-from approvals_api import replaying, switching, talking
-from approvals_api.run_leads import lead_after
+from approvals_api.runs import dry_run, send_message
+from approvals_api.runs import switch_model as model_switch
+from approvals_api.runs.lead import lead_after
 from turngate import Hooks, Limits, RunScope
 from turngate.domain.agents.budgets import Price
 from turngate.domain.agents.model_profiles import ModelOptions, Profile, Profiles
@@ -71,7 +72,7 @@ async def test_a_switch_reaches_a_request_that_is_being_tried_again(
         run = await engine.start()
         await engine.event(run, "model.retrying")
         for _ in range(2):
-            switched = await switching.switch_model(engine.services, ADA, run.id, model="scripted:big")
+            switched = await model_switch.switch_model(engine.services, ADA, run.id, model="scripted:big")
             assert (switched.model, switched.model_chosen_by) == ("scripted:big", "ada")
         ended = await engine.ended(run)
         assert (ended.status, ended.model, await specs(engine, run)) == (
@@ -82,7 +83,7 @@ async def test_a_switch_reaches_a_request_that_is_being_tried_again(
         told = [each.payload for each in await engine.events(run) if each.type == "run.model_switched"]
         assert told == [{"by": "ada", "from": "scripted:test", "to": "scripted:big", "step": 0}]
         with pytest.raises(ConflictError) as refused:
-            await switching.switch_model(engine.services, ADA, run.id, model="scripted:test")
+            await model_switch.switch_model(engine.services, ADA, run.id, model="scripted:test")
         assert refused.value.error_code == "run_ended"
         async with sqlite.read() as conn:
             assert (await lead_after(conn, ended, 1)).model == "scripted:big"
@@ -93,18 +94,20 @@ async def test_who_may_switch_and_to_what(client: Client, sqlite: Database, benc
     async with routed(client, sqlite, bench, test=ListModel(says(call("ask_me", "{}"))), working=False) as engine:
         run = await engine.start()
         with pytest.raises(ForbiddenError):
-            await switching.switch_model(engine.services, person("eve", "viewer"), run.id, model="scripted:big")
-        await switching.switch_model(engine.services, ADA, run.id, model="any:thing")  # nobody told of any provider yet
+            await model_switch.switch_model(engine.services, person("eve", "viewer"), run.id, model="scripted:big")
+        await model_switch.switch_model(
+            engine.services, ADA, run.id, model="any:thing"
+        )  # nobody told of any provider yet
         async with sqlite.write() as conn:
             await model_names.publish(conn, Profiles({"fast": Profile(name="fast", model="openai:a")}), ["openai"])
         for wrong in ("slow", "nosuch:model"):
             with pytest.raises(InvalidInputError, match="fast") as refused:
-                await switching.switch_model(engine.services, ADA, run.id, model=wrong)
+                await model_switch.switch_model(engine.services, ADA, run.id, model=wrong)
             assert refused.value.error_code == "unknown_model"
             with pytest.raises(InvalidInputError, match="fast"):
                 await engine.start(model=wrong)
         for known in ("fast", "openai:b", "scripted:other"):  # the last one's provider is that of an agent
-            assert (await switching.switch_model(engine.services, ADA, run.id, model=known)).model == known
+            assert (await model_switch.switch_model(engine.services, ADA, run.id, model=known)).model == known
 
 
 @pytest.mark.parametrize("error_class", ["authentication", "permission", "not_found", "configuration"])
@@ -168,7 +171,7 @@ async def test_a_chain_of_fallbacks_is_followed_to_its_end(client: Client, sqlit
             ("fast", "scripted:gone", "permission"),
             ("scripted:gone", "scripted:b", "configuration"),
         ]
-        sent = await talking.send(engine.services, ADA, ended.id, text="again")
+        sent = await send_message.send(engine.services, ADA, ended.id, text="again")
         assert sent.run.model == "fast"
         await engine.ended(sent.run)
 
@@ -214,7 +217,7 @@ async def test_a_hook_chooses_the_model_of_a_step_and_a_dry_replay_asks_the_same
     async def replayed(**options: Any) -> list[str | None]:
         test.seen.clear()
         del b.seen[options.get("step", 0) :]
-        replay = await engine.ended(await replaying.replay(engine.services, ADA, run.id, **options))
+        replay = await engine.ended(await dry_run.replay(engine.services, ADA, run.id, **options))
         assert replay.status == "completed"
         return await specs(engine, replay)
 

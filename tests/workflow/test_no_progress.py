@@ -14,7 +14,8 @@ from temporalio.testing import ActivityEnvironment
 from tools_under_test import Bench
 
 from activities.call_model import CallModel
-from approvals_api import recovering, retrying, talking
+from approvals_api.recovery import recover
+from approvals_api.runs import retry, send_message
 from turngate import Agent, Limits, NoProgress, Toolkit, sub_agent, tool
 from turngate.domain.agents.no_progress import is_nudge
 from turngate.domain.contract import AGENT_TURN, AgentTurnInput, CallModelInput, RunLimits
@@ -130,7 +131,7 @@ async def test_a_message_from_a_person_begins_anew(client: Client, sqlite: Datab
         run = await engine.start()
         for number in range(3):
             request = await engine.request(run)
-            await talking.send(engine.services, STARTER, run.id, text="Go on.", while_running="inject")
+            await send_message.send(engine.services, STARTER, run.id, text="Go on.", while_running="inject")
             await engine.decide(request, "approve")
             await until(lambda number=number: paid(bench, number + 1), "payment")
         ended = await engine.ended(run)
@@ -162,14 +163,14 @@ async def test_i5_the_count_outlives_its_workflow(client: Client, sqlite: Databa
             request = await engine.request(run)
             if how == "recovered" and number == 2:
                 await engine.workflow(run).terminate("lost")
-                report = await recovering.recover(engine.services, None, by="cli:me")
+                report = await recover.recover(engine.services, None, by="cli:me")
                 assert [each.outcome for each in report] == ["recovered"]
             await engine.decide(request, "approve")
             await until(lambda number=number: paid(bench, number + 1), "payment")
         ended = await engine.ended(run)
         assert (ended.outcome, ended.step, len(await nudges(engine, ended))) == ("no_progress", 3, 1)
         if how == "retried":
-            again = await retrying.retry(engine.services, STARTER, ended.id)
+            again = await retry.retry(engine.services, STARTER, ended.id)
             await engine.request(again)  # the model is asked, and the run is not ended at once
 
 

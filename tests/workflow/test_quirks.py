@@ -17,7 +17,7 @@ from provider_stage import Stage, require_order, staged, turns_of
 from provider_wires import DEVSTRAL, EVENT_STREAM, WIRES, Made, Said, Wire, calls, each_wire, either_way
 from temporalio.client import Client
 
-from approvals_api import talking
+from approvals_api.runs import send_message
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store import requests
 from turngate.store.runs import Run
@@ -80,7 +80,7 @@ async def test_i1_results_stand_directly_behind_their_turn(stage: Stage, wire: W
     run = await stage.start(wire)
     request = await engine.request(run)
     await until(lambda: has_looked(stage), "look")
-    await talking.send(engine.services, STARTER, run.id, text="Hurry up.", while_running="inject")
+    await send_message.send(engine.services, STARTER, run.id, text="Hurry up.", while_running="inject")
     await engine.decide(request, "approve")
     played = await stage.ended(wire, run)
     turns = turns_of(wire, played)
@@ -174,7 +174,7 @@ async def test_mistrals_rules_hold_behind_a_compatible_server(stage: Stage) -> N
     stage.says(DEVSTRAL, calls(Made("pay", '{"cents": 5}', "a1B2c3D4e")), DONE)
     run = await stage.start(DEVSTRAL, conversation_id=first.run.conversation_id)
     request = await engine.request(run)
-    await talking.send(engine.services, STARTER, run.id, text="Hurry up.", while_running="inject")
+    await send_message.send(engine.services, STARTER, run.id, text="Hurry up.", while_running="inject")
     await engine.decide(request, "approve")
     played = await stage.ended(DEVSTRAL, run)
     turns = turns_of(DEVSTRAL, played)

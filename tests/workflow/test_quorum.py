@@ -11,9 +11,9 @@ from temporalio.client import Client
 from tools_under_test import Bench
 
 from activities.record_decision import RecordDecision
-from approvals_api import claiming
-from approvals_api.decisions import DecisionAnswer
-from approvals_api.principals import OPERATOR_SCOPES, Principal
+from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
+from approvals_api.requests import claim
+from approvals_api.requests.decide import DecisionAnswer
 from turngate import Policy, Rule
 from turngate.domain.contract import DecideInput, RecordDecisionInput
 from turngate.domain.errors import ConflictError, ForbiddenError, GoneError, InvalidInputError
@@ -285,15 +285,15 @@ async def test_who_has_approved_holds_nobody_up_by_their_claim(client: Client, s
     async with stack(client, sqlite, bench.pay, model=paying(), policy=needing(2)) as engine:
         run = await engine.start()
         request = await engine.request(run)
-        await claiming.claim(engine.services, ANN, request.id)
+        await claim.claim(engine.services, ANN, request.id)
         with pytest.raises(ConflictError) as held:
             await engine.decide(request, "approve", by=BOB)
         assert held.value.error_code == "claimed"
         await engine.decide(request, "approve", by=ANN)
-        await claiming.claim(engine.services, EVE, request.id)
+        await claim.claim(engine.services, EVE, request.id)
         with pytest.raises(ConflictError):
             await engine.decide(request, "approve", by=BOB)
-        await claiming.release(engine.services, EVE, request.id)
+        await claim.release(engine.services, EVE, request.id)
         await engine.decide(request, "approve", by=BOB)
         await engine.ended(run)
         assert bench.paid == [5]

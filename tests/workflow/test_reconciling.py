@@ -15,8 +15,9 @@ from temporalio.client import Client
 from tools_under_test import Bench
 from typer.testing import CliRunner, Result
 
-from approvals_api import gateway_recovery, reconciling
-from approvals_api.reconciling import Finding
+from approvals_api.gateway import recovery
+from approvals_api.recovery import reconcile
+from approvals_api.recovery.reconcile import Finding
 from turngate.cli.main import app
 from turngate.domain.tools.results import Failure
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
@@ -36,12 +37,12 @@ def pays(*names: str) -> Any:
 
 @pytest.fixture(autouse=True)
 def quick_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconciling, "SETTLING_SECONDS", 0.2)
+    monkeypatch.setattr(reconcile, "SETTLING_SECONDS", 0.2)
 
 
 async def off(engine: Stack, *about: runs.Run, fix: bool = False) -> list[Finding]:
     """What is off about these runs; the server has those of other tests, too, whose store is another."""
-    found = await reconciling.reconcile(engine.services, fix=fix, by=ME)
+    found = await reconcile.reconcile(engine.services, fix=fix, by=ME)
     return [each for each in found if each.run_id in {run.id for run in about}]
 
 
@@ -142,7 +143,7 @@ async def test_what_may_be_on_its_way_is_reported_and_not_mended(
 
     A workflow for which no worker answers is told of, and nothing of it is touched.
     """
-    monkeypatch.setattr(gateway_recovery, "QUERY_WAIT", timedelta(seconds=0.5))
+    monkeypatch.setattr(recovery, "QUERY_WAIT", timedelta(seconds=0.5))
     async with stack(client, sqlite, bench.pay, model=ListModel(pays("p")), working=False) as engine:
         async with engine.worker():
             run = await engine.start()

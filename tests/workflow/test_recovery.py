@@ -11,9 +11,10 @@ from harness import OPERATOR, Cast, ListModel, Script, Stack, call, person, says
 from temporalio.client import Client
 from tools_under_test import Bench
 
-from approvals_api import interrupting, recovering
-from approvals_api.gateway_recovery import standing_of
-from approvals_api.recovering import LostRun, RunReport
+from approvals_api.gateway.recovery import standing_of
+from approvals_api.recovery import recover as recover_runs
+from approvals_api.recovery.recover import LostRun, RunReport
+from approvals_api.runs import control
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent, tool
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import ModelResponse
@@ -99,7 +100,7 @@ async def lose(engine: Stack, *lost: runs.Run) -> None:
 
 
 async def recover(engine: Stack, *run_ids: str) -> list[RunReport]:
-    return await recovering.recover(engine.services, run_ids or None, by=ME)
+    return await recover_runs.recover(engine.services, run_ids or None, by=ME)
 
 
 async def recovered_at(engine: Stack, run: runs.Run, step: int) -> None:
@@ -150,15 +151,15 @@ async def test_i5_a_waiting_run_is_decided_on_the_request_it_had(
         with pytest.raises(UnavailableError, match="turngate recover"):
             await engine.decide(request, "approve", decision_id="too-early", message="offered")
         with pytest.raises(UnavailableError, match="turngate recover"):
-            await interrupting.pause(engine.services, OPERATOR, run.id)
+            await control.pause(engine.services, OPERATOR, run.id)
         lost = LostRun(run_id=run.id, agent="agent", created_at=run.created_at, workflow="closed", step=1)
-        assert await recovering.lost_runs(engine.services) == [lost]
-        planned = await recovering.recover(engine.services, None, by=ME, dry_run=True)
+        assert await recover_runs.lost_runs(engine.services) == [lost]
+        planned = await recover_runs.recover(engine.services, None, by=ME, dry_run=True)
         assert [(each.outcome, each.step) for each in planned] == [("would_recover", 1)]
         both = await asyncio.gather(recover(engine, run.id), recover(engine))
         assert sorted(each.outcome for reports in both for each in reports) == ["alive", "recovered"]
         assert [each.outcome for each in await recover(engine)] == ["alive"]
-        assert await recovering.lost_runs(engine.services) == []
+        assert await recover_runs.lost_runs(engine.services) == []
         assert (await engine.request(run)).id == request.id
         await engine.decide(request, "approve", decision_id="too-early", message="offered")
         await completed(engine, run)
@@ -300,14 +301,14 @@ async def test_a_run_that_somebody_holds_is_held(client: Client, sqlite: Databas
     async with stack(client, sqlite, bench.pay, model=ListModel(says(PAY), DONE)) as engine:
         run = await engine.start()
         request = await engine.request(run)
-        await interrupting.pause(engine.services, OPERATOR, run.id, reason="wait")
+        await control.pause(engine.services, OPERATOR, run.id, reason="wait")
         await engine.event(run, "run.paused")
         await lose(engine, run)
         await recovered_at(engine, run, 1)
         await engine.decide(request, "approve")
         await engine.idle(run)
         assert bench.paid == []
-        await interrupting.resume(engine.services, OPERATOR, run.id)
+        await control.resume(engine.services, OPERATOR, run.id)
         await completed(engine, run)
         assert bench.paid == [5]
 
@@ -335,12 +336,12 @@ async def test_i5_everything_goes_on_when_temporal_has_lost_its_database(
             await engine.decide(request, "approve", by=ANN)
             await until(lambda: result_of(engine, run, "l"), "result of the call beside it")
         async with moved(engine, fresh) as elsewhere:
-            lost = await recovering.lost_runs(elsewhere.services)
+            lost = await recover_runs.lost_runs(elsewhere.services)
             assert [(each.run_id, each.workflow, each.below) for each in lost] == [(run.id, "absent", (child.id,))]
             # Whoever names the sub-agent's run means the tree.
             reports = await recover(elsewhere, child.id)
             assert reports == [RunReport(run_id=run.id, outcome="recovered", step=1)]
-            assert await recovering.lost_runs(elsewhere.services) == []
+            assert await recover_runs.lost_runs(elsewhere.services) == []
             assert (await elsewhere.event(child, "run.recovered")).payload["step"] == 2
             await until(lambda: is_open(elsewhere, child), "workflow of the sub-agent's run")
             with pytest.raises(ConflictError):

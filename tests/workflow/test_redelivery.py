@@ -10,7 +10,7 @@ from sqlalchemy import update
 from temporalio.client import Client
 from tools_under_test import Bench
 
-from approvals_api import redelivery
+from approvals_api.recovery import redelivery
 from turngate.domain.runs.requests import STATUS_OF_VERB, Verb
 from turngate.store import events, requests, runs
 from turngate.store.clock import as_text, now

@@ -9,10 +9,10 @@ from harness import ListModel, Stack, call, says, stack
 from temporalio.client import Client
 from tools_under_test import Bench
 
-from approvals_api import retrying
-from approvals_api.order_recording import record, take_back
-from approvals_api.principals import Principal
-from approvals_api.run_order import ForkPoint, checked_order
+from approvals_api.http.authentication import Principal
+from approvals_api.runs import retry as retry_run
+from approvals_api.runs.order import ForkPoint, checked_order
+from approvals_api.runs.order_recording import record, take_back
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.errors import ConflictError, ModelError
 from turngate.store import agents, messages, runs
@@ -23,7 +23,7 @@ GONE = ModelError("the key is wrong", error_class="model_auth", retryable=False)
 
 
 async def retry(engine: Stack, run: runs.Run, key: str | None = None) -> runs.Run:
-    return await retrying.retry(engine.services, PERSON, run.id, idempotency_key=key)
+    return await retry_run.retry(engine.services, PERSON, run.id, idempotency_key=key)
 
 
 async def test_i3_a_run_that_failed_goes_on_and_sends_nothing_twice(

@@ -16,11 +16,11 @@ from sqlalchemy import update
 from temporalio.client import Client
 from tools_under_test import Bench
 
-from approvals_api import scheduling
-from approvals_api.gateway import Gateway
-from approvals_api.gateway_schedules import look_at_schedule
-from approvals_api.schedule_keeping import agree_on_all, start_opened
-from approvals_api.schedule_order import NewSchedule
+from approvals_api.gateway.client import Gateway
+from approvals_api.gateway.schedules import look_at_schedule
+from approvals_api.schedules import service as schedule_service
+from approvals_api.schedules.order import NewSchedule
+from approvals_api.schedules.sync import agree_on_all, start_opened
 from turngate.domain.agents.schedules import Timetable
 from turngate.domain.contract import ScheduledStartInput
 from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
@@ -38,7 +38,7 @@ SELDOM = Timetable(cron="0 0 29 feb *")
 
 async def made(engine: Stack, timetable: Timetable = EACH_SECOND, **changes: Any) -> ScheduleDetail:
     wanted = {"name": f"each-{secrets.token_hex(3)}", "agent": "agent", "text": "go", "timetable": timetable, **changes}
-    return await scheduling.create(engine.services, STARTER, NewSchedule(**wanted))
+    return await schedule_service.create(engine.services, STARTER, NewSchedule(**wanted))
 
 
 async def fires(engine: Stack, schedule: ScheduleDetail) -> list[Fire]:
@@ -96,7 +96,7 @@ async def test_it_fires_each_second_and_skips_while_its_run_lives(
         assert (run.attended, run.unattended_asks, run.started_by) == (False, "park", "starter")
         assert second.reason == f"run {run.id} was still live"
         with pytest.raises(ConflictError, match=run.id):
-            await scheduling.fire_now(engine.services, STARTER, schedule.id)
+            await schedule_service.fire_now(engine.services, STARTER, schedule.id)
         await engine.decide(await engine.request(run), "approve")
         assert (await engine.ended(run)).status == "completed"
 
@@ -104,7 +104,7 @@ async def test_it_fires_each_second_and_skips_while_its_run_lives(
             return next((each for each in await fires(engine, schedule) if each.run_id not in {None, run.id}), None)
 
         following = await until(another, "second run")
-        gone = await scheduling.delete(engine.services, STARTER, schedule.name)
+        gone = await schedule_service.delete(engine.services, STARTER, schedule.name)
         assert (gone.in_force, gone.next_fires, gone.opened, gone.skipped >= 2) == (True, [], 2, True)
         assert await look_at_schedule(client, schedule.id) is None
         await stopped(engine, following)
@@ -128,7 +128,7 @@ async def test_i5_a_fire_without_a_worker_opens_one_run_when_it_is_back(
             (first, *_more) = await fired(engine, schedule, "opened")
             run = await run_of(engine, first)
             await engine.request(run)
-            shown = await scheduling.pause(engine.services, STARTER, schedule.id, reason="enough")
+            shown = await schedule_service.pause(engine.services, STARTER, schedule.id, reason="enough")
             assert (shown.opened, shown.paused_by, shown.next_fires) == (1, "starter", [])
             assert shown.skipped >= 2
             await engine.interrupt(run)
@@ -137,14 +137,14 @@ async def test_i5_a_fire_without_a_worker_opens_one_run_when_it_is_back(
             await until(lambda: asyncio.sleep(0, now() > held_at + timedelta(seconds=2.5)), "two fires that are held")
             assert len([each for each in await fires(engine, schedule) if each.fire_at > as_text(held_at)]) == 0
             on_at = now()
-            await scheduling.resume(engine.services, STARTER, schedule.id)
+            await schedule_service.resume(engine.services, STARTER, schedule.id)
 
             async def again() -> Fire | None:
                 return next((each for each in await fires(engine, schedule) if each.fire_at > as_text(held_at)), None)
 
             following = await until(again, "fire after it was let go on")
             assert following.fire_at > as_text(on_at - timedelta(seconds=1)), "nothing is made up for"
-            await scheduling.delete(engine.services, STARTER, schedule.id)
+            await schedule_service.delete(engine.services, STARTER, schedule.id)
             await stopped(engine, following)
 
 
@@ -168,7 +168,7 @@ async def test_a_fire_that_is_buffered_opens_when_the_run_has_ended(
     """It goes on in the same conversation, and reads what was said there before."""
     async with stack(client, sqlite, bench.pay, **gated(bench)) as engine:
         schedule = await made(engine, SELDOM, conversation="continue", overlap="buffer_one")
-        first = await scheduling.fire_now(engine.services, STARTER, schedule.id)
+        first = await schedule_service.fire_now(engine.services, STARTER, schedule.id)
         result = await brought(engine, schedule)
         await fired(engine, schedule, "opened", "waiting")
         (run,) = [await run_of(engine, each) for each in await fires(engine, schedule) if each.run_id]
@@ -193,7 +193,7 @@ async def test_i8_a_fire_that_waits_for_weeks_keeps_its_history_short(
         client = await Client.connect(server.address, data_converter=data_converter())
         async with stack(client, sqlite, bench.pay, **gated(bench)) as engine:
             schedule = await made(engine, SELDOM, overlap="buffer_one")
-            first = await scheduling.fire_now(engine.services, STARTER, schedule.id)
+            first = await schedule_service.fire_now(engine.services, STARTER, schedule.id)
             result = await brought(engine, schedule)
             (opened, fire) = await fired(engine, schedule, "opened", "waiting")
 
@@ -220,8 +220,8 @@ async def test_temporal_is_made_to_agree_with_the_store(client: Client, sqlite: 
         cut_off = replace(engine.services, gateway=Gateway(nowhere))
         with pytest.raises(UnavailableError):
             await agree_on_all(cut_off)
-        deleted = await scheduling.delete(cut_off, STARTER, gone.id)
-        unheard = await scheduling.create(
+        deleted = await schedule_service.delete(cut_off, STARTER, gone.id)
+        unheard = await schedule_service.create(
             cut_off, STARTER, NewSchedule(name="unheard", agent="agent", text="go", timetable=SELDOM)
         )
         assert (deleted.in_force, unheard.in_force, unheard.next_fires) == (None, None, [])
@@ -282,7 +282,7 @@ async def test_whose_schedule_it_is_may_not_decide_where_the_starter_may_not(
     """Its runs are its author's, also when somebody else asks for one out of turn."""
     async with stack(client, sqlite, bench.pay, **gated(bench)) as engine:
         schedule = await made(engine, SELDOM)
-        run = await scheduling.fire_now(engine.services, person("bob"), schedule.name)
+        run = await schedule_service.fire_now(engine.services, person("bob"), schedule.name)
         assert (run.started_by, run.schedule_id) == ("starter", schedule.id)
         async with engine.database.read() as conn:
             (noted,) = await events.newest(conn, events.SYSTEM, "schedule.fired", limit=9)

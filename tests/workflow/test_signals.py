@@ -16,7 +16,7 @@ from tools_under_test import Bench
 
 from activities.call_model import CallModel
 from activities.run_tool import RunTool
-from approvals_api import run_views
+from approvals_api.runs import views as run_views
 from turngate import Agent, Finish, HandOff, Policy, Rule, Toolkit, WaitUntil, signal_tool
 from turngate.domain.contract import AgentTurnInput, CallModelInput, RunLimits, RunToolInput
 from turngate.domain.conversation.history import is_reconciled

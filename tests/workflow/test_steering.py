@@ -13,10 +13,11 @@ from temporalio.testing import ActivityEnvironment
 from tools_under_test import Bench
 
 from activities.close_step import CloseStep
-from approvals_api import interrupting, run_views, starting, talking
-from approvals_api.principals import Principal
-from approvals_api.redelivery import redeliver_earlier
-from approvals_api.talking import Sent
+from approvals_api.http.authentication import Principal
+from approvals_api.recovery.redelivery import redeliver_earlier
+from approvals_api.runs import control, send_message, start
+from approvals_api.runs import views as run_views
+from approvals_api.runs.send_message import Sent
 from turngate import Agent, Limits, Toolkit
 from turngate.domain.contract import CloseStepInput
 from turngate.domain.conversation.history import is_reconciled
@@ -40,7 +41,7 @@ async def stored(engine: Stack, run_id: str) -> runs.Run:
 
 
 async def send(engine: Stack, run: runs.Run, text: str, how: str | None = None, *, key: str | None = None) -> Sent:
-    return await talking.send(
+    return await send_message.send(
         engine.services,
         PERSON,
         run.id,
@@ -81,7 +82,7 @@ async def test_a_held_run_finishes_what_runs_and_starts_nothing_new(
         run = await engine.start()
         request = await engine.request(run)
         await asyncio.wait_for(bench.started.wait(), 30)
-        await interrupting.pause(engine.services, PERSON, run.id, reason="lunch")
+        await control.pause(engine.services, PERSON, run.id, reason="lunch")
         await held(engine, run)
         await engine.decide(request, "approve")
         bench.release.set()
@@ -91,7 +92,7 @@ async def test_a_held_run_finishes_what_runs_and_starts_nothing_new(
         assert (bench.paid, len(model.seen)) == ([], 1)
         now = await stored(engine, run.id)
         assert (now.status, now.paused_by, now.pause_reason) == ("running", "ada", "lunch")
-        await interrupting.resume(engine.services, PERSON, run.id)
+        await control.resume(engine.services, PERSON, run.id)
         assert (await engine.ended(run)).status == "completed"
         assert bench.paid == [5]
         assert (await stored(engine, run.id)).paused_at is None
@@ -111,13 +112,13 @@ async def test_a_call_that_waits_for_its_place_does_not_start_in_a_held_run(
     async with stack(client, sqlite, bench.slow, bench.look, model=model, limits=limits) as engine:
         run = await engine.start()
         await asyncio.wait_for(bench.started.wait(), 30)
-        await interrupting.pause(engine.services, PERSON, run.id)
+        await control.pause(engine.services, PERSON, run.id)
         await held(engine, run)
         bench.release.set()
         await engine.event(run, "execution.finished")
         await engine.idle(run)
         assert bench.looked == []
-        await interrupting.resume(engine.services, PERSON, run.id)
+        await control.resume(engine.services, PERSON, run.id)
         assert (await engine.ended(run)).status == "completed"
         assert bench.looked == ["x"]
 
@@ -127,11 +128,11 @@ async def test_repeats_change_nothing_and_the_last_word_counts(client: Client, s
     async with stack(client, sqlite, bench.pay, model=Script(says("Pay.", PAY), says("Done."))) as engine:
         run = await engine.start()
         request = await engine.request(run)
-        await interrupting.resume(engine.services, PERSON, run.id)
+        await control.resume(engine.services, PERSON, run.id)
         for _ in range(2):
-            await interrupting.pause(engine.services, PERSON, run.id)
-        await interrupting.resume(engine.services, PERSON, run.id)
-        await interrupting.pause(engine.services, PERSON, run.id)
+            await control.pause(engine.services, PERSON, run.id)
+        await control.resume(engine.services, PERSON, run.id)
+        await control.pause(engine.services, PERSON, run.id)
 
         async def look() -> bool:
             return [each.type for each in await engine.events(run)].count("run.paused") == 2
@@ -145,7 +146,7 @@ async def test_repeats_change_nothing_and_the_last_word_counts(client: Client, s
         assert (await engine.closed(run)).name == "COMPLETED"
         assert request.id not in {each.id for each in await _pending(engine)}
         with pytest.raises(ConflictError, match="ended already"):
-            await interrupting.pause(engine.services, PERSON, run.id)
+            await control.pause(engine.services, PERSON, run.id)
 
 
 async def _pending(engine: Stack) -> list[requests.ListedRequest]:
@@ -160,7 +161,7 @@ async def test_i8_a_pause_outlives_continue_as_new_and_a_worker(client: Client, 
         async with engine.worker():
             run = await engine.start()
             await asyncio.wait_for(bench.started.wait(), 30)
-            await interrupting.pause(engine.services, PERSON, run.id)
+            await control.pause(engine.services, PERSON, run.id)
             await held(engine, run)
             bench.release.set()
             await engine.event(run, "execution.finished")
@@ -168,7 +169,7 @@ async def test_i8_a_pause_outlives_continue_as_new_and_a_worker(client: Client, 
         async with engine.worker():
             await engine.idle(run)
             assert len(model.seen) == 1
-            await interrupting.resume(engine.services, PERSON, run.id)
+            await control.resume(engine.services, PERSON, run.id)
             assert (await engine.ended(run)).status == "completed"
 
 
@@ -433,10 +434,10 @@ async def test_a_run_that_has_not_begun_is_not_said_to_have_ended(
         with monkeypatch.context() as unstarted:
             unstarted.setattr(engine.services.gateway, "start_run", later)
             run = await engine.start()
-            for tell in (interrupting.interrupt, interrupting.pause, interrupting.resume):
+            for tell in (control.interrupt, control.pause, control.resume):
                 with pytest.raises(UnavailableError, match="not begun yet"):
                     await tell(engine.services, PERSON, run.id)
-        assert await starting.start_recorded(engine.services) == 1
+        assert await start.start_recorded(engine.services) == 1
         await engine.request(run)
-        await interrupting.interrupt(engine.services, PERSON, run.id)
+        await control.interrupt(engine.services, PERSON, run.id)
         assert (await engine.ended(run)).status == "interrupted"

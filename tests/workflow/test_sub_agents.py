@@ -17,7 +17,8 @@ from tools_under_test import Amount, Bench
 from activities.call_model import CallModel
 from activities.close_step import CloseStep
 from activities.run_tool import RunTool
-from approvals_api import run_views, starting
+from approvals_api.runs import start
+from approvals_api.runs import views as run_views
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent, tool
 from turngate.domain.contract import CallModelInput, CloseStepInput, RunToolInput
 from turngate.domain.conversation.history import is_reconciled
@@ -425,7 +426,7 @@ async def test_i5_only_its_parent_starts_a_sub_agents_run(client: Client, sqlite
     options = {"model": paying(), "working": False}
     async with stack(client, sqlite, sub_agent(agent_of("helper", bench.pay)), **options) as engine:
         run, child = await recorded_child(engine)
-        assert await starting.start_recorded(engine.services) == 0
+        assert await start.start_recorded(engine.services) == 0
         with pytest.raises(RPCError, match="not found"):
             await engine.workflow(child).describe()
         async with engine.worker():

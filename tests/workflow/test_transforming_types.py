@@ -19,7 +19,7 @@ from temporalio.client import Client
 from temporalio.worker import Replayer
 from transforming import SECRET_WORDS, Money, Parcel, compact, decoded, encoded, raw, seen
 
-from approvals_api import forking
+from approvals_api.runs import fork as fork_run
 from turngate import (
     Deny,
     Failure,
@@ -253,7 +253,7 @@ async def test_i7_a_fork_is_sent_the_recorded_result_and_decodes_its_own_calls(
         assert json.loads(past[-1]["content"])["result"] == encoded(trail="operator")
         told = len(shop.told)
 
-        fork = await forking.fork(engine.services, STARTER, run.id, step=1, text="And another.")
+        fork = await fork_run.fork(engine.services, STARTER, run.id, step=1, text="And another.")
         request = await engine.request(fork)
         assert [who for who, _values in shop.told[told:]] == ["policy", "preview", "precondition"]
         assert shop.handled == [decoded(trail="operator")]

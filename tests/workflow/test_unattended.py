@@ -12,7 +12,7 @@ from harness import STARTER, Cast, Clock, ListModel, Script, Stack, call, person
 from temporalio.client import Client
 from tools_under_test import Amount, Bench
 
-from approvals_api import forking
+from approvals_api.runs import fork as fork_run
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.tools.results import Failure, Ok
@@ -167,7 +167,7 @@ async def test_a_fork_is_as_unattended_as_its_run(client: Client, sqlite: Databa
     async with stack(client, sqlite, bench.pay, bench.look, model=model) as engine:
         run = await engine.start(unattended="deny")
         await engine.ended(run)
-        fork = await forking.fork(engine.services, STARTER, run_id=run.id, text="again", step=1)
+        fork = await fork_run.fork(engine.services, STARTER, run_id=run.id, text="again", step=1)
         assert (fork.attended, fork.unattended_asks) == (False, "deny")
         assert (await engine.ended(fork)).status == "completed"
         kinds = [each.kind for each in (await engine.results(fork)).values() if isinstance(each, Failure)]

@@ -10,9 +10,9 @@ from harness import Cast, ListModel, person, says, stack
 from temporalio.client import Client
 from tools_under_test import Bench
 
-from approvals_api import explaining, switching
-from approvals_api.gateway import Gateway
-from approvals_api.gateway_waits import ask_model_now
+from approvals_api.gateway.client import Gateway
+from approvals_api.gateway.expedite import ask_model_now
+from approvals_api.runs import explain, switch_model
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
 from turngate.models.port import ModelRequest
@@ -44,11 +44,11 @@ async def test_a_switch_cuts_the_wait_for_a_retry(client: Client, sqlite: Databa
     async with stack(client, sqlite, bench.look, model=models) as engine:
         run = await engine.start()
         await waits_for_its_next_attempt(client, run.id)
-        [told] = (await explaining.explain(engine.services, run.id)).waits_for
+        [told] = (await explain.explain(engine.services, run.id)).waits_for
         assert (told.kind, told.since) == ("model_retrying", None)
         assert told.until is not None
         assert "attempt 2 next: slow down" in told.says
-        await switching.switch_model(engine.services, ADA, run.id, model="scripted:big")
+        await switch_model.switch_model(engine.services, ADA, run.id, model="scripted:big")
         async with asyncio.timeout(10):
             ended = await engine.ended(run)
         assert (ended.status, ended.model) == ("completed", "scripted:big")
@@ -62,10 +62,10 @@ async def test_the_same_choice_again_asks_again_now(client: Client, sqlite: Data
     models = Cast(test=ListModel(says("Never.")), big=ListModel(limited(), says("Done.")))
     async with stack(client, sqlite, bench.look, model=models, working=False) as engine:
         run = await engine.start()
-        await switching.switch_model(engine.services, ADA, run.id, model="scripted:big")
+        await switch_model.switch_model(engine.services, ADA, run.id, model="scripted:big")
         async with engine.worker():
             await waits_for_its_next_attempt(client, run.id)
-            await switching.switch_model(engine.services, ADA, run.id, model="scripted:big")
+            await switch_model.switch_model(engine.services, ADA, run.id, model="scripted:big")
             async with asyncio.timeout(10):
                 assert (await engine.ended(run)).status == "completed"
         assert [each.type for each in await engine.events(run)].count("run.model_switched") == 1
@@ -109,5 +109,5 @@ async def test_a_switch_does_not_need_temporal(client: Client, sqlite: Database,
         run = await engine.start()
         engine.services = replace(engine.services, gateway=Gateway(nowhere))
         async with asyncio.timeout(timedelta(seconds=8).total_seconds()):
-            switched = await switching.switch_model(engine.services, ADA, run.id, model="scripted:big")
+            switched = await switch_model.switch_model(engine.services, ADA, run.id, model="scripted:big")
         assert switched.model == "scripted:big"

@@ -13,9 +13,11 @@ from temporalio.exceptions import ApplicationError
 from tools_under_test import Bench
 
 from activities.engine.overrides import OwnWorlds
-from approvals_api import forking, retrying, standing_grants, talking
-from approvals_api.own_worlds import Changes
-from approvals_api.run_views import run_detail
+from approvals_api.policy import grants
+from approvals_api.runs import fork as fork_run
+from approvals_api.runs import retry, send_message
+from approvals_api.runs.overrides import Changes
+from approvals_api.runs.views import run_detail
 from turngate import Agent, Policy, Rule, Toolkit, sub_agent
 from turngate.domain.agents.overrides import World
 from turngate.domain.errors import ForbiddenError, ModelError
@@ -34,7 +36,7 @@ SHUT = '[[rule]]\nname = "shut"\nverdict = "deny"\ntools = ["pay"]\nreason = "No
 async def forked(
     engine: Stack, run: runs.Run, *, by: Any = ADMIN, agent: str | None = None, **changes: Any
 ) -> runs.Run:
-    return await forking.fork(engine.services, by, run.id, text="again", agent=agent, changes=Changes(**changes))
+    return await fork_run.fork(engine.services, by, run.id, text="again", agent=agent, changes=Changes(**changes))
 
 
 async def first(engine: Stack, verb: str = "reject") -> runs.Run:
@@ -80,7 +82,7 @@ async def test_i2_a_policy_of_its_own_stands_in_place_of_every_other_rule(
     async with stack(client, sqlite, bench.pay, bench.look, model=model, policy=app_rules) as engine:
         run = await first(engine)
         wanted = WantedGrant(pattern=GrantPattern(tool="pay", open=["cents"]), scope="everyone")
-        await standing_grants.create(engine.services, ADMIN, wanted)
+        await grants.create(engine.services, ADMIN, wanted)
         await engine.store_rules('[[rule]]\nname = "stored"\nverdict = "ask"\ntools = ["look"]\n')
 
         opened = await engine.ended(await forked(engine, run, policy=OPEN))
@@ -135,10 +137,10 @@ async def test_a_fork_a_retry_and_the_next_message_go_on_in_the_same_world(
         failed.clear()
         fork = await engine.ended(await forked(engine, run, tools=["look"], policy=SHUT))
         assert (fork.status, fork.world is not None) == ("failed", True)
-        again = await engine.ended(await retrying.retry(engine.services, PERSON, fork.id))
+        again = await engine.ended(await retry.retry(engine.services, PERSON, fork.id))
         with pytest.raises(ForbiddenError, match="policy of its own"):
-            await talking.send(engine.services, PERSON, again.id, text="more")
-        said = await engine.ended((await talking.send(engine.services, ADMIN, again.id, text="more")).run)
+            await send_message.send(engine.services, PERSON, again.id, text="more")
+        said = await engine.ended((await send_message.send(engine.services, ADMIN, again.id, text="more")).run)
         third = await engine.ended(await forked(engine, said))
         assert {each.world for each in (again, said, third)} == {fork.world}
         with pytest.raises(ForbiddenError, match="policy of its own"):
@@ -158,8 +160,8 @@ async def test_a_message_that_waits_for_the_next_run_keeps_the_world(
         fork = await forked(engine, await first(engine), tools=["pay"], policy="")
         request = await engine.request(fork)
         with pytest.raises(ForbiddenError, match="policy of its own"):
-            await talking.send(engine.services, PERSON, fork.id, text="and then?", while_running="queue")
-        await talking.send(engine.services, ADMIN, fork.id, text="and then?", while_running="queue")
+            await send_message.send(engine.services, PERSON, fork.id, text="and then?", while_running="queue")
+        await send_message.send(engine.services, ADMIN, fork.id, text="and then?", while_running="queue")
         await engine.decide(request, "reject")
         await engine.ended(fork)
         async with sqlite.read() as conn:

@@ -148,7 +148,7 @@ async def _send_test(settings: Settings, channel: Channel) -> tuple[Delivery, Ou
 
 
 async def _read(settings: Settings, channel: str | None, status: StatusChoice | None, limit: int) -> list[DeliveryView]:
-    from approvals_api.delivery_views import delivery_page  # noqa: PLC0415 - slow to import
+    from approvals_api.events.deliveries import delivery_page  # noqa: PLC0415 - slow to import
     from turngate.cli import stores  # noqa: PLC0415
 
     wanted: DeliveryStatus | None = next((each for each in get_args(DeliveryStatus) if each == status), None)
@@ -157,7 +157,7 @@ async def _read(settings: Settings, channel: str | None, status: StatusChoice | 
 
 
 async def _send_again(settings: Settings, delivery_id: str) -> None:
-    from approvals_api.delivery_views import send_again  # noqa: PLC0415 - slow to import
+    from approvals_api.events.deliveries import send_again  # noqa: PLC0415 - slow to import
     from turngate.cli import stores  # noqa: PLC0415
 
     async with stores.opened_store(settings) as database, database.write() as conn:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from approvals_api.exact_json import parse_exact
+from approvals_api.validation.exact_json import parse_exact
 from turngate.cli.app_loading import load_builders_app
 from turngate.domain.errors import ConfigurationError, InvalidInputError
 from turngate.domain.policy.grants import Grant

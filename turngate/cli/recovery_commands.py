@@ -21,8 +21,8 @@ from turngate.cli.plain_text import plain_line
 from turngate.runtime.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from approvals_api.reconciling import Finding
-    from approvals_api.recovering import RunReport
+    from approvals_api.recovery.reconcile import Finding
+    from approvals_api.recovery.recover import RunReport
     from approvals_api.services import Services
 
 TOLD_EACH: Final = 500
@@ -101,7 +101,7 @@ def reconcile(
 
 
 async def _recover(settings: Settings, run_ids: list[str] | None, dry_run: bool, *, quiet: bool) -> list[RunReport]:
-    from approvals_api import recovering  # noqa: PLC0415 - slow to import, as all of these
+    from approvals_api.recovery import recover as recover_runs  # noqa: PLC0415 - slow to import, as all of these
     from turngate.cli.stores import acting_as  # noqa: PLC0415
 
     looked_at = 0
@@ -115,11 +115,11 @@ async def _recover(settings: Settings, run_ids: list[str] | None, dry_run: bool,
             _show(report)
 
     async with _services(settings) as services:
-        return await recovering.recover(services, run_ids, by=acting_as(), dry_run=dry_run, told=tell)
+        return await recover_runs.recover(services, run_ids, by=acting_as(), dry_run=dry_run, told=tell)
 
 
 async def _reconcile(settings: Settings, *, fix: bool, quiet: bool) -> list[Finding]:
-    from approvals_api import reconciling  # noqa: PLC0415 - slow to import, as all of these
+    from approvals_api.recovery import reconcile as reconcile_store  # noqa: PLC0415 - slow to import, as all of these
     from turngate.cli.stores import acting_as  # noqa: PLC0415
 
     def tell(finding: Finding) -> None:
@@ -136,7 +136,7 @@ async def _reconcile(settings: Settings, *, fix: bool, quiet: bool) -> list[Find
             )
 
     async with _services(settings) as services:
-        return await reconciling.reconcile(services, fix=fix, by=acting_as(), told=tell)
+        return await reconcile_store.reconcile(services, fix=fix, by=acting_as(), told=tell)
 
 
 def _show(report: RunReport) -> None:
@@ -149,8 +149,8 @@ def _show(report: RunReport) -> None:
 @asynccontextmanager
 async def _services(settings: Settings) -> AsyncIterator[Services]:
     """Give what an API stands on, without one."""
-    from approvals_api.feed import EventFeed  # noqa: PLC0415 - slow to import, as all of these
-    from approvals_api.gateway import Gateway  # noqa: PLC0415
+    from approvals_api.events.feed import EventFeed  # noqa: PLC0415 - slow to import, as all of these
+    from approvals_api.gateway.client import Gateway  # noqa: PLC0415
     from approvals_api.services import Services  # noqa: PLC0415
     from turngate.cli.api_wiring import api_settings  # noqa: PLC0415
     from turngate.cli.stores import opened_store  # noqa: PLC0415

@@ -17,7 +17,7 @@ from temporalio.client import Client
 from temporalio.worker import WorkerDeploymentConfig
 
 from approvals_api.app import create_app
-from approvals_api.gateway import Gateway
+from approvals_api.gateway.client import Gateway
 from turngate.cli import app_survey, stores, terminal
 from turngate.cli.api_wiring import api_settings
 from turngate.cli.model_wiring import build_models

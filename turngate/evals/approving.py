@@ -14,8 +14,9 @@ from typing import Final, assert_never
 
 from pydantic import JsonValue
 
-from approvals_api import decisions, run_views
-from approvals_api.principals import Principal
+from approvals_api.http.authentication import Principal
+from approvals_api.requests import decide
+from approvals_api.runs import views as run_views
 from approvals_api.services import Services
 from turngate.domain.contract import InterruptInput
 from turngate.domain.errors import ConflictError, GoneError, TurngateError
@@ -130,7 +131,7 @@ class Approvers:
         name = names[place] if names is not None else APPROVER if place == 0 else f"{APPROVER}-{place + 1}"
         somebody = Principal(name=name, via="session", scopes=ROLE_SCOPES[approver.role], role=approver.role)
         try:
-            await decisions.submit(
+            await decide.submit(
                 self._services,
                 somebody,
                 request_id=request.id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from approvals_api import run_views
+from approvals_api.runs import views as run_views
 from turngate.domain.agents.budgets import MILLION
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.runs.outcomes import RunOutcome

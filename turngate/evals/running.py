@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from approvals_api import starting
-from approvals_api.principals import OPERATOR_SCOPES, Principal
+from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
+from approvals_api.runs import start as start_run
 from approvals_api.services import Services
 from turngate.domain.agents.app import App
 from turngate.domain.errors import ConfigurationError, TurngateError
@@ -240,7 +240,7 @@ async def _talk(
     """Say one message after the other, as long as each run completes."""
     conversation = None
     for text in planned.case.said:
-        start = starting.start(
+        start = start_run.start(
             services,
             STARTER,
             agent=planned.agent.name,

@@ -19,8 +19,8 @@ import structlog
 from temporalio.client import Client
 from temporalio.testing import TimeSkipper, TimeSkippingConfig
 
-from approvals_api.feed import EventFeed
-from approvals_api.gateway import Gateway
+from approvals_api.events.feed import EventFeed
+from approvals_api.gateway.client import Gateway
 from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents.app import App

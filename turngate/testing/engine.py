@@ -27,10 +27,12 @@ from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.testing import TimeSkipper, TimeSkippingConfig
 
-from approvals_api import decisions, run_views, starting
-from approvals_api.feed import EventFeed
-from approvals_api.gateway import Gateway
-from approvals_api.principals import OPERATOR_SCOPES, Principal
+from approvals_api.events.feed import EventFeed
+from approvals_api.gateway.client import Gateway
+from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
+from approvals_api.requests import decide as decide_request
+from approvals_api.runs import start as start_run
+from approvals_api.runs import views as run_views
 from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents.app import App
@@ -82,7 +84,7 @@ class RunningApp:
         """Start a run and return its id. ``agent`` None: the app's first. ``after``: a run, whose conversation goes on."""
         place = None if workspace is None else str(workspace)
         conversation = None if after is None else (await self.run(after)).conversation_id
-        run = await starting.start(
+        run = await start_run.start(
             self.services,
             STARTER,
             agent=agent or self._agents[0],
@@ -132,7 +134,7 @@ class RunningApp:
 
         Raises what the API answers with: ForbiddenError, ConflictError, InvalidInputError (a bad edit), …
         """
-        await decisions.submit(
+        await decide_request.submit(
             self.services,
             replace(OPERATOR, name=by),
             request_id=request.id,

@@ -15,7 +15,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from approvals_api import decisions, run_views, starting
+from approvals_api.requests import decide
+from approvals_api.runs import start
+from approvals_api.runs import views as run_views
 from turngate.domain.agents.app import App
 from turngate.domain.errors import ConfigurationError, TurngateError
 from turngate.domain.runs.fixtures import Fixture, FixtureDecision, parse_fixture
@@ -112,7 +114,7 @@ async def _start(engine: RunningApp, fixture: Fixture, workspace: Path | None) -
         conversation_id = f"conv_{secrets.token_hex(12)}"
         async with engine.services.database.write() as conn:
             await messages.plant(conn, conversation_id, fixture.before)
-    run = await starting.start(
+    run = await start.start(
         engine.services,
         STARTER,
         agent=fixture.agent,
@@ -182,7 +184,7 @@ class _Approver:
             name = _name_of(decision, detail, place)
             somebody = replace(STARTER if name == STARTER.name else OPERATOR, name=name, role="admin")
             try:
-                await decisions.submit(
+                await decide.submit(
                     self._engine.services,
                     somebody,
                     request_id=request.id,

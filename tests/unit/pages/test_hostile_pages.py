@@ -12,9 +12,9 @@ from planted_filling import PIXEL, Filling
 from planted_pages import STATES, pages_of
 from posted_form import PostedPage
 
-from approvals_api import run_views
+from approvals_api.http.problems import problem_response
 from approvals_api.pages.visible import visible, visible_line
-from approvals_api.problems import problem_response
+from approvals_api.runs import views as run_views
 from turngate.cli import terminal
 from turngate.cli.request_view import show_request
 from turngate.cli.terminal import out

@@ -10,7 +10,7 @@ import pytest
 from planted_filling import Filling
 from planted_pages import STATES, pages_of
 
-from approvals_api import run_views
+from approvals_api.runs import views as run_views
 from turngate.cli.request_view import show_request
 from turngate.cli.run_words import judged_said
 from turngate.cli.terminal import out

@@ -1,0 +1,1 @@
+"""Logging in: link, password, OpenID."""

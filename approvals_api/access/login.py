@@ -1,0 +1,204 @@
+"""Logging in by link, password or OpenID provider, and out. Every way ends in a new session, or in an audited refusal.
+
+A log-in always makes a new session with a new secret and ends the one the browser had: a session that somebody else
+planted in a browser never becomes a person's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from fastapi import Request
+
+from approvals_api.access.oidc import claim_at
+from approvals_api.http.authentication import session_secret
+from approvals_api.services import Services
+from approvals_api.settings import OidcSettings
+from turngate.domain.errors import ForbiddenError, InvalidInputError, TurngateError
+from turngate.domain.identity import MAX_NAME_CHARS, Via, checked_name, checked_password, normal_password
+from turngate.domain.policy.terms import Role
+from turngate.store import access, events, names, sessions, users
+from turngate.store.database import Connection
+from turngate.store.passwords import hash_password, verify_password
+
+NAME_CLAIMS: Final = ("preferred_username", "email", "name", "sub")
+"""Where a new person's name is looked for, in this order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Browser:
+    """The browser that logs in. ``had``: the secret of the session it has now."""
+
+    address: str
+    user_agent: str = ""
+    had: str | None = None
+
+    @classmethod
+    def of(cls, request: Request) -> Browser:
+        """Return the browser of a request."""
+        return cls(
+            address=request.client.host if request.client else "",
+            user_agent=request.headers.get("user-agent", ""),
+            had=session_secret(request),
+        )
+
+
+async def by_link(services: Services, browser: Browser, secret: str) -> str | None:
+    """Use up a one-time login link; returns the secret of a new session, or None when the link is no good (any more).
+
+    Raises TooManyRequestsError.
+    """
+    services.limits.count_login(browser.address)
+    async with services.database.write() as conn:
+        visitor = await access.use_link(conn, secret)
+        if visitor is None:
+            await _tell_failure(conn, via="link", name="", address=browser.address)
+            return None
+        session = await _begin(conn, browser, visitor.name, role=visitor.role, via="link")
+    services.limits.forgive_login(browser.address)
+    return session
+
+
+async def by_password(services: Services, browser: Browser, name: str, password: str) -> str | None:
+    """Return the secret of a new session, or None when name or password is wrong, or the user is disabled.
+
+    Which of them it was is not told, and the answer takes as long for a name that nobody has. Raises TooManyRequestsError.
+    """
+    name = name[: 2 * MAX_NAME_CHARS]  # no name is longer, and each typed one is kept for a while to be counted
+    services.limits.count_login(browser.address, name)
+    async with services.database.read() as conn:
+        user = await users.user_called(conn, name)
+    stored = None if user is None or user.disabled else user.password_hash
+    verified = await verify_password(stored, normal_password(password))
+    async with services.database.write() as conn:
+        # Hashing takes a while, in which the password may have been changed or the user disabled.
+        await names.one_at_a_time(conn)
+        now = None if user is None else await users.user_called(conn, user.name)
+        if not verified.right or now is None or now.disabled or now.password_hash != stored or stored is None:
+            await _tell_failure(conn, via="password", name=name, address=browser.address)
+            return None
+        session = await _begin(conn, browser, now.name, role=now.role, via="password")
+        if verified.new_hash is not None:
+            await users.renew_hash(conn, now.name, old=stored, new=verified.new_hash)
+    services.limits.forgive_login(browser.address, name)
+    return session
+
+
+async def by_oidc(services: Services, browser: Browser, answer: Mapping[str, str], cookie: str | None) -> str:
+    """Return the secret of a new session for somebody who comes back from the OpenID provider.
+
+    Raises:
+        ForbiddenError: ``oidc_refused`` or ``no_role``, with what to do; or ``user_disabled``.
+        ConflictError: their name is taken here, both ways to spell it.
+        UnavailableError: the provider is away.
+        TooManyRequestsError: too many failed from this address.
+    """
+    if services.oidc is None:
+        raise ForbiddenError("no OpenID provider is set up here: log in another way", code="oidc_refused")
+    services.limits.count_login(browser.address)
+    settings, name = services.oidc.settings, ""
+    try:
+        claims = await services.oidc.finish(answer, cookie)
+        name = wanted_name(claims)
+        role = role_of(claims, settings)
+        email = claims.get("email")
+        async with services.database.write() as conn:
+            user = await users.from_oidc(
+                conn,
+                issuer=settings.issuer,
+                subject=str(claims["sub"]),
+                wanted_name=name,
+                email=email if isinstance(email, str) else "",
+                role=role,
+            )
+            session = await _begin(conn, browser, user.name, role=user.role, via="oidc")
+    except TurngateError:
+        async with services.database.write() as conn:
+            await _tell_failure(conn, via="oidc", name=name, address=browser.address)
+        raise
+    services.limits.forgive_login(browser.address)
+    return session
+
+
+async def change_password(services: Services, browser: Browser, name: str, *, current: str, wanted: str) -> str | None:
+    """Give a local user another password; returns the secret of a new session, None when the current one is wrong.
+
+    Every session they have ends, this one too: somebody else may have been in one of them.
+
+    Raises:
+        InvalidInputError: the wanted password is too short or too long.
+        ConflictError: an OpenID provider lets them in, so they have no password here.
+        NotFoundError: they are no stored user (a link let them in).
+        TooManyRequestsError: too many tries.
+    """
+    password = checked_password(wanted)
+    services.limits.count_login(browser.address, name)
+    async with services.database.read() as conn:
+        user = await users.existing(conn, name)
+    verified = await verify_password(user.password_hash, normal_password(current))
+    if not verified.right:
+        async with services.database.write() as conn:
+            await _tell_failure(conn, via="password", name=user.name, address=browser.address)
+        return None
+    services.limits.forgive_login(browser.address, name)
+    made = await hash_password(password)
+    async with services.database.write() as conn:
+        await users.set_password(conn, user.name, made, by=user.name)
+        return await sessions.begin(conn, user.name, role=user.role, via="password", user_agent=browser.user_agent)
+
+
+async def log_out(services: Services, secret: str) -> None:
+    """End a session at once. Safe to repeat."""
+    async with services.database.write() as conn:
+        await sessions.end(conn, secret)
+
+
+def role_of(claims: Mapping[str, Any], settings: OidcSettings) -> Role:
+    """Return the highest role that the claim gives. Raises ForbiddenError (code ``no_role``) when it gives none."""
+    claimed = claim_at(claims, settings.role_claim)
+    values = {claimed} if isinstance(claimed, str) else {each for each in _listed(claimed) if isinstance(each, str)}
+    ranks: tuple[tuple[Role, frozenset[str]], ...] = (
+        ("admin", settings.admin_values),
+        ("operator", settings.operator_values),
+        ("viewer", settings.viewer_values),
+    )
+    for role, wanted in ranks:
+        if values & wanted:
+            return role
+    if settings.default_role is not None:
+        return settings.default_role
+    has = ", ".join(sorted(values)) if values else "nothing"
+    raise ForbiddenError(
+        f"{urlsplit(settings.issuer).hostname} says who you are, but its claim {settings.role_claim!r} ({has}) gives you no "
+        "role here. Ask whoever runs this Turngate to put one of its values into TURNGATE_OIDC_VIEWER_VALUES, "
+        "TURNGATE_OIDC_OPERATOR_VALUES or TURNGATE_OIDC_ADMIN_VALUES",
+        code="no_role",
+    )
+
+
+def wanted_name(claims: Mapping[str, Any]) -> str:
+    """Return the first claim that can be a name here. Raises ForbiddenError when none can."""
+    for each in NAME_CLAIMS:
+        try:
+            return checked_name(str(claims.get(each, "")))
+        except InvalidInputError:
+            continue
+    raise ForbiddenError("the provider tells no name that can be shown here", code="oidc_refused")
+
+
+def _listed(claimed: object) -> list[Any]:
+    return claimed if isinstance(claimed, list) else []
+
+
+async def _begin(conn: Connection, browser: Browser, name: str, *, role: Role, via: Via) -> str:
+    if browser.had is not None:
+        await sessions.end(conn, browser.had, reason="replaced")
+    return await sessions.begin(conn, name, role=role, via=via, user_agent=browser.user_agent)
+
+
+async def _tell_failure(conn: Connection, *, via: Via, name: str, address: str) -> None:
+    payload = {"via": via, "name": name[:MAX_NAME_CHARS], "address": address}
+    await events.append(conn, events.SYSTEM, [("login.failed", payload)])

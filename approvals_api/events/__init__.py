@@ -1,0 +1,1 @@
+"""Live events, the audit log and notifications."""

@@ -1,0 +1,77 @@
+"""The audit log for people and programs. JSON API and page both call it; both need ``requests:read``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from approvals_api.http.authentication import Principal
+from approvals_api.services import Services
+from turngate.domain.errors import InvalidInputError, NotFoundError
+from turngate.store import audit, events
+from turngate.store.audit import AuditFilter
+from turngate.wire.audit import AuditItem, ChainState
+from turngate.wire.view import Page
+
+TYPE_PATTERN: Final = r"^[a-z_.*]+$"
+MAX_TYPE_CHARS: Final = 64
+MAX_SEQ: Final = 2**31 - 1
+
+
+async def page(
+    services: Services, principal: Principal, wanted: AuditFilter, *, limit: int, cursor: str | None = None
+) -> Page[AuditItem]:
+    """Return one page of events, newest first. A page may be short, or empty, and still not be the last.
+
+    Who came in, from where and with what is shown to admins only.
+
+    Raises:
+        ForbiddenError: ``missing_scope``.
+        InvalidInputError: ``bad_cursor``.
+    """
+    principal.require("requests:read")
+    before = _seq_of(cursor)
+    async with services.database.read() as conn:
+        seen = replace(wanted, people=principal.may("admin"))
+        found = await audit.page(conn, seen, limit=limit, before=before)
+    items = [
+        AuditItem(
+            seq=event.seq,
+            run_id=event.run_id,
+            run_seq=event.run_seq,
+            type=event.type,
+            actor=audit.actor_of(event),
+            payload=event.payload,
+            created_at=event.created_at,
+            hash=event.hash,
+        )
+        for event in found.events
+    ]
+    return Page(items=items, next_cursor=None if found.next_before is None else str(found.next_before))
+
+
+async def chain_state(services: Services, principal: Principal, run_id: str) -> ChainState:
+    """Compute a chain anew. Raises NotFoundError when there is no such chain, ForbiddenError without the scope."""
+    principal.require("requests:read")
+    async with services.database.read() as conn:
+        head = await events.chain_head(conn, run_id)
+        broken = await events.chain_break(conn, run_id)
+    if head is None and broken is None:
+        raise NotFoundError(f"there is no run {run_id!r}")
+    return ChainState(
+        run_id=run_id,
+        length=head.length if head else 0,
+        head=head.hash if head else "",
+        broken_at=None if broken is None else broken.run_seq,
+        problem=None if broken is None else broken.problem,
+    )
+
+
+def _seq_of(cursor: str | None) -> int | None:
+    """Return the number to look below. Not opaque for secrecy, only for freedom: it is the last event's number."""
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdecimal() and 0 < int(cursor) <= MAX_SEQ):
+        message = "not a cursor of ours: use next_cursor of the page before, or leave it out for the first page"
+        raise InvalidInputError(message, code="bad_cursor", errors=[{"pointer": "", "message": f"cursor: {message}"}])
+    return int(cursor)

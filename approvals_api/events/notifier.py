@@ -1,0 +1,134 @@
+"""The loop of notifications: events into the outbox, the outbox to its receivers. Any number of API processes may run it.
+
+Nothing here is in anybody's way: no request waits for it, and each channel has senders of its own, so a receiver that hangs
+holds up its own messages only. What is in memory may be lost at any moment; the store knows the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from approvals_api.events.deliveries import RETRIED
+from approvals_api.events.feed import EventFeed
+from approvals_api.services import Services
+from turngate.domain.errors import UnavailableError
+from turngate.notifications.configuration import Channel
+from turngate.notifications.outcomes import GIVE_UP_AFTER
+from turngate.notifications.reading import Reader
+from turngate.notifications.sending import claim_due, send_claimed
+from turngate.store import deliveries
+from turngate.store.clock import now
+from turngate.store.database import Database
+from turngate.store.deliveries import Delivery
+from turngate.store.events import Event
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY: Final = timedelta(seconds=5)
+"""Looked at the store this often though nothing woke us: for what another process left behind."""
+SENDERS: Final = 3
+"""Messages of one channel on their way at once, in one process."""
+TIDY_EVERY: Final = timedelta(hours=1)
+PAUSE_AFTER_FAILURE: Final = timedelta(seconds=2)
+
+
+async def keep_notifying(services: Services) -> None:
+    """Tell every channel of the settings, until cancelled. Returns at once when there is none."""
+    channels = services.settings.channels
+    if not channels:
+        return
+    notifier = Notifier(services.database, services.feed, channels)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_for_ever(notifier.listen))
+        tasks.create_task(_for_ever(notifier.read))
+        tasks.create_task(_for_ever(notifier.tidy))
+        for channel in channels:
+            for _each in range(SENDERS):
+                tasks.create_task(_for_ever(notifier.sender(channel)))
+
+
+class Notifier:
+    """What the tasks of one process share: signals that wake them, and a turn at claiming for each channel."""
+
+    def __init__(self, database: Database, feed: EventFeed, channels: tuple[Channel, ...]) -> None:
+        self._database = database
+        self._feed = feed
+        self._channels = channels
+        self._reader = Reader(database, channels)
+        self._happened = asyncio.Event()
+        self._to_send = {channel.name: asyncio.Event() for channel in channels}
+        self._claiming = {channel.name: asyncio.Lock() for channel in channels}
+
+    async def listen(self) -> None:
+        """Wake the reader whenever something happens, and the senders when somebody wants something sent once more."""
+        async for told in self._feed.follow(await self._feed.last_seq(), with_progress=False):
+            self._happened.set()
+            if isinstance(told, Event) and told.type == RETRIED:
+                for news in self._to_send.values():
+                    news.set()
+        await asyncio.Event().wait()  # the feed was closed: the process stops
+
+    async def read(self) -> None:
+        """Read what is new, then wait for more."""
+        self._happened.clear()  # before reading: what comes in between wakes us again
+        told = await self._reader.read()
+        for name in told.channels:
+            self._to_send[name].set()
+        if not told.more:
+            await _wait(self._happened, LOOK_EVERY)
+
+    def sender(self, channel: Channel) -> Callable[[], Awaitable[None]]:
+        """Return what one of a channel's senders does again and again: send what is due, else wait."""
+
+        async def send_next() -> None:
+            news = self._to_send[channel.name]
+            async with self._claiming[
+                channel.name
+            ]:  # ours take turns; those of other processes are held off by the claim
+                news.clear()
+                found = await claim_due(self._database, channel.name)
+            if isinstance(found, Delivery):
+                news.set()  # there may be more, for those who wait
+                await send_claimed(self._database, channel, found)
+            else:
+                await _wait(news, _until(found))
+
+        return send_next
+
+    async def tidy(self) -> None:
+        """End what belongs to channels that are configured no more, once it is as old as any delivery gets."""
+        at, names = now(), [channel.name for channel in self._channels]
+        async with self._database.write() as conn:
+            ended = await deliveries.fail_forgotten(conn, names, before=at - GIVE_UP_AFTER, at=at)
+        if ended:
+            logger.warning("%d notification(s) to channels that are configured no more were given up", ended)
+        await asyncio.sleep(TIDY_EVERY.total_seconds())
+
+
+async def _for_ever(work: Callable[[], Awaitable[None]]) -> None:
+    """Do it again and again. A store that is away is waited for, and a mistake of ours ends nobody's notifications."""
+    while True:
+        try:
+            await work()
+        except UnavailableError as error:
+            logger.warning("notifications pause: %s", error)
+            await asyncio.sleep(PAUSE_AFTER_FAILURE.total_seconds())
+        except Exception:
+            logger.exception("notifications stumbled, and go on")
+            await asyncio.sleep(PAUSE_AFTER_FAILURE.total_seconds())
+
+
+def _until(due: datetime | None) -> timedelta:
+    return LOOK_EVERY if due is None else min(max(due - now(), timedelta()), LOOK_EVERY)
+
+
+async def _wait(event: asyncio.Event, at_most: timedelta) -> None:
+    try:
+        async with asyncio.timeout(at_most.total_seconds()):
+            await event.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,1 @@
+"""Operations on calls that another program runs."""

@@ -1,0 +1,291 @@
+"""Calls from outside: sent, looked at, started and reported by the program that runs them (ADR 0024)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection
+from contextlib import aclosing, suppress
+from typing import Final
+
+from approvals_api.external_calls.views import external_view
+from approvals_api.http.authentication import Principal
+from approvals_api.paging import decode_cursor, encode_cursor
+from approvals_api.requests.answer_check import require_storable
+from approvals_api.runs import start as start_run
+from approvals_api.runs.order import Order
+from approvals_api.services import Services
+from approvals_api.validation.errors import invalid
+from turngate.domain.contract import ExternalCallInput, News
+from turngate.domain.digest import framed_sha256, repeat_key
+from turngate.domain.errors import ConfigurationError, ConflictError, ForbiddenError, NotFoundError
+from turngate.domain.tools.external import ExternalTool, agent_of_source
+from turngate.domain.tools.results import MAX_DEPTH, REFUSALS, Failure, Ok, is_deeper
+from turngate.store import calls, events, executions, external_calls, runs
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.external_calls import ExternalCall
+from turngate.store.runs import Run
+from turngate.toolkits.json_schema import JsonSchemaParameters
+from turngate.wire.external_calls import ExternalCallView, ExternalStart, ExternalState, RunOrder
+from turngate.wire.view import Page
+
+START_WAIT_SECONDS: Final = 10.0
+ANSWERED: Final[frozenset[ExternalState]] = frozenset({"ready", "done"})
+MAX_SCHEMA_CHARS: Final = 100_000
+MAX_REPORT_CHARS: Final = 4_000_000
+ENGINES_KINDS: Final = REFUSALS | {"unknown", "unknown_tool", "non_local_tool", "input_validation_error", "diverged"}
+"""Failure kinds that say what the engine or a person did: no report may speak in their name (I12)."""
+
+
+async def send(
+    services: Services,
+    principal: Principal,
+    *,
+    source: str,
+    tool_call_id: str,
+    tool: ExternalTool,
+    raw_input: str,
+    context: str,
+    wait_seconds: float,
+    turn: str | None = None,
+) -> ExternalCallView:
+    """Send a call, and return it as it stands as soon as it is answered or ``wait_seconds`` are over.
+
+    The same source and call id of the same sender again is the same call, however often it is sent. ``turn``: the stretch of
+    the sender's conversation it was made in. What a person rejected in it is closed when it comes again, and nobody is asked.
+
+    Raises:
+        InvalidInputError: the tool's schema cannot be used, or something cannot be stored.
+        ConflictError: ``call_id_reused``: the id was used for another call.
+        UnavailableError: Temporal or the store is away; nothing was changed.
+    """
+    principal.require("runs:write")
+    _check(tool, tool_call_id=tool_call_id, raw_input=raw_input, context=context)
+    content = framed_sha256(source, tool_call_id, tool.model_dump_json(), raw_input, context)
+    within = () if turn is None else (turn,)
+    outside = ExternalCall(
+        run_id="",
+        tool_call_id=tool_call_id,
+        tool=tool.model_dump_json(),
+        input=raw_input,
+        context=context,
+        turn=turn,
+        repeat_key=framed_sha256(principal.name, source, repeat_key(tool.name, raw_input), *within),
+    )
+    order = Order(
+        text=f"{source} asks to run {tool.name}.",
+        conversation_id=None,
+        workspace=None,
+        model=None,
+        key=f"external:{framed_sha256(principal.name, source, tool_call_id)}",
+        fingerprint=content,
+        external=outside,
+    )
+    try:
+        run = await start_run.start_ordered(services, principal, agent_of_source(source), order)
+    except ConflictError as refused:
+        if refused.error_code != "idempotency_key_reused":
+            raise
+        raise ConflictError(
+            f"{source!r} has sent another call under the id {tool_call_id!r}: send this one under an id of its own",
+            code="call_id_reused",
+        ) from None
+    return await look(services, run.id, wait_seconds=wait_seconds)
+
+
+async def look(
+    services: Services, run_id: str, *, wait_seconds: float = 0, states: Collection[ExternalState] = ANSWERED
+) -> ExternalCallView:
+    """Return the call, once it is in one of these states or the time is over. Raises NotFoundError."""
+    after = await services.feed.last_seq()  # subscribe first, look second
+    view = await _view(services, run_id)
+    if view.state in states or wait_seconds <= 0:
+        return view
+    with suppress(TimeoutError):
+        async with (
+            asyncio.timeout(wait_seconds),
+            aclosing(services.feed.follow(after, run_id, with_progress=False)) as told,
+        ):
+            async for _event in told:
+                view = await _view(services, run_id)
+                if view.state in states:
+                    break
+    return view
+
+
+async def start(services: Services, principal: Principal, run_id: str, *, attempt: str) -> ExternalStart:
+    """Redeem the answer for one attempt, and return what to run; the same attempt again gets the same answer.
+
+    A call of effect ``once`` is handed out to one attempt only. One that may be repeated goes to whoever asks last.
+
+    Raises:
+        NotFoundError: no such call. ForbiddenError: ``not_sender``: somebody else sent it.
+        ConflictError: ``not_ready``: it waits for a person; ``already_started``: another attempt runs it.
+        UnavailableError: Temporal is away, or no worker answers; send the same again.
+    """
+    run, news = await _own(services, principal, run_id), False
+    view = await _view(services, run_id)
+    if view.state in {"planning", "waiting", "unknown"}:
+        raise ConflictError(f"the call may not start: it is {view.state}", code="not_ready", state=view.state)
+    async with services.database.write() as conn:
+        found = await executions.standing(conn, run_id, view.tool_call_id)
+        call = await external_calls.get(conn, run_id)
+        running = found is not None and found[1] is not None and found[1].state == "executing"
+        if view.state == "done" or call is None:
+            return ExternalStart(run=None, call=view)
+        if running and call.running_for != attempt:
+            if view.effect == "once":
+                raise ConflictError(
+                    "another attempt runs this call, and it must not run twice: wait for its result",
+                    code="already_started",
+                    deadline_at=call.deadline_at,
+                )
+            await external_calls.hand_over(conn, run_id, attempt)
+        elif not running:
+            await external_calls.want(conn, run_id, attempt)
+            news = True
+    if news:
+        await _tell(services, run, view.tool_call_id, "wanted")
+    view = await look(
+        services, run_id, wait_seconds=START_WAIT_SECONDS, states={"running", "done", "unknown", "waiting"}
+    )
+    return ExternalStart(run=await _order(services, run_id, attempt), call=view)
+
+
+async def report(
+    services: Services,
+    principal: Principal,
+    run_id: str,
+    *,
+    attempt: str,
+    result: Ok | Failure | None,
+    wait_seconds: float = START_WAIT_SECONDS,
+) -> ExternalCallView:
+    """Take what came of a call from the attempt that ran it; the same report again changes nothing.
+
+    ``result`` None: the attempt does not know. Of a call that runs once a person is asked then, as if no report had come.
+
+    Raises:
+        NotFoundError, ForbiddenError: as :func:`start`. InvalidInputError: the result cannot be stored.
+        ConflictError: ``not_started``: this attempt does not run it; ``reported``: it has reported something else;
+            ``too_late``: the call was closed, or a person is asked what became of it. That it came is in the log.
+    """
+    run = await _own(services, principal, run_id)
+    if result is not None:
+        _check_result(result)
+    late = False
+    async with services.database.write() as conn:
+        outside = await external_calls.get(conn, run_id)
+        if outside is None:
+            raise NotFoundError(f"there is no call {run_id!r}")
+        call = await calls.get(conn, run_id, outside.tool_call_id)
+        execution = await executions.get(conn, run_id, outside.tool_call_id)
+        again = result is not None and outside.reported == result and outside.running_for == attempt
+        if call is None or execution is None:
+            raise ConflictError("the call was not started", code="not_started")
+        if not again and (call.result is not None or execution.state == "unknown") and outside.reported is None:
+            late = True
+            told = {"tool_call_id": outside.tool_call_id, "tool": call.tool_name, "ok": isinstance(result, Ok)}
+            await events.append(conn, run_id, [("execution.late", told)])
+        elif not again and not await _kept(conn, run_id, attempt, result):
+            code = "reported" if outside.reported is not None else "not_started"
+            why = (
+                "another result was reported" if outside.reported is not None else "this attempt does not run the call"
+            )
+            raise ConflictError(why, code=code)
+    if late:
+        raise ConflictError("the report came too late: the call was closed, or a person is asked", code="too_late")
+    if call.result is None:
+        await _tell(services, run, outside.tool_call_id, "reported")
+    return await look(services, run_id, wait_seconds=wait_seconds, states={"done", "unknown"})
+
+
+async def list_open(
+    services: Services, principal: Principal, source: str, *, limit: int, cursor: str | None
+) -> Page[ExternalCallView]:
+    """Return one page of the calls that this sender has open under a source, oldest first."""
+    after = decode_cursor(cursor)
+    async with services.database.read() as conn:
+        found = await external_calls.open_of(
+            conn, agent_of_source(source), principal.name, limit=limit + 1, after=after
+        )
+        views = [await external_view(conn, run_id) for _at, run_id in found[:limit]]
+    return Page(items=views, next_cursor=encode_cursor(*found[limit - 1]) if len(found) > limit else None)
+
+
+async def _kept(conn: Connection, run_id: str, attempt: str, result: Ok | Failure | None) -> bool:
+    if result is None:
+        return await external_calls.give_up(conn, run_id, attempt, at=as_text(now()))
+    return await external_calls.report(conn, run_id, attempt, result)
+
+
+async def _view(services: Services, run_id: str) -> ExternalCallView:
+    async with services.database.read() as conn:
+        return await external_view(conn, run_id)
+
+
+async def _own(services: Services, principal: Principal, run_id: str) -> Run:
+    """Return the run of a call that this principal sent."""
+    principal.require("runs:write")
+    async with services.database.read() as conn:
+        run = await runs.get(conn, run_id)
+        call = await external_calls.get(conn, run_id)
+    if run is None or call is None:
+        raise NotFoundError(f"there is no call from outside {run_id!r}")
+    if run.started_by != principal.name:
+        raise ForbiddenError(f"{run.started_by!r} sent this call, and alone starts and reports it", code="not_sender")
+    return run
+
+
+async def _order(services: Services, run_id: str, attempt: str) -> RunOrder | None:
+    """Return what the attempt is to run; None when it is not the one that was let through."""
+    async with services.database.read() as conn:
+        outside = await external_calls.get(conn, run_id)
+        found = None if outside is None else await executions.standing(conn, run_id, outside.tool_call_id)
+    if outside is None or outside.deadline_at is None or outside.running_for != attempt or found is None:
+        return None
+    call, execution = found
+    if execution is None or execution.state != "executing" or outside.report is not None:
+        return None
+    return RunOrder(
+        tool_name=call.tool_name,
+        input=call.running_input,
+        edited=call.edited_input is not None,
+        idempotency_key=execution.idempotency_key,
+        deadline_at=outside.deadline_at,
+    )
+
+
+async def _tell(services: Services, run: Run, tool_call_id: str, news: News) -> None:
+    """Tell the workflow. One that has just ended has closed the call, and needs to hear nothing."""
+    with suppress(ConflictError):
+        await services.gateway.tell_external(run.id, ExternalCallInput(call=tool_call_id, news=news))
+
+
+def _check(tool: ExternalTool, *, tool_call_id: str, raw_input: str, context: str) -> None:
+    for pointer, text in (
+        ("/tool_call_id", tool_call_id),
+        ("/input", raw_input),
+        ("/context", context),
+        ("/tool/description", tool.description),
+    ):
+        require_storable(text, pointer)
+    try:
+        # As it will be kept: a schema may hold any character as an escape.
+        size = len(json.dumps(tool.parameters))
+        JsonSchemaParameters(tool.parameters)
+    except ConfigurationError as error:
+        raise invalid("/tool/parameters", error.message) from None
+    if size > MAX_SCHEMA_CHARS:
+        raise invalid("/tool/parameters", f"at most {MAX_SCHEMA_CHARS:,} characters of JSON, not {size:,}")
+    require_storable(tool.model_dump_json(), "/tool/parameters")
+
+
+def _check_result(result: Ok | Failure) -> None:
+    if isinstance(result, Failure) and result.kind in ENGINES_KINDS:
+        raise invalid("/result/kind", f"{result.kind!r} is what the engine says of a call: report a kind of your own")
+    if is_deeper(result.model_dump(), MAX_DEPTH):
+        raise invalid("/result", f"at most {MAX_DEPTH} levels of arrays and objects")
+    if len(result.model_dump_json()) > MAX_REPORT_CHARS:
+        raise invalid("/result", f"at most {MAX_REPORT_CHARS:,} characters of JSON")

@@ -1,0 +1,1 @@
+"""The only part of the API that imports temporalio: workflows started, told and looked at."""

@@ -1,0 +1,151 @@
+"""The part of the gateway that keeps Temporal's schedules: made, changed, taken away, looked at.
+
+Temporal's schedule holds when, and under which id; what is started is in the store (I8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleActionStartWorkflow,
+    ScheduleAlreadyRunningError,
+    ScheduleIntervalSpec,
+    ScheduleOverlapPolicy,
+    SchedulePolicy,
+    ScheduleSpec,
+    ScheduleState,
+    ScheduleUpdate,
+    ScheduleUpdateInput,
+)
+
+from approvals_api.gateway.calls import reported
+from turngate.domain import contract
+from turngate.domain.agents.cron import cron_lines
+from turngate.domain.agents.schedules import Overlap, Timetable
+from turngate.domain.contract import ScheduledStartInput
+
+RPC_WAIT: Final = timedelta(seconds=3)
+NEXT_FIRES: Final = 5
+_NOTE: Final = "turngate revision "
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedSchedule:
+    """What Temporal is to keep. ``revision``: of the store's schedule that it says; ``task_queue``: of the agent's worker."""
+
+    id: str
+    revision: int
+    timetable: Timetable
+    overlap: Overlap
+    catch_up: timedelta
+    paused: bool
+    task_queue: str
+    heartbeat_timeout_seconds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleLook:
+    """What Temporal keeps. ``revision``: 0 when it does not say one of ours. ``next_fires``: the next few, soonest first.
+
+    ``passed_over``: fires that it skipped itself, because the one before was still to be taken by a worker. ``missed``: those
+    that came up while it was down for longer than the catch-up window.
+    """
+
+    revision: int
+    paused: bool
+    task_queue: str
+    next_fires: tuple[datetime, ...]
+    passed_over: int
+    missed: int
+
+    def is_of(self, wanted: WantedSchedule) -> bool:
+        """Tell whether nothing has to be changed; what a newer revision says stays."""
+        same = self.paused == wanted.paused and self.task_queue == wanted.task_queue
+        return self.revision > wanted.revision or (self.revision == wanted.revision and same)
+
+
+async def look_at_schedule(client: Client, schedule_id: str) -> ScheduleLook | None:
+    """Return what Temporal keeps under this id; None: nothing. Raises UnavailableError when Temporal is away."""
+    try:
+        async with _bounded():
+            found = await client.get_schedule_handle(schedule_id).describe(rpc_timeout=RPC_WAIT)
+    except LookupError:
+        return None
+    note, action = found.schedule.state.note or "", found.schedule.action
+    revision = note.removeprefix(_NOTE)
+    return ScheduleLook(
+        revision=int(revision) if note.startswith(_NOTE) and revision.isdecimal() else 0,
+        paused=found.schedule.state.paused,
+        task_queue=action.task_queue if isinstance(action, ScheduleActionStartWorkflow) else "",
+        next_fires=tuple(found.info.next_action_times[:NEXT_FIRES]),
+        passed_over=found.info.num_actions_skipped_overlap,
+        missed=found.info.num_actions_missed_catchup_window,
+    )
+
+
+async def make_schedule(client: Client, wanted: WantedSchedule) -> None:
+    """Let Temporal keep a schedule; one that is there is left as it is. Raises UnavailableError when Temporal is away."""
+    with suppress(ScheduleAlreadyRunningError):
+        async with _bounded():
+            await client.create_schedule(wanted.id, _schedule(wanted), rpc_timeout=RPC_WAIT)
+
+
+async def change_schedule(client: Client, wanted: WantedSchedule) -> None:
+    """Let Temporal keep a schedule as it is wanted now, from now on; one that has gone is left alone. Raises as above."""
+
+    async def changed(_found: ScheduleUpdateInput) -> ScheduleUpdate:
+        return ScheduleUpdate(schedule=_schedule(wanted))
+
+    with suppress(LookupError):
+        async with _bounded():
+            await client.get_schedule_handle(wanted.id).update(changed, rpc_timeout=RPC_WAIT)
+
+
+async def remove_schedule(client: Client, schedule_id: str) -> None:
+    """Let Temporal keep a schedule no more; one that has gone is fine. Raises UnavailableError when Temporal is away."""
+    with suppress(LookupError):
+        async with _bounded():
+            await client.get_schedule_handle(schedule_id).delete(rpc_timeout=RPC_WAIT)
+
+
+def _schedule(wanted: WantedSchedule) -> Schedule:
+    times = wanted.timetable
+    # What waits for a worker, or for the end of a run, is the one fire that is buffered; only the store sees the runs
+    # themselves (docs/adr/0018), so Temporal is asked for no more than that such fires do not pile up.
+    overlap = ScheduleOverlapPolicy.ALLOW_ALL if wanted.overlap == "allow" else ScheduleOverlapPolicy.SKIP
+    return Schedule(
+        action=ScheduleActionStartWorkflow(
+            contract.SCHEDULED_START,
+            ScheduledStartInput(schedule_id=wanted.id, heartbeat_timeout_seconds=wanted.heartbeat_timeout_seconds),
+            id=wanted.id,
+            task_queue=wanted.task_queue,
+        ),
+        spec=ScheduleSpec(
+            cron_expressions=[] if times.cron is None else cron_lines(times.cron),
+            intervals=[]
+            if times.every_seconds is None
+            else [ScheduleIntervalSpec(every=timedelta(seconds=times.every_seconds))],
+            start_at=times.starts_at,
+            end_at=times.ends_at,
+            jitter=timedelta(seconds=times.jitter_seconds) if times.jitter_seconds else None,
+            time_zone_name=times.time_zone,
+        ),
+        policy=SchedulePolicy(overlap=overlap, catchup_window=wanted.catch_up),
+        state=ScheduleState(note=f"{_NOTE}{wanted.revision}", paused=wanted.paused),
+    )
+
+
+@asynccontextmanager
+async def _bounded() -> AsyncIterator[None]:
+    """Bound the call, and turn Temporal's transport errors into ours; LookupError: there is no such schedule."""
+    with reported():
+        async with asyncio.timeout(RPC_WAIT.total_seconds()):
+            yield

@@ -1,0 +1,1 @@
+"""What is true of every HTTP request: authentication, problems, guards, limits, health, OpenAPI."""

@@ -1,0 +1,182 @@
+"""Who is asking: a person by session cookie or a program by bearer token, and what they may do.
+
+Also the two guards that cookies need: the same-origin check of every unsafe request, and the form token of HTML forms.
+Logging in and out is :mod:`approvals_api.access.login`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from fastapi import Request, Response
+
+from turngate.domain.errors import ForbiddenError, UnauthenticatedError, UnavailableError
+from turngate.domain.identity import ROLE_SCOPES, Scope
+from turngate.domain.policy.terms import Role
+from turngate.store import sessions, tokens
+
+if TYPE_CHECKING:
+    from approvals_api.services import Services
+
+SESSION_COOKIE = "turngate_session"
+HOST_PREFIX = "__Host-"
+"""Browsers take a cookie of such a name only with ``Secure`` and for this host alone, so no other host can plant one."""
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+OPERATOR_SCOPES: frozenset[str] = ROLE_SCOPES["operator"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Principal:
+    """Somebody who was let in. ``name`` becomes ``decided_by`` and ``started_by``; it never comes from a body.
+
+    ``role``: as it is now. ``machine``: True for an API token that belongs to nobody. ``session_id``: of the browser's
+    session, None for a token.
+    """
+
+    name: str
+    via: Literal["session", "token"]
+    scopes: frozenset[str]
+    role: Role = "operator"
+    machine: bool = False
+    session_id: str | None = None
+
+    def may(self, *scopes: Scope) -> bool:
+        """Tell whether the principal holds one of these scopes; ``admin`` holds all."""
+        return "admin" in self.scopes or not self.scopes.isdisjoint(scopes)
+
+    def require(self, *scopes: Scope) -> None:
+        """Raise ForbiddenError (code ``missing_scope``) unless the principal holds one of these scopes (I10)."""
+        if not self.may(*scopes):
+            needed = " or ".join(scopes)
+            raise ForbiddenError(
+                f"{self.name!r} may not do this: it needs the scope {needed}. Use a credential that holds it.",
+                code="missing_scope",
+                needed=list(scopes),
+            )
+
+
+async def authenticate(services: Services, request: Request) -> Principal:
+    """Return who is asking. A bearer token comes before a cookie. What a user may do is looked up anew each time.
+
+    Raises:
+        UnauthenticatedError: no credential, or one that is unknown, revoked or over, or whose user is disabled.
+        ForbiddenError: an unsafe request with a cookie that another site may have sent (code ``cross_origin``).
+    """
+    header = request.headers.get("authorization")
+    if header is not None:
+        return await _by_token(services, header)
+    cookie = session_secret(request)
+    if cookie is None:
+        raise UnauthenticatedError(
+            "nobody is logged in: open the log-in page, or send `Authorization: Bearer TOKEN` with a token from "
+            "`turngate token NAME --scope SCOPE`",
+        )
+    async with services.database.glance() as conn:
+        session = await sessions.find(conn, cookie, idle=services.settings.session_idle)
+    if session is None:
+        raise UnauthenticatedError("this session is over: log in again")
+    require_same_origin(request)
+    if session.seen_is_due:
+        # Nobody is turned away because a note could not be written.
+        with contextlib.suppress(UnavailableError):
+            async with services.database.write() as conn:
+                await sessions.note_seen(conn, session.id)
+    return Principal(
+        name=session.name,
+        via="session",
+        scopes=ROLE_SCOPES[session.role],
+        role=session.role,
+        session_id=session.id,
+    )
+
+
+async def _by_token(services: Services, header: str) -> Principal:
+    scheme, _space, secret = header.partition(" ")
+    async with services.database.glance() as conn:
+        token = await tokens.find(conn, secret.strip()) if scheme.lower() == "bearer" else None
+    if token is None:
+        raise UnauthenticatedError(
+            "this token is unknown, revoked or out of date, or its user is disabled: send `Authorization: Bearer TOKEN` "
+            "with one from `turngate token NAME --scope SCOPE`",
+        )
+    if token.use_is_due:
+        with contextlib.suppress(UnavailableError):
+            async with services.database.write() as conn:
+                await tokens.note_used(conn, token.id)
+    return Principal(name=token.acts_as, via="token", scopes=token.scopes, role=token.role, machine=token.machine)
+
+
+def require_same_origin(request: Request) -> None:
+    """Raise ForbiddenError for an unsafe request that did not come from our own pages; safe methods pass.
+
+    ``Sec-Fetch-Site`` is set by the browser and cannot be forged by a page; where it is missing ``Origin`` must name our
+    host. With neither there is no proof, so the request is refused.
+    Source: https://owasp.org/www-community/attacks/csrf and https://www.w3.org/TR/fetch-metadata/
+    """
+    if request.method in SAFE_METHODS:
+        return
+    site = request.headers.get("sec-fetch-site")
+    origin = request.headers.get("origin")
+    if site is not None:
+        same = site in {"same-origin", "none"}
+    else:
+        same = origin is not None and urlsplit(origin).netloc == request.headers.get("host")
+    if not same:
+        raise ForbiddenError(
+            "this request came from another site: use Turngate's own pages, or a token instead of the session cookie",
+            code="cross_origin",
+        )
+
+
+def cookie_name(request: Request, name: str = SESSION_COOKIE) -> str:
+    """Return what a cookie is called here: on https with the prefix that binds it to this host."""
+    return f"{HOST_PREFIX}{name}" if is_https(request) else name
+
+
+def is_https(request: Request) -> bool:
+    """Tell whether the browser came by https; behind a proxy, uvicorn knows by ``X-Forwarded-Proto``."""
+    return request.url.scheme == "https"
+
+
+def session_secret(request: Request) -> str | None:
+    """Return the session cookie's secret; None when there is none."""
+    return request.cookies.get(cookie_name(request)) or None
+
+
+def form_token(secret: str) -> str:
+    """Return the token that forms of this session carry.
+
+    Keyed by the session's secret, so it needs no store, holds in every process and cannot be made by another site; the
+    secret cannot be won back from it.
+    """
+    return hmac.new(secret.encode(), b"turngate form token v1", hashlib.sha256).hexdigest()
+
+
+def check_form_token(request: Request, token: str | None) -> None:
+    """Raise ForbiddenError (code ``form_token``) unless the form was made for this request's session."""
+    secret = session_secret(request)
+    if secret is None or token is None or not hmac.compare_digest(form_token(secret).encode(), token.encode()):
+        raise ForbiddenError("this form is out of date: load the page again, then send it again", code="form_token")
+
+
+def set_session_cookie(request: Request, response: Response, secret: str) -> None:
+    """Give the browser its session. ``Lax``, not ``Strict``, so that a link from elsewhere finds the operator logged in."""
+    response.set_cookie(
+        cookie_name(request),
+        secret,
+        max_age=int(sessions.SESSION_LIFETIME.total_seconds()),
+        path="/",
+        httponly=True,
+        samesite="lax",
+        secure=is_https(request),
+    )
+
+
+def clear_session_cookie(request: Request, response: Response) -> None:
+    """Take the session back from the browser."""
+    response.delete_cookie(cookie_name(request), path="/", httponly=True, samesite="lax", secure=is_https(request))

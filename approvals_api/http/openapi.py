@@ -1,0 +1,209 @@
+"""The OpenAPI 3.1 document: FastAPI's own, plus what is true of every endpoint, said once.
+
+An endpoint's docstring is its summary (first line) and description; its function's name is its operation id; statuses of
+its own stand in its ``responses=problems({…})``. Credentials, scopes and the statuses that every endpoint shares are added
+here. ``docs/openapi.json`` is this document (``make openapi`` writes it).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute, iter_route_contexts
+from pydantic import BaseModel
+
+from approvals_api import v1
+from approvals_api.http import health
+from approvals_api.http.authentication import SESSION_COOKIE
+from approvals_api.http.dependencies import SCOPES_OF
+from approvals_api.http.problems import InvalidInputProblem, Problem, problem_described
+from turngate.store.access import Scope
+from turngate.wire.events import DeltaView, EventView, ProgressView
+
+OPENAPI_PATH: Final = "/api/v1/openapi.json"
+PREFIX: Final = "/api/v1/"
+
+DESCRIPTION: Final = """
+Approvals for AI agents: start runs, follow them, and decide what their gated tool calls may do.
+
+Errors are problem documents (RFC 9457, `application/problem+json`) with a stable `code` for programs. Lists come in pages:
+ask again with `cursor` set to the page's `next_cursor`. A `POST` with an `Idempotency-Key` may be sent again safely. `503`
+means that nothing was changed and the same request may be sent again after `Retry-After` seconds.
+""".strip()
+
+TAGS: Final = (
+    ("runs", "Runs, and what tool calls returned."),
+    ("schedules", "Runs that the clock starts."),
+    ("conversations", "What was said."),
+    ("external calls", "Calls that another program runs itself, once they may: ask, start, report."),
+    ("events", "What happens, as it happens: server-sent events, resumed by `Last-Event-ID`."),
+    ("requests", "The operators' inbox, and decisions."),
+    ("agents", "The agents there are."),
+    ("policy", "The rules that judge each call: read, changed, asked why."),
+    ("grants", "Approvals of calls like one that was looked at: bounded, metered, revocable at once."),
+    ("notifications", "What was sent outside, and what came of it."),
+    ("audit", "Who did what, hash-chained per run."),
+    ("people", "Who is logged in, and as whom programs act."),
+    ("health", "Is the process alive, and can it work? Without a credential."),
+)
+
+SECURITY_SCHEMES: Final = {
+    "bearerToken": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API token with scopes, from `turngate token NAME --scope SCOPE`.",
+    },
+    "sessionCookie": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": SESSION_COOKIE,
+        "description": "A person who is logged in. Requests that change something must come from Turngate's own pages.",
+    },
+}
+
+SHARED: Final[Mapping[int, str]] = {
+    400: "`malformed_json`: the body is not JSON",
+    401: "`unauthenticated`: no credential, or one that is not (or no longer) valid",
+    403: "`missing_scope`, or the credential may not do this",
+    404: "`not_found`: there is no such thing",
+    411: "`length_required`: send a Content-Length",
+    413: "`too_large`: the body is",
+    421: "`unknown_host`: this server does not answer to that name",
+    422: "`invalid_input`: it does not fit; `errors` says where; nothing was saved",
+    429: "`rate_limited`: ask again after `Retry-After` seconds",
+    503: "`unavailable`: Temporal or the store is away; nothing was changed",
+}
+"""What a status means wherever the endpoint says nothing else."""
+ALWAYS: Final = (421,)
+WITH_CREDENTIAL: Final = (401, 403, 429, 503)
+WITH_PATH_PARAMETER: Final = (404,)
+WITH_INPUT: Final = (422,)
+WITH_BODY: Final = (400, 411, 413)
+
+
+class ApiApp(FastAPI):
+    """FastAPI that serves this document, with problems that name no other media type."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the document; made once."""
+        if self.openapi_schema is None:
+            document = super().openapi()
+            for route in _routes(self):
+                for method in sorted(route.methods or ()):
+                    _complete(document["paths"][route.path_format][method.lower()], route)
+            components = document.setdefault("components", {})
+            components["securitySchemes"] = SECURITY_SCHEMES
+            components["schemas"] = _with_unnamed(components["schemas"])
+            components["responses"] = {
+                _shared_name(each): problem_described(each, said) for each, said in SHARED.items()
+            }
+            self.openapi_schema = document
+        return self.openapi_schema
+
+
+def new_app(**options: Any) -> ApiApp:
+    """Return an app with the JSON API's routes and their document; ``options`` are FastAPI's."""
+    # FastAPI's own documentation pages load scripts from a CDN, which our policy forbids.
+    app = ApiApp(
+        title="Turngate",
+        version=version("turngate"),
+        description=DESCRIPTION,
+        openapi_tags=[{"name": name, "description": said} for name, said in TAGS],
+        openapi_url=OPENAPI_PATH,
+        docs_url=None,
+        redoc_url=None,
+        # A trailing slash is another path, and 404: a redirect would send the credential and the body once more.
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+        **options,
+    )
+    app.include_router(v1.router)
+    app.include_router(health.router)
+    return app
+
+
+def exported(document: Mapping[str, Any]) -> str:
+    """Return the document as ``docs/openapi.json`` holds it: paths and schemas by name, whatever the routers' order."""
+    components = {name: dict(sorted(members.items())) for name, members in sorted(document["components"].items())}
+    ordered = {**document, "paths": dict(sorted(document["paths"].items())), "components": components}
+    return json.dumps(ordered, indent=2, ensure_ascii=False) + "\n"
+
+
+def _routes(app: FastAPI) -> Iterator[APIRoute]:
+    for context in iter_route_contexts(app.routes):
+        route: Any = context
+        if getattr(route, "include_in_schema", False) and hasattr(route, "dependant"):
+            yield route
+
+
+def _complete(operation: dict[str, Any], route: APIRoute) -> None:
+    """Say what every endpoint has: words, credentials, and the statuses that they and its input bring."""
+    summary, _blank, description = (route.description or route.name).replace("``", "`").partition("\n\n")
+    operation["summary"] = " ".join(summary.split()).removesuffix(".")
+    operation["description"] = description.strip()
+    statuses = [*ALWAYS]
+    if route.path_format.startswith(PREFIX):
+        operation["security"] = [{name: []} for name in SECURITY_SCHEMES]
+        statuses += WITH_CREDENTIAL
+        needed = " or ".join(f"`{scope}`" for scope in _scopes(route.dependant))
+        operation["description"] += f"\n\nNeeds the scope {needed}." if needed else ""
+    operation["description"] = operation["description"].strip()
+    if "{" in route.path_format:
+        statuses += WITH_PATH_PARAMETER
+    if operation.get("parameters") or "requestBody" in operation:
+        statuses += WITH_INPUT
+    if "requestBody" in operation:
+        statuses += WITH_BODY
+    for parameter in operation.get("parameters", ()):
+        parameter["schema"] = _parameter_schema(parameter["schema"])
+    responses = {str(status): {"$ref": f"#/components/responses/{_shared_name(status)}"} for status in statuses}
+    # FastAPI's own 422 has FastAPI's own shape, which install_problems replaces.
+    own = {status: said for status, said in operation["responses"].items() if not _is_fastapis(said)}
+    for said in own.values():
+        if said["description"] == "Successful Response":
+            said["description"] = operation["summary"]
+    operation["responses"] = dict(sorted({**responses, **own}.items()))
+
+
+def _is_fastapis(response: Mapping[str, Any]) -> bool:
+    return "HTTPValidationError" in json.dumps(response)
+
+
+def _parameter_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a parameter's schema without what it has twice, and without ``null``: a parameter is left out, never null."""
+    kept = {name: value for name, value in schema.items() if name not in {"title", "description"}}
+    choices = [each for each in kept.get("anyOf", ()) if each != {"type": "null"}]
+    if len(choices) == 1:
+        kept = {**choices[0], **{name: value for name, value in kept.items() if name != "anyOf"}}
+    elif choices:
+        kept["anyOf"] = choices
+    return kept
+
+
+def _shared_name(status: int) -> str:
+    return HTTPStatus(status).phrase.replace(" ", "")
+
+
+def _scopes(dependant: Dependant) -> tuple[Scope, ...]:
+    """Return the scopes any of which lets somebody in; empty when every credential does."""
+    for each in dependant.dependencies:
+        if each.call in SCOPES_OF:
+            return SCOPES_OF[each.call]
+    return ()
+
+
+def _with_unnamed(schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schemas with those that no endpoint names as its body: problems, and what streams carry."""
+    named = {name: schema for name, schema in schemas.items() if name not in {"HTTPValidationError", "ValidationError"}}
+    unnamed: tuple[type[BaseModel], ...] = (Problem, InvalidInputProblem, EventView, ProgressView, DeltaView)
+    for model in unnamed:
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
+        named |= schema.pop("$defs", {})
+        named[model.__name__] = schema
+    return named

@@ -1,0 +1,1 @@
+"""Operations on policy: stored rules, grants, and reports on both."""

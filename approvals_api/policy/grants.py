@@ -1,0 +1,214 @@
+"""Grants by themselves: listed, looked at, made without a decision, revoked, and what one would have let through."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+from pydantic import JsonValue
+
+from approvals_api.http.authentication import Principal
+from approvals_api.idempotency import once
+from approvals_api.paging import one_page
+from approvals_api.policy.granting import require_scope, ungrantable
+from approvals_api.services import Services
+from turngate.domain.digest import framed_sha256
+from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from turngate.domain.policy.grants import GrantPattern, GrantScope, WantedGrant, exact_pattern
+from turngate.domain.text.json_pointers import decode_arguments
+from turngate.policies.explaining import in_words
+from turngate.store import agents, events, grants, recorded_calls, requests, runs
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
+from turngate.store.grants import StoredGrant
+from turngate.store.requests import Request
+from turngate.wire.grants import GrantDetail, GrantPreview, GrantUseView, GrantView
+from turngate.wire.view import Page
+
+MAX_CALLS: Final = 5_000
+"""How many calls of a tool a preview looks at."""
+
+
+async def grant_page(
+    conn: Connection, *, limit: int, before: tuple[str, str] | None = None, standing_only: bool = True
+) -> Page[GrantView]:
+    """Return one page of grants, newest first; ended ones too, unless ``standing_only``."""
+    found = await grants.page(conn, limit=limit + 1, before=before, standing_only=standing_only)
+    shown, more = one_page(found, limit)
+    return Page(items=[grant_view(each) for each in shown], next_cursor=more)
+
+
+async def grant_detail(conn: Connection, grant_id: str) -> GrantDetail:
+    """Return a grant with the calls that it let through. Raises NotFoundError."""
+    stored = await _existing(conn, grant_id)
+    used_by = [GrantUseView.model_validate(each) for each in await grants.uses_of(conn, grant_id)]
+    return GrantDetail(**grant_view(stored).model_dump(), used_by=used_by)
+
+
+async def create(
+    services: Services,
+    principal: Principal,
+    wanted: WantedGrant,
+    *,
+    run_id: str | None = None,
+    agent: str | None = None,
+    key: str | None = None,
+) -> GrantView:
+    """Make a grant that no decision asks for; the same key with the same content returns the first one.
+
+    Args:
+        services: the process's services.
+        principal: who makes it; must hold ``requests:decide``, and be an admin for one that reaches everyone.
+        wanted: what is granted.
+        run_id: the live run it is for, with scope ``run`` and no other.
+        agent: the agent it is for, with scope ``agent`` and no other.
+        key: Idempotency-Key.
+
+    Raises:
+        InvalidInputError: ``invalid_grant``: what it is for does not fit its scope, or there is no such thing.
+        ConflictError: ``run_ended``, or ``idempotency_key_reused``.
+        ForbiddenError: ``missing_scope`` or ``not_eligible``.
+    """
+    principal.require("requests:decide")
+    require_scope(principal, wanted)
+    given: dict[GrantScope, str | None] = {"run": run_id, "agent": agent}
+    for scope, target in given.items():
+        if (target is not None) != (wanted.scope == scope):
+            name = "run_id" if scope == "run" else scope
+            said = "is missing" if target is None else f"does not go with scope {wanted.scope!r}"
+            raise _invalid(f"{name} {said}: scope run has a run_id, scope agent an agent, everyone neither", name)
+
+    async def act(conn: Connection) -> GrantView:
+        await _check_target(conn, run_id, agent)
+        stored = await grants.create(
+            conn,
+            wanted,
+            key=secrets.token_hex(16),
+            created_by=principal.name,
+            run_id=run_id,
+            agent=agent,
+            role=principal.role,
+        )
+        told = {"grant_id": stored.id, "by": principal.name, "tool": stored.tool_name, "scope": stored.scope}
+        bounds = {"max_uses": stored.max_uses, "expires_at": stored.expires_at, "digest": framed_sha256(stored.pattern)}
+        target = {name: value for name, value in (("run_id", run_id), ("agent", agent)) if value is not None}
+        await events.append(conn, events.SYSTEM, [("grant.created", {**told, **bounds, **target})])
+        return grant_view(stored)
+
+    asked = ["grant", wanted.model_dump_json(), run_id or "", agent or ""]
+    return await once(services, principal, key, asked=asked, answer=GrantView, act=act)
+
+
+async def revoke(services: Services, principal: Principal, grant_id: str) -> GrantView:
+    """End a grant at once: no call that has not started by now passes on it.
+
+    Raises:
+        NotFoundError: no such grant.
+        ConflictError: ``grant_ended``: it lets nothing through any more; details say why, and who revoked it when.
+        ForbiddenError: ``missing_scope``.
+    """
+    principal.require("requests:decide")
+    async with services.database.write() as conn:
+        revoked = await grants.revoke(conn, grant_id, by=principal.name)
+        stored = await _existing(conn, grant_id)
+        if not revoked:
+            raise _ended(grant_view(stored))
+        told = {"grant_id": stored.id, "by": principal.name, "tool": stored.tool_name, "scope": stored.scope}
+        used = {"uses": stored.uses, "max_uses": stored.max_uses}
+        await events.append(conn, events.SYSTEM, [("grant.revoked", {**told, **used})])
+    return grant_view(stored)
+
+
+async def preview(services: Services, request_id: str, open_arguments: list[str]) -> GrantPreview:
+    """Return the grant that a request's call would make, and how many calls of the past it would have let through.
+
+    Raises:
+        NotFoundError: no such request.
+        InvalidInputError: ``invalid_grant``: the call has no such argument, or one has no value that could be kept.
+    """
+    async with services.database.read() as conn:
+        request = await requests.get(conn, request_id)
+    if request is None:
+        raise NotFoundError(f"there is no request {request_id!r}")
+    pattern, problem = _pattern(request, open_arguments)
+    counts: dict[GrantScope, int] = {"run": 0, "agent": 0, "everyone": 0}
+    looked_at = 0
+    if pattern is not None:
+        async for call in recorded_calls.newest(services.database, limit=MAX_CALLS, tool=request.tool_name):
+            looked_at += 1
+            if not pattern.fits_text(call.tool, call.input):
+                continue
+            counts["everyone"] += 1
+            counts["agent"] += call.agent == request.agent
+            counts["run"] += call.run_id == request.run_id
+    return GrantPreview(
+        request_id=request.id,
+        pattern=pattern,
+        says="" if pattern is None else in_words(pattern),
+        ungrantable=ungrantable(request) or problem,
+        looked_at=looked_at,
+        would_have_covered=counts,
+    )
+
+
+def grant_view(stored: StoredGrant) -> GrantView:
+    """Return a grant as it is shown."""
+    pattern = GrantPattern.model_validate_json(stored.pattern)
+    ended = None
+    if stored.revoked_at is not None:
+        ended = "revoked"
+    elif stored.uses >= stored.max_uses:
+        ended = "used_up"
+    elif stored.expires_at <= as_text(now()):
+        ended = "expired"
+    return GrantView.model_validate({**vars(stored), "pattern": pattern, "says": in_words(pattern), "ended": ended})
+
+
+async def _existing(conn: Connection, grant_id: str) -> StoredGrant:
+    stored = await grants.get(conn, grant_id)
+    if stored is None:
+        raise NotFoundError(f"there is no grant {grant_id!r}")
+    return stored
+
+
+async def _check_target(conn: Connection, run_id: str | None, agent: str | None) -> None:
+    if agent is not None and await agents.get(conn, agent) is None:
+        raise _invalid(f"there is no agent {agent!r}", "agent")
+    run = None if run_id is None else await runs.get(conn, run_id)
+    if run_id is not None and run is None:
+        raise _invalid(f"there is no run {run_id!r}", "run_id")
+    if run is not None and run.status != "running":
+        raise ConflictError("the run has ended: nothing of it can be granted any more", code="run_ended")
+
+
+def _pattern(request: Request, open_arguments: list[str]) -> tuple[GrantPattern | None, str | None]:
+    try:
+        arguments: JsonValue = decode_arguments(request.input)
+    except ValueError:
+        return None, "its arguments are not plain JSON"
+    if not isinstance(arguments, dict):
+        return None, "its arguments are no JSON object"
+    try:
+        return exact_pattern(request.tool_name, arguments, open_arguments=open_arguments), None
+    except InvalidInputError as error:
+        if any(name not in arguments for name in open_arguments):
+            raise _invalid(error.message, "open") from None
+        return None, error.message
+
+
+def _ended(view: GrantView) -> ConflictError:
+    words = {
+        "revoked": f"{view.revoked_by} revoked it at {view.revoked_at}",
+        "expired": f"it expired at {view.expires_at}",
+    }
+    return ConflictError(
+        f"this grant lets nothing through any more: {words.get(view.ended or '', 'it is used up')}",
+        code="grant_ended",
+        ended=view.ended,
+        revoked_by=view.revoked_by,
+        revoked_at=view.revoked_at,
+    )
+
+
+def _invalid(message: str, member: str) -> InvalidInputError:
+    return InvalidInputError(message, code="invalid_grant", errors=[{"pointer": f"/{member}", "message": message}])

@@ -1,0 +1,173 @@
+"""What policy says of a call that nobody has made, and what its shadow rules would have said of those that were."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from approvals_api.policy.rules import parsed
+from approvals_api.services import Services
+from approvals_api.validation.exact_json import parse_exact
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.policy.grants import Grant
+from turngate.domain.policy.policy import Answer, Policy, parse_policy
+from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.tools.known_tools import KnownTool
+from turngate.policies.explaining import AskedCall, PlacedRule, explain, in_order
+from turngate.policies.facts import DISTRUSTED, UNREADABLE, lies_in, without_permissions
+from turngate.store import agents, grants, policies, recorded_calls
+from turngate.store.database import Connection
+from turngate.store.policies import PublishedPolicy
+from turngate.wire.policy import CallPlace, Explanation, ShadowChange, ShadowReport
+
+MAX_CALLS: Final = 10_000
+EXAMPLES: Final = 20
+
+
+@dataclass(kw_only=True)
+class _Known:
+    """What the store knows around a call. ``notes``: what it does not."""
+
+    agent: str
+    tool: KnownTool
+    rules: list[PlacedRule]
+    grants: list[Grant]
+    notes: list[str] = field(default_factory=list)
+
+
+async def explain_call(
+    services: Services,
+    *,
+    tool: str,
+    raw_args: str,
+    agent: str | None = None,
+    workspace: str | None = None,
+    unattended: UnattendedAsks | None = None,
+    tried: str | None = None,
+) -> Explanation:
+    """Return what policy would answer to a call, and why.
+
+    Paths are followed on this machine; where the worker runs on another one, links there may lead elsewhere.
+
+    Args:
+        services: the process's services.
+        tool: its name.
+        raw_args: exact JSON text of the arguments.
+        agent: who calls it; None: the one agent that has it, if there is one only.
+        workspace: the run's directory; None: it has none.
+        unattended: how the run answers what would be asked; None: somebody attends it.
+        tried: TOML to try in the place of the stored rules, as if it was stored.
+
+    Raises:
+        InvalidInputError: ``invalid_policy`` for ``tried``; the arguments are no JSON that everybody reads the same way.
+    """
+    parse_exact(raw_args, pointer="/args", code="invalid_input")
+    trial = None if tried is None else parsed(tried, pointer="/policy")
+    async with services.database.read() as conn:
+        known = await _known(conn, tool, agent, workspace, trial)
+    call = AskedCall(
+        tool=known.tool.stand_in(), raw_input=raw_args, agent=known.agent, workspace=workspace, unattended=unattended
+    )
+    return explain(known.rules, call, grants=known.grants, notes=known.notes)
+
+
+async def shadow_report(services: Services, *, rule: str | None = None, since: str | None = None) -> ShadowReport:
+    """Return what shadow rules would have changed, over the newest 10,000 calls. ``rule``: only this one.
+
+    ``since``: an instant as stored; only runs that began then or later.
+    """
+    counted: Counter[tuple[str, Answer, Answer]] = Counter()
+    examples: dict[tuple[str, Answer, Answer], list[CallPlace]] = {}
+    looked_at = 0
+    async for call in recorded_calls.newest(services.database, limit=MAX_CALLS, since=since):
+        looked_at += 1
+        if '"shadow":{' not in call.verdict_json:  # most have none, and reading each verdict takes much longer
+            continue
+        shadow = call.verdict.shadow
+        if shadow is None or (rule is not None and shadow.rule != rule):
+            continue
+        change = shadow.rule, call.verdict.answer, shadow.answer
+        counted[change] += 1
+        kept = examples.setdefault(change, [])
+        if len(kept) < EXAMPLES:
+            kept.append(CallPlace(run_id=call.run_id, tool_call_id=call.tool_call_id, tool=call.tool))
+    return ShadowReport(
+        since=since,
+        looked_at=looked_at,
+        whole=looked_at < MAX_CALLS,
+        changes=[
+            ShadowChange(rule=name, was=was, would_be=would_be, calls=number, examples=examples[name, was, would_be])
+            for (name, was, would_be), number in counted.most_common()
+        ],
+    )
+
+
+async def _known(conn: Connection, tool: str, agent: str | None, workspace: str | None, trial: Policy | None) -> _Known:
+    published = await policies.published(conn)
+    notes: list[str] = []
+    having = [(each, known) for each in published for known in each.known_tools if known.name == tool]
+    of_agents = sorted({name for _each, known in having for name in known.agents})
+    if agent is None and len(of_agents) == 1:
+        agent = of_agents[0]
+        notes.append(f"No agent was named, so it is asked for {agent}, the only one with this tool.")
+    if agent is None:
+        notes.append("No agent was named: rules about some agents only are taken as not speaking of the call.")
+    app = await _app_of(conn, published, agent, notes)
+    known = next((known for each, known in having if each is app and agent in known.agents), None)
+    if known is None:
+        known = having[0][1] if len(having) == 1 else None
+    if known is None:
+        notes.append(f"No worker has published {tool!r}: its kind, effect and own ask are not known.")
+        known = KnownTool(name=tool)
+    rules = await _rules(conn, app, workspace, trial, notes)
+    return _Known(
+        agent=agent or "",
+        tool=known,
+        rules=rules,
+        grants=[each.grant for each in await grants.standing(conn)],
+        notes=notes,
+    )
+
+
+async def _app_of(
+    conn: Connection, published: list[PublishedPolicy], agent: str | None, notes: list[str]
+) -> PublishedPolicy | None:
+    """Return what was published of the app that the agent belongs to."""
+    if agent is None:
+        if len(published) > 1:
+            notes.append("Several apps have published rules of a file: name an agent to have its app's looked at.")
+        return published[0] if len(published) == 1 else None
+    found = await agents.get(conn, agent)
+    if found is None:
+        notes.append(f"No worker has published an agent {agent!r}, so no file's rules are looked at.")
+        return None
+    return next((each for each in published if each.task_queue == found.task_queue), None)
+
+
+async def _rules(
+    conn: Connection, app: PublishedPolicy | None, workspace: str | None, trial: Policy | None, notes: list[str]
+) -> list[PlacedRule]:
+    of_file = Policy()
+    if app is not None:
+        try:
+            of_file = app.policy
+        except ValidationError:
+            notes.append("The app's rules were published by a worker of another release, and cannot be read here.")
+        if workspace is not None and app.file and lies_in(Path(app.file), workspace):
+            of_file = without_permissions(of_file)
+            notes.append(DISTRUSTED)
+    if trial is not None:
+        return in_order(("tried", trial), ("file", of_file))
+    newest = await policies.newest(conn)
+    stored = Policy()
+    if newest is not None:
+        try:
+            stored = parse_policy(newest.source, source=f"version {newest.version}")
+        except ConfigurationError as error:
+            stored = Policy(rule=[UNREADABLE])
+            notes.append(f"The stored rules cannot be read: {error.message}")
+    return in_order(("stored", stored), ("file", of_file))

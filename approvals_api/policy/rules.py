@@ -1,0 +1,221 @@
+"""The stored rules: read, changed as a whole, taken back. Every change is a version, and an event that says whose it is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import ValidationError
+from sqlalchemy.exc import IntegrityError
+
+from approvals_api.http.authentication import Principal
+from approvals_api.paging import encode_cursor
+from approvals_api.services import Services
+from turngate.domain.digest import framed_sha256
+from turngate.domain.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
+from turngate.domain.policy.policy import Policy, parse_policy
+from turngate.policies.explaining import in_order, rule_views
+from turngate.store import agents, events, policies
+from turngate.store.database import Connection
+from turngate.store.policies import StoredPolicy
+from turngate.wire.policy import PRECEDENCE, FilePolicy, PolicyVersion, PolicyVersionDetail, PolicyView
+from turngate.wire.view import Page
+
+MAX_SOURCE_CHARS: Final = 200_000
+MAX_COMMENT_CHARS: Final = 500
+INVALID: Final = "invalid_policy"
+
+
+async def policy_view(conn: Connection) -> PolicyView:
+    """Return the rules in force: the stored ones, and each app's file as its worker published it."""
+    newest = await policies.newest(conn)
+    agents_of: dict[str, list[str]] = {}
+    for agent in await agents.every(conn):
+        agents_of.setdefault(agent.task_queue, []).append(agent.name)
+    return PolicyView(
+        version=0 if newest is None else newest.version,
+        stored=None if newest is None else detail(newest),
+        files=[_file_view(each, agents_of.get(each.task_queue, [])) for each in await policies.published(conn)],
+        precedence=list(PRECEDENCE),
+    )
+
+
+async def version_page(conn: Connection, *, limit: int, before: tuple[str, str] | None) -> Page[PolicyVersion]:
+    """Return one page of versions, newest first. ``before``: as a cursor says it. Raises InvalidInputError."""
+    if before is not None and not (before[1].isascii() and before[1].isdecimal() and len(before[1]) < 10):  # noqa: PLR2004 - an int32
+        message = "not a cursor of this list: leave it out for the first page"
+        raise InvalidInputError(message, code="bad_cursor", errors=[{"pointer": "", "message": f"cursor: {message}"}])
+    older_than = None if before is None else int(before[1])
+    found = await policies.versions(conn, limit=limit + 1, before=older_than)
+    shown = found[:limit]
+    more = encode_cursor(shown[-1].created_at, str(shown[-1].version)) if len(found) > limit else None
+    return Page(items=[PolicyVersion.model_validate(each) for each in shown], next_cursor=more)
+
+
+async def version_detail(conn: Connection, version: int) -> PolicyVersionDetail:
+    """Return one version with its text and rules. Raises NotFoundError."""
+    return detail(await _existing(conn, version))
+
+
+async def store_rules(
+    services: Services,
+    principal: Principal,
+    *,
+    source: str,
+    comment: str = "",
+    if_version: int | None = None,
+    reverted_to: int | None = None,
+) -> PolicyVersionDetail:
+    """Put these rules in force, in place of the stored ones; they are parsed and checked whole before.
+
+    Safe to repeat: the same text again, from the same person, is answered with the version that it made.
+
+    Args:
+        services: the process's services.
+        principal: who changes them; must hold ``admin``.
+        source: TOML, at most 200,000 characters; empty takes every stored rule away.
+        comment: why, for people; at most 500 characters.
+        if_version: the version that was changed, 0 for none; None: whatever is in force.
+        reverted_to: the version whose text this is.
+
+    Raises:
+        InvalidInputError: ``invalid_policy``: it cannot be read, or a rule does not fit; nothing was stored.
+        ConflictError: ``policy_changed``: another version is in force by now; details say which, whose and since when.
+        ForbiddenError: no admin.
+    """
+    principal.require("admin")
+    wanted = parsed(source, pointer="/source")
+    if len(comment) > MAX_COMMENT_CHARS:
+        message = f"a comment has at most {MAX_COMMENT_CHARS} characters"
+        raise InvalidInputError(message, errors=[{"pointer": "/comment", "message": message}])
+    digest = framed_sha256(source)
+    try:
+        async with services.database.write() as conn:
+            newest = await policies.newest(conn)
+            version = 0 if newest is None else newest.version
+            if newest is not None and newest.digest == digest and _is_repeat(newest, principal, if_version):
+                return detail(newest)
+            if if_version not in {None, version}:
+                raise _changed(newest)
+            stored = await policies.append_version(
+                conn, version=version + 1, source=source, digest=digest, changed_by=principal.name, comment=comment
+            )
+            was = Policy() if newest is None else _readable(newest)
+            told = {"version": stored.version, "digest": digest, "by": principal.name, **_difference(was, wanted)}
+            if reverted_to is not None:
+                told["reverted_to"] = reverted_to
+            await events.append(conn, events.SYSTEM, [("policy.changed", told)])
+    except IntegrityError:  # somebody else wrote this very version in the meantime
+        async with services.database.read() as conn:
+            raise _changed(await policies.newest(conn)) from None
+    return detail(stored)
+
+
+async def revert(
+    services: Services, principal: Principal, *, version: int, comment: str = "", if_version: int | None = None
+) -> PolicyVersionDetail:
+    """Put the rules of an earlier version in force again, as a new version. Raises as :func:`store_rules`; NotFoundError."""
+    principal.require("admin")
+    async with services.database.read() as conn:
+        earlier = await _existing(conn, version)
+    said = comment or f"Back to version {version}."
+    return await store_rules(
+        services, principal, source=earlier.source, comment=said, if_version=if_version, reverted_to=version
+    )
+
+
+def parsed(source: str, *, pointer: str) -> Policy:
+    """Return the rules of a TOML text. Raises InvalidInputError (code ``invalid_policy``), pointing there."""
+    if len(source) > MAX_SOURCE_CHARS:
+        raise _invalid(f"the rules have more than {MAX_SOURCE_CHARS:,} characters", pointer)
+    try:
+        source.encode()  # half a surrogate pair would be stored as another character
+        return parse_policy(source, source="text")
+    except UnicodeEncodeError:
+        raise _invalid("the text is no valid Unicode", pointer) from None
+    except ConfigurationError as error:
+        raise _invalid(error.message, pointer) from None
+
+
+def detail(stored: StoredPolicy) -> PolicyVersionDetail:
+    """Return a version as it is shown; one that this release cannot read says so."""
+    problem, policy = None, Policy()
+    try:
+        policy = parse_policy(stored.source, source=f"version {stored.version}")
+    except ConfigurationError as error:
+        problem = error.message
+    return PolicyVersionDetail(
+        version=stored.version,
+        digest=stored.digest,
+        changed_by=stored.changed_by,
+        comment=stored.comment,
+        created_at=stored.created_at,
+        source=stored.source,
+        rules=rule_views(in_order(("stored", policy))),
+        problem=problem,
+    )
+
+
+def _invalid(message: str, pointer: str) -> InvalidInputError:
+    return InvalidInputError(message, code=INVALID, errors=[{"pointer": pointer, "message": message}])
+
+
+def _file_view(published: policies.PublishedPolicy, names: list[str]) -> FilePolicy:
+    try:
+        rules = rule_views(in_order(("file", published.policy)))
+    except ValidationError:  # a worker of another release published rules that this one does not know
+        rules = []
+    return FilePolicy(
+        task_queue=published.task_queue,
+        agents=names,
+        file=published.file,
+        version=published.version,
+        rules=rules,
+        published_at=published.published_at,
+    )
+
+
+async def _existing(conn: Connection, version: int) -> StoredPolicy:
+    stored = await policies.get(conn, version)
+    if stored is None:
+        raise NotFoundError(f"there is no version {version} of the stored rules")
+    return stored
+
+
+def _is_repeat(newest: StoredPolicy, principal: Principal, if_version: int | None) -> bool:
+    """Tell whether a change that would write the newest version's very text is that change sent again, or none at all."""
+    if if_version in {None, newest.version}:
+        return True
+    return if_version == newest.version - 1 and newest.changed_by == principal.name
+
+
+def _changed(newest: StoredPolicy | None) -> ConflictError:
+    if newest is None:
+        return ConflictError("no rules are stored yet: send if_version 0", code="policy_changed", version=0)
+    return ConflictError(
+        f"{newest.changed_by} stored version {newest.version} at {newest.created_at}: load it, and change that one",
+        code="policy_changed",
+        version=newest.version,
+        changed_by=newest.changed_by,
+        changed_at=newest.created_at,
+    )
+
+
+def _readable(stored: StoredPolicy) -> Policy:
+    try:
+        return parse_policy(stored.source, source="")
+    except ConfigurationError:
+        return Policy()
+
+
+def _difference(was: Policy, now: Policy) -> dict[str, object]:
+    """Return the names of the rules that a change adds, takes away and changes."""
+    old, new = ({rule.name: rule for rule in policy.rule} for policy in (was, now))
+    kept = [name for name in new if name in old]
+    told: dict[str, object] = {
+        "added": [name for name in new if name not in old],
+        "removed": [name for name in old if name not in new],
+        "changed": [name for name in kept if new[name] != old[name]],
+    }
+    if kept != [name for name in old if name in new]:
+        told["reordered"] = True  # of two rules with one verdict the first one counts
+    return told

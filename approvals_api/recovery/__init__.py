@@ -1,0 +1,1 @@
+"""Finding and repairing what a crash or a lost Temporal left behind."""

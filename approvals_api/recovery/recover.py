@@ -1,0 +1,221 @@
+"""Runs whose workflow is gone: Temporal lost its database, or somebody terminated the workflow by hand.
+
+The store has all that was done (``turngate.store.recovery``), so a new workflow under the same run id goes on from the
+last closed step. What makes this safe beside living workers: the server holds one open workflow per id, so a run that
+lives is left as it is; and whether a call may start is decided by its row in the store, not by any workflow (I2, I3).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Literal
+
+from approvals_api.gateway.recovery import WorkflowStanding, standing_of, start_anew
+from approvals_api.recovery.bounded import for_each
+from approvals_api.runs.start import turn_input
+from approvals_api.runs.views import existing_run
+from approvals_api.services import Services
+from turngate.domain.contract import InterruptInput
+from turngate.domain.errors import ConflictError
+from turngate.store import agents, events, recovery, runs
+from turngate.store.clock import from_text, now
+from turngate.store.database import Connection
+from turngate.store.runs import Run
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE: Final = 8
+"""Runs that are looked at or started at the same time: all of them wake up on the same workers."""
+PAGE: Final = 500
+STARTING: Final = timedelta(seconds=15)
+"""A run without a workflow that is younger is being started: it is recorded first, and started within seconds."""
+
+Outcome = Literal["recovered", "would_recover", "alive", "ended", "starting", "stopping", "not_published"]
+"""``would_recover``: it was only asked. ``alive``: its workflow is there, and was left alone. ``ended``: so has the run.
+``starting``: it was recorded a moment ago. ``stopping``: a sub-agent's workflow below it is still open, and would be in
+the way. ``not_published``: no worker has ever published its agent to this store."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LostRun:
+    """A live run without an open workflow. ``step``: the one it would go on with. ``below``: its live sub-agents' runs."""
+
+    run_id: str
+    agent: str
+    created_at: str
+    workflow: WorkflowStanding
+    step: int
+    below: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport:
+    """What became of one run. ``step``: the one it goes on with; None when it does not."""
+
+    run_id: str
+    outcome: Outcome
+    step: int | None = None
+    detail: str = ""
+
+
+Told = Callable[[RunReport], None]
+
+
+async def lost_runs(services: Services) -> list[LostRun]:
+    """Return the live runs whose workflow is gone, oldest first; a sub-agent's run is named with the run above it.
+
+    Changes nothing. Raises UnavailableError when Temporal or the store is away.
+    """
+    found: dict[str, LostRun] = {}
+
+    async def look(run_id: str) -> None:
+        lost = await _lost(services, run_id)
+        if isinstance(lost, LostRun):
+            found[run_id] = lost
+
+    ids = await live_root_ids(services)
+    await for_each(ids, look, at_once=AT_ONCE)
+    return [found[run_id] for run_id in ids if run_id in found]
+
+
+async def recover(
+    services: Services, run_ids: Sequence[str] | None, *, by: str, dry_run: bool = False, told: Told | None = None
+) -> list[RunReport]:
+    """Start a new workflow for each of these runs whose own is gone; returns what became of each, oldest run first.
+
+    Safe to repeat, and beside living workers and other recoveries. A sub-agent's run is recovered with the run at the top
+    of its tree, which is the one that is reported.
+
+    Args:
+        services: the process's services.
+        run_ids: the runs; None means every live one.
+        by: who recovers them, for the log.
+        dry_run: only say what would be done.
+        told: called with each report as soon as there is one.
+
+    Raises:
+        NotFoundError: one of ``run_ids`` is no run of this store; nothing was done.
+        UnavailableError: Temporal or the store is away; what was told is done, and a repeat does the rest.
+    """
+    ids = await live_root_ids(services) if run_ids is None else await _roots(services, run_ids)
+    reports: dict[str, RunReport] = {}
+
+    async def one(run_id: str) -> None:
+        report = await _recover_one(services, run_id, by=by, dry_run=dry_run)
+        reports[run_id] = report
+        if told is not None:
+            told(report)
+
+    await for_each(ids, one, at_once=AT_ONCE)
+    return [reports[run_id] for run_id in ids]
+
+
+async def is_lost(services: Services, run_id: str) -> bool:
+    """Tell whether a run lives in the store and its workflow is gone. Raises UnavailableError when either is away."""
+    return isinstance(await _lost(services, run_id), LostRun)
+
+
+async def live_root_ids(services: Services) -> list[str]:
+    """Return the ids of the live runs that no run of an agent started, oldest first."""
+    ids: list[str] = []
+    after = None
+    while True:
+        async with services.database.read() as conn:
+            page = await recovery.live_roots(conn, limit=PAGE, after=after)
+        ids += [run.id for run in page]
+        if len(page) < PAGE:
+            return ids
+        after = (page[-1].created_at, page[-1].id)
+
+
+async def _roots(services: Services, run_ids: Sequence[str]) -> Iterable[str]:
+    """Return the runs at the top of the trees of these, each once, oldest first. Raises NotFoundError."""
+    tops: dict[str, Run] = {}
+    async with services.database.read() as conn:
+        for run_id in run_ids:
+            top = await recovery.root_of(conn, await existing_run(conn, run_id))
+            tops[top.id] = top
+    return [run.id for run in sorted(tops.values(), key=lambda run: (run.created_at, run.id))]
+
+
+async def _recover_one(services: Services, run_id: str, *, by: str, dry_run: bool) -> RunReport:
+    lost = await _lost(services, run_id)
+    if isinstance(lost, RunReport):
+        return lost
+    for below in lost.below:
+        if await standing_of(services.gateway.client, below) == "open":
+            # Started again, its parent would take the child for one that cannot be started, and close its run.
+            why = f"the workflow of {below}, which it waits for, has to stop first: a worker does that; then try again"
+            return RunReport(run_id=run_id, outcome="stopping", detail=why)
+    async with services.database.read() as conn:
+        run = await existing_run(conn, run_id)
+        agent = await agents.get(conn, run.agent)
+        state = await recovery.turn_state(conn, run)
+    if run.status != "running":
+        return RunReport(run_id=run_id, outcome="ended", detail=run.status)
+    if agent is None:
+        why = f"no worker has published the agent {run.agent!r} to this store: start one, then try again"
+        return RunReport(run_id=run_id, outcome="not_published", detail=why)
+    if dry_run:
+        return RunReport(run_id=run_id, outcome="would_recover", step=state.step)
+    if not await start_anew(services.gateway.client, turn_input(services, run, agent, state), agent.task_queue):
+        return RunReport(run_id=run_id, outcome="alive")
+    await _written(services, run, lost, step=state.step, by=by)
+    return RunReport(run_id=run_id, outcome="recovered", step=state.step)
+
+
+async def _lost(services: Services, run_id: str) -> LostRun | RunReport:
+    """Return the run as a lost one, or why it is none."""
+    # Temporal is asked first and the store after it: a workflow ends after its run has, so a run that lives although its
+    # workflow had ended before is lost. The other way round each run that ends between the two would seem so.
+    workflow = await standing_of(services.gateway.client, run_id)
+    async with services.database.read() as conn:
+        run = await existing_run(conn, run_id)
+        if run.status != "running":
+            return RunReport(run_id=run_id, outcome="ended", detail=run.status)
+        if workflow == "open":
+            return RunReport(run_id=run_id, outcome="alive")
+        if workflow == "absent" and run.step == 0 and from_text(run.created_at) > now() - STARTING:
+            return RunReport(run_id=run_id, outcome="starting", detail="it was recorded a moment ago")
+        return await _as_lost(conn, run, workflow)
+
+
+async def _as_lost(conn: Connection, run: Run, workflow: WorkflowStanding) -> LostRun:
+    below = [each.id for each in await recovery.runs_below(conn, run.id) if each.status == "running"]
+    step = (await recovery.turn_state(conn, run)).step
+    return LostRun(
+        run_id=run.id,
+        agent=run.agent,
+        created_at=run.created_at,
+        workflow=workflow,
+        step=step,
+        below=tuple(below),
+    )
+
+
+async def _written(services: Services, run: Run, lost: LostRun, *, step: int, by: str) -> None:
+    """Tell the run's log, and those of its sub-agents' runs, which go on with it.
+
+    Should the run have ended while its workflow was being started (an activity of the lost one was still at it), the new
+    workflow has nothing to do, and is told to stop.
+    """
+    async with services.database.write() as conn:
+        for run_id in (run.id, *lost.below):
+            found = await runs.get(conn, run_id)
+            if found is None:
+                continue
+            at = step if run_id == run.id else (await recovery.turn_state(conn, found)).step
+            told: dict[str, object] = {"by": by, "step": at, "workflow": lost.workflow}
+            if run_id != run.id:
+                told["with_run_id"] = run.id
+            await events.append(conn, run_id, [("run.recovered", told)])
+        ended = (await existing_run(conn, run.id)).status != "running"
+    logger.info("run %s was recovered: it goes on with step %d", run.id, step)
+    if ended:
+        try:
+            await services.gateway.interrupt(run.id, InterruptInput(by="engine", reason="The run has ended."))
+        except ConflictError:
+            return

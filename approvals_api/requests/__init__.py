@@ -1,0 +1,1 @@
+"""Operations on the operators' inbox: decide, claim, comment, watch."""

@@ -1,0 +1,87 @@
+"""Does a decision's content fit its request? Pure; the same rules for the JSON API and the pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from approvals_api.validation.exact_json import parse_exact
+from approvals_api.validation.json_schema import Problem, problems_of
+from turngate.domain.errors import InvalidInputError
+from turngate.domain.runs.requests import ALLOWED_VERBS, Outcome, Verb
+from turngate.store.requests import Request
+
+MAX_MESSAGE_CHARS = 10_000
+MAX_ARGS_CHARS = 1_000_000
+
+
+def check_content(request: Request, verb: Verb, *, args: str | None, message: str, outcome: Outcome | None) -> None:
+    """Raise InvalidInputError, saying what does not fit and where, unless the content fits the request.
+
+    =========  ===================  =====================================================================
+    kind       verb                 content
+    =========  ===================  =====================================================================
+    approval   approve, reject      message optional
+    approval   edit                 ``args`` an object that fits the tool's parameters; message optional
+    approval   respond              message required (the model reads it in place of a result)
+    question   respond              ``args`` fits the answer's schema
+    question   reject               message optional
+    outcome    respond              ``outcome`` required; ``happened`` may bring the tool's result as ``args``
+    =========  ===================  =====================================================================
+    """
+    if verb not in ALLOWED_VERBS[request.kind]:
+        allowed = ", ".join(ALLOWED_VERBS[request.kind])
+        raise _invalid("verb_not_allowed", "/decision", f"a request of kind {request.kind} takes: {allowed}")
+    if len(message) > MAX_MESSAGE_CHARS:
+        raise _invalid("invalid_input", "/message", f"at most {MAX_MESSAGE_CHARS:,} characters, not {len(message):,}")
+    require_storable(message, "/message")
+    if args is not None and len(args) > MAX_ARGS_CHARS:
+        raise _invalid("invalid_edit", "/args", f"at most {MAX_ARGS_CHARS:,} characters, not {len(args):,}")
+    if request.kind == "outcome":
+        _check_outcome(request, args, outcome)
+    elif outcome is not None:
+        raise _invalid("invalid_input", "/outcome", f"a request of kind {request.kind} takes no outcome")
+    elif verb == "edit":
+        _check_value(args, request.tool.parameters, must_be_object=True)
+    elif request.kind == "question" and verb == "respond":
+        _check_value(args, request.tool.success, must_be_object=False)
+    elif args is not None:
+        raise _invalid("invalid_input", "/args", f"{verb} takes no args; to change the call, use edit")
+    elif verb == "respond" and not message.strip():
+        raise _invalid("invalid_input", "/message", "say what the agent should read in place of the call's result")
+
+
+def require_storable(text: str, pointer: str) -> None:
+    """Raise InvalidInputError for text that no database keeps: NUL (PostgreSQL refuses it) or half a surrogate pair."""
+    if "\x00" in text:
+        raise _invalid("invalid_input", pointer, "the character U+0000 cannot be stored")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _invalid("invalid_input", pointer, "half a surrogate pair is not a character") from None
+
+
+def _check_outcome(request: Request, args: str | None, outcome: Outcome | None) -> None:
+    if outcome is None:
+        raise _invalid("invalid_input", "/outcome", "one of: happened, did_not_happen, tell_model")
+    if outcome == "happened":
+        if args is not None:
+            _check_value(args, request.tool.success, must_be_object=False)
+    elif args is not None:
+        raise _invalid("invalid_input", "/args", f"{outcome} takes no args; only happened has a result")
+
+
+def _check_value(args: str | None, schema: dict[str, Any], *, must_be_object: bool) -> None:
+    if args is None:
+        raise _invalid("invalid_edit", "/args", "args is required: a JSON value")
+    value = parse_exact(args, pointer="/args", code="invalid_edit")
+    if must_be_object and not isinstance(value, dict):
+        raise _invalid("invalid_edit", "/args", "arguments are a JSON object")
+    problems = problems_of(value, schema, under="/args")
+    if problems:
+        said = "; ".join(f"{problem['pointer']}: {problem['message']}" for problem in problems)
+        raise InvalidInputError(f"args does not fit the tool's schema: {said}", code="invalid_edit", errors=problems)
+
+
+def _invalid(code: str, pointer: str, message: str) -> InvalidInputError:
+    problem: Problem = {"pointer": pointer, "message": message}
+    return InvalidInputError(f"{pointer}: {message}", code=code, errors=[problem])

@@ -1,0 +1,144 @@
+"""Many requests decided alike in one go: of one tool, asked for by one rule, none of high risk. Each has its own answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, Literal
+
+from approvals_api.http.authentication import Principal
+from approvals_api.requests import decide
+from approvals_api.services import Services
+from turngate.domain.digest import derived_id
+from turngate.domain.errors import InvalidInputError, TurngateError
+from turngate.store import requests
+from turngate.store.requests import Request
+from turngate.wire.bulk import DecidedItem, DecidedItems
+from turngate.wire.problems import problem_document, status_of
+
+logger = logging.getLogger(__name__)
+
+MAX_ITEMS: Final = 100
+AT_ONCE: Final = 8
+BulkVerb = Literal["approve", "reject"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One request with the digest of the call as it was shown. ``decision_id`` None: made from the key, or new."""
+
+    request_id: str
+    digest: str
+    decision_id: str | None = None
+
+
+async def decide_many(
+    services: Services,
+    principal: Principal,
+    *,
+    verb: BulkVerb,
+    items: Sequence[Item],
+    message: str = "",
+    key: str | None = None,
+) -> DecidedItems:
+    """Submit one decision for each item, and return what became of each, in their order.
+
+    What one of them meets never touches another. The same items under the same key get the same decision ids, so a repeat
+    gets the first answers.
+
+    Raises:
+        InvalidInputError: ``invalid_bulk``: not 1 to 100 distinct requests, more than one tool or rule, or high risk; nothing
+            was sent.
+        ForbiddenError: ``missing_scope``.
+    """
+    principal.require("requests:decide")
+    if not 1 <= len(items) <= MAX_ITEMS:
+        raise _invalid(f"1 to {MAX_ITEMS} requests can be decided at once", "/items")
+    if key is not None and not (0 < len(key) <= decide.MAX_DECISION_ID_CHARS and key.isprintable()):
+        raise _invalid("Idempotency-Key: 1 to 255 printable characters", "")
+    ids = [item.request_id for item in items]
+    again = next((place for place, each in enumerate(ids) if each in ids[:place]), None)
+    if again is not None:
+        raise _invalid(f"the request {ids[again]!r} is named twice", f"/items/{again}/request_id")
+    async with services.database.read() as conn:
+        _check_alike([(place, await requests.get(conn, each)) for place, each in enumerate(ids)])
+    few = asyncio.Semaphore(AT_ONCE)
+
+    async def decided(item: Item) -> DecidedItem:
+        async with few:
+            return await _decide(services, principal, verb, item, message, _decision_id(principal, item, key))
+
+    return DecidedItems(items=await asyncio.gather(*(decided(item) for item in items)))
+
+
+def _check_alike(found: Sequence[tuple[int, Request | None]]) -> None:
+    """Raise InvalidInputError unless one look can be meant for them all; a request that there is not answers for itself."""
+    known = [(place, request) for place, request in found if request is not None]
+    for place, request in known:
+        first = known[0][1]
+        if request.risk == "high":
+            problem = f"{request.id} is of high risk: decide it by itself"
+        elif request.tool_name != first.tool_name:
+            problem = f"{request.id} is about the tool {request.tool_name}, {first.id} about {first.tool_name}"
+        elif request.rule != first.rule:
+            problem = f"{request.id} was asked for by {request.rule!r}, {first.id} by {first.rule!r}"
+        else:
+            continue
+        raise _invalid(f"only requests of one tool and one rule are decided together: {problem}", f"/items/{place}")
+
+
+async def _decide(
+    services: Services, principal: Principal, verb: BulkVerb, item: Item, message: str, decision_id: str | None
+) -> DecidedItem:
+    try:
+        answer = await decide.submit(
+            services,
+            principal,
+            request_id=item.request_id,
+            verb=verb,
+            digest=item.digest,
+            message=message,
+            decision_id=decision_id,
+        )
+    except TurngateError as error:
+        status = status_of(error)
+        problem = problem_document(status, error.error_code, error.message, error.details)
+        return _failed(item, decision_id, status, problem)
+    except Exception:  # our own mistake with one request: what became of the others must still be told
+        logger.exception("deciding %s with others failed", item.request_id)
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+        said = "Turngate failed here, and this is our mistake. The server's log says what happened."
+        return _failed(item, decision_id, status, problem_document(status, "internal_error", said, {}))
+    return DecidedItem(
+        request_id=item.request_id,
+        status=HTTPStatus.ACCEPTED if answer.recorded_only else HTTPStatus.OK,
+        decision_id=answer.decision_id,
+        request_status=answer.status,
+        problem=None,
+    )
+
+
+def _failed(item: Item, decision_id: str | None, status: HTTPStatus, problem: dict[str, object]) -> DecidedItem:
+    return DecidedItem.model_validate(
+        {
+            "request_id": item.request_id,
+            "status": int(status),
+            "decision_id": decision_id,
+            "request_status": None,
+            "problem": problem,
+        }
+    )
+
+
+def _decision_id(principal: Principal, item: Item, key: str | None) -> str | None:
+    if item.decision_id is not None or key is None:
+        return item.decision_id
+    # The principal is in it: with the same key, somebody else is told who won, not that an id was used.
+    return derived_id("dec", principal.name, key, item.request_id)
+
+
+def _invalid(message: str, pointer: str) -> InvalidInputError:
+    return InvalidInputError(message, code="invalid_bulk", errors=[{"pointer": pointer, "message": message}])

@@ -1,0 +1,53 @@
+"""Comments: people's words to each other about a request. JSON API and pages both call it."""
+
+from __future__ import annotations
+
+from approvals_api.http.authentication import Principal
+from approvals_api.idempotency import once
+from approvals_api.paging import one_page
+from approvals_api.requests.answer_check import require_storable
+from approvals_api.runs.views import existing_request
+from approvals_api.services import Services
+from turngate.domain.errors import InvalidInputError
+from turngate.store import comments
+from turngate.store.comments import MAX_CHARS
+from turngate.store.database import Connection
+from turngate.wire.comments import CommentView
+from turngate.wire.view import Page
+
+
+async def comment(
+    services: Services, principal: Principal, request_id: str, *, text: str, idempotency_key: str | None = None
+) -> CommentView:
+    """Add a comment to a request, pending or ended; the same key with the same text gets the first one again.
+
+    Raises:
+        NotFoundError: no such request.
+        InvalidInputError: not 1 to 10,000 characters, or nothing but space.
+        ConflictError: ``idempotency_key_reused``.
+        ForbiddenError: ``missing_scope``: whoever may not decide has no say here either.
+    """
+    principal.require("requests:decide")
+    if not text.strip() or len(text) > MAX_CHARS:
+        message = f"a comment has 1 to {MAX_CHARS:,} characters, and not only space"
+        raise InvalidInputError(f"/text: {message}", errors=[{"pointer": "/text", "message": message}])
+    require_storable(text, "/text")
+    async with services.database.read() as conn:
+        request = await existing_request(conn, request_id)
+
+    async def add(conn: Connection) -> CommentView:
+        added = await comments.add(conn, run_id=request.run_id, request_id=request.id, author=principal.name, text=text)
+        return CommentView.model_validate(added)
+
+    asked = ("comment", request_id, text)
+    return await once(services, principal, idempotency_key, asked=asked, answer=CommentView, act=add)
+
+
+async def comment_page(
+    conn: Connection, request_id: str, *, limit: int, after: tuple[str, str] | None = None
+) -> Page[CommentView]:
+    """Return one page of a request's comments, oldest first. Raises NotFoundError."""
+    await existing_request(conn, request_id)
+    found = await comments.of_request(conn, request_id, limit=limit + 1, after=after)
+    shown, more = one_page(found, limit)
+    return Page(items=[CommentView.model_validate(each) for each in shown], next_cursor=more)

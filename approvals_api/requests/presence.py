@@ -1,0 +1,79 @@
+"""Looking at a request: the first look of each person goes into the log (docs/adr/0013), and who looks now is presence."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from approvals_api.http.authentication import Principal
+from approvals_api.runs.views import existing_request
+from approvals_api.services import Services
+from turngate.domain.errors import UnavailableError
+from turngate.store import views
+from turngate.store.database import Connection
+from turngate.store.views import Looking
+
+logger = logging.getLogger(__name__)
+
+LOG_SECONDS: Final = 1.0
+"""How long a page waits for its line in the log. Who cannot look cannot decide, and the decision itself is logged."""
+
+
+class Shown(Protocol):
+    """A request, as the store has it or as it is shown."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    @property
+    def run_id(self) -> str:
+        """Its run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstLook:
+    """A look that is not on record yet."""
+
+    run_id: str
+    request_id: str
+    viewer: str
+
+
+async def first_look(conn: Connection, principal: Principal, shown: Shown) -> FirstLook | None:
+    """Return what is to be recorded when this request is shown to this principal; None: it is on record. One look-up.
+
+    Call it in the transaction that reads the request, then :func:`note` behind it.
+    """
+    if await views.was_seen(conn, shown.id, principal.name):
+        return None
+    return FirstLook(run_id=shown.run_id, request_id=shown.id, viewer=principal.name)
+
+
+async def note(services: Services, look: FirstLook | None) -> None:
+    """Record a first look. A store that cannot write now never keeps anybody from reading: that is logged instead."""
+    if look is None:
+        return
+    try:
+        async with asyncio.timeout(LOG_SECONDS), services.database.write() as conn:
+            await views.note_first(conn, run_id=look.run_id, request_id=look.request_id, viewer=look.viewer)
+    except (TimeoutError, UnavailableError) as error:
+        logger.warning("%s was shown %s, and the store could not record it: %s", look.viewer, look.request_id, error)
+
+
+async def still_looking(services: Services, principal: Principal, request_id: str) -> list[Looking]:
+    """Record that this principal looks at the request now; returns who else does. Raises NotFoundError."""
+    async with services.database.read() as conn:
+        request = await existing_request(conn, request_id)
+    async with services.database.write() as conn:
+        await views.note_presence(conn, run_id=request.run_id, request_id=request.id, viewer=principal.name)
+        return await views.looking(conn, request_id, besides=principal.name)
+
+
+async def who_looks(services: Services, principal: Principal, request_id: str) -> list[Looking]:
+    """Return who else looks at the request now. Raises NotFoundError."""
+    async with services.database.read() as conn:
+        await existing_request(conn, request_id)
+        return await views.looking(conn, request_id, besides=principal.name)

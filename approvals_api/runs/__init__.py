@@ -1,0 +1,1 @@
+"""Operations on runs: start, steer, fork, retry, dry-run, compare, explain."""

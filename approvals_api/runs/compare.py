@@ -1,0 +1,201 @@
+"""Comparing two runs: read from the store, aligned by :mod:`turngate.domain.runs.comparison`. Changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final, get_args
+
+from pydantic import JsonValue
+
+from approvals_api.runs.dry_run_report import replay_report
+from approvals_api.runs.views import existing_run, run_detail
+from turngate.domain.errors import InvalidInputError
+from turngate.domain.runs import comparison
+from turngate.domain.runs.comparison import CallFacts, StepFacts, Stretch, json_meaning
+from turngate.domain.tools.results import Failure, Ok
+from turngate.store import calls, runs, steps
+from turngate.store.database import Connection, Database
+from turngate.store.runs import Run
+from turngate.wire.calls import CallView
+from turngate.wire.comparison import (
+    CallPair,
+    ComparedRun,
+    ComparedStep,
+    Comparison,
+    OwnAspect,
+    RunAspect,
+    SharedPast,
+    StepPair,
+)
+from turngate.wire.replays import DryReplayReport
+from turngate.wire.runs import RunDetail, StepView
+
+RUN_ASPECTS: Final[tuple[RunAspect, ...]] = get_args(RunAspect)
+ATTRIBUTES: Final[Mapping[RunAspect, str]] = {"failure": "error_class", "answer": "final_text"}
+"""Aspects of a run whose attribute has another name."""
+OWN_ASPECTS: Final[tuple[OwnAspect, ...]] = get_args(OwnAspect)
+
+Wholes = Mapping[tuple[str, str], str]
+"""``(run id, tool call id)`` → digest of the whole result, where a view shows a part."""
+OwnStep = tuple[str, StepView]
+"""A step, with the run that took it."""
+
+
+async def compare(database: Database, run_id: str, other_id: str) -> Comparison:
+    """Return two runs side by side.
+
+    Raises:
+        NotFoundError: one of them is not there.
+        InvalidInputError: ``same_run``: they are one and the same.
+    """
+    if run_id == other_id:
+        message = "a run is compared with another one: name two different runs"
+        raise InvalidInputError(message, code="same_run", errors=[{"pointer": "/other_id", "message": message}])
+    async with database.read() as conn:
+        lineages = [await _lineage(conn, await existing_run(conn, each)) for each in (run_id, other_id)]
+        apart = comparison.apart(*lineages)
+        wanted = {run_id, other_id, *(stretch.run_id for stretch in (*apart.run, *apart.other))}
+        details = {each: await run_detail(conn, each) for each in sorted(wanted)}
+        wholes = {
+            (each, call.tool_call_id): call.whole_result
+            for each in details
+            for call in await calls.of_run(conn, each)
+            if call.whole_result is not None
+        }
+        shared = None if apart.shared is None else await _shared(conn, apart.shared)
+        replay = await _replay(conn, run_id, other_id)
+    dry = any(details[each].replay_of_run_id is not None for each in (run_id, other_id))
+    run, other = details[run_id], details[other_id]
+    # Megabytes of arguments and results are taken apart: not on the loop that everybody else waits for.
+    pairs = await asyncio.to_thread(_aligned, _taken(apart.run, details), _taken(apart.other, details), wholes, dry)
+    return Comparison(
+        run=ComparedRun.model_validate(run),
+        other=ComparedRun.model_validate(other),
+        differs=[aspect for aspect in RUN_ASPECTS if _of(run, aspect) != _of(other, aspect)],
+        shared=shared,
+        steps=pairs,
+        parts_at=next((place for place, pair in enumerate(pairs, 1) if not pair.same), None),
+        replay=replay,
+    )
+
+
+async def _replay(conn: Connection, run_id: str, other_id: str) -> DryReplayReport | None:
+    """Return how a dry replay stands beside its record; None when neither is the other's."""
+    run, other = await existing_run(conn, run_id), await existing_run(conn, other_id)
+    if other.replay_of_run_id == run.id:
+        return await replay_report(conn, run, other)
+    return await replay_report(conn, other, run) if run.replay_of_run_id == other.id else None
+
+
+async def _lineage(conn: Connection, run: Run) -> list[Stretch]:
+    """Return where a run comes from, as :func:`turngate.domain.runs.comparison.apart` takes it."""
+    found = [Stretch(run_id=run.id)]
+    while run.forked_from_run_id is not None:
+        before = await runs.get(conn, run.forked_from_run_id)
+        if before is None:
+            break
+        found.append(Stretch(run_id=before.id, through=run.forked_from_step or 0))
+        run = before
+    return found[::-1]
+
+
+async def _shared(conn: Connection, past: Stretch) -> SharedPast | None:
+    """Return the shared past as far as there are responses; None when the run ended before its first one.
+
+    A retry leaves a run at the step where it failed, and the model may have given no response there.
+    """
+    taken = [each.step for each in await steps.of_run(conn, past.run_id) if each.step <= (past.through or 0)]
+    return SharedPast(run_id=past.run_id, through_step=taken[-1]) if taken else None
+
+
+def _taken(stretches: Sequence[Stretch], details: Mapping[str, RunDetail]) -> list[OwnStep]:
+    return [
+        (stretch.run_id, step)
+        for stretch in stretches
+        for step in details[stretch.run_id].steps
+        if stretch.after < step.step and (stretch.through is None or step.step <= stretch.through)
+    ]
+
+
+def _aligned(run: Sequence[OwnStep], other: Sequence[OwnStep], wholes: Wholes, dry: bool) -> list[StepPair]:
+    """Return the steps side by side. ``dry``: one of the runs decided and ran nothing, so that is not compared."""
+    pairs = comparison.align(
+        [_step_facts(each, wholes, dry) for each in run], [_step_facts(each, wholes, dry) for each in other]
+    )
+    return [
+        _step_pair(
+            pair,
+            None if pair.run is None else run[pair.run],
+            None if pair.other is None else other[pair.other],
+        )
+        for pair in pairs
+    ]
+
+
+def _step_pair(pair: comparison.StepPair, run: OwnStep | None, other: OwnStep | None) -> StepPair:
+    return StepPair(
+        run=_side(run),
+        other=_side(other),
+        same=pair.same,
+        text_differs=pair.text_differs,
+        calls=[
+            CallPair(run=_call(run, each.run), other=_call(other, each.other), differs=list(each.differs))
+            for each in pair.calls
+        ],
+    )
+
+
+def _side(step: OwnStep | None) -> ComparedStep | None:
+    if step is None:
+        return None
+    run_id, view = step
+    return ComparedStep(run_id=run_id, step=view.step, model=view.model, text=view.text, corrective=view.corrective)
+
+
+def _call(step: OwnStep | None, place: int | None) -> CallView | None:
+    return None if step is None or place is None else step[1].calls[place]
+
+
+def _step_facts(step: OwnStep, wholes: Wholes, dry: bool) -> StepFacts:
+    run_id, view = step
+    facts = [_call_facts(call, wholes.get((run_id, call.tool_call_id)), dry) for call in view.calls]
+    return StepFacts(text=(view.text, view.corrective), calls=facts)
+
+
+def _call_facts(call: CallView, whole: str | None, dry: bool) -> CallFacts:
+    # An edit is the decision's: the model asked for the same.
+    asked = tuple((request.kind, request.status, request.verb) for request in call.requests)
+    edited = None if call.edited_input is None else json_meaning(call.edited_input)
+    return CallFacts(
+        tool_name=call.tool_name,
+        aspects={
+            "arguments": json_meaning(call.input),
+            "verdict": None if call.verdict is None else (call.verdict.answer, call.verdict.rule),
+            "decision": None if dry else (asked, edited),
+            "execution": None if dry else call.execution,
+            # Of two large results the parts that are shown may be equal, and the wholes not.
+            "result": whole or _result_facts(call.result),
+        },
+    )
+
+
+def _result_facts(result: Ok | Failure | None) -> Hashable:
+    match result:
+        case None:
+            return None
+        case Ok():
+            return "ok", _exact(result.value)
+        case Failure():
+            return "failure", result.kind, result.reason, _exact(result.fields)
+
+
+def _exact(value: dict[str, JsonValue]) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _of(run: RunDetail, aspect: RunAspect) -> object:
+    if aspect in OWN_ASPECTS:
+        return None if run.own is None else getattr(run.own, aspect)
+    return getattr(run, ATTRIBUTES.get(aspect, aspect))

@@ -1,0 +1,98 @@
+"""Dry replays: a run that does another one over with its recorded results, and with no effect.
+
+The model is really asked, by the code that the worker runs now, and policy judges each call as it would now. A call that
+the other run made, too, gets the result that was recorded there; any other is closed as a divergence. Nothing runs, and
+nobody is asked: the activities see to that (:mod:`activities.planning.dry_run`, :mod:`activities.execution.door`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from approvals_api.http.authentication import Principal
+from approvals_api.runs import start
+from approvals_api.runs.fork import fork_point
+from approvals_api.runs.lead import lead_after
+from approvals_api.runs.order import checked_order
+from approvals_api.runs.overrides import UNCHANGED, Changes, changed_world
+from approvals_api.runs.switch_model import require_known_model
+from approvals_api.runs.views import existing_run
+from approvals_api.services import Services
+from turngate.domain.digest import framed_sha256
+from turngate.domain.errors import ConflictError
+from turngate.store import worlds
+from turngate.store.runs import Run
+
+
+async def replay(
+    services: Services,
+    principal: Principal,
+    run_id: str,
+    *,
+    step: int | None = None,
+    agent: str | None = None,
+    model: str | None = None,
+    changes: Changes = UNCHANGED,
+    idempotency_key: str | None = None,
+) -> Run:
+    """Start a dry replay of a run, and return it. The run may have ended or live; what it has no result of answers nothing.
+
+    Whoever may start runs may replay one, also under a policy of its own: nothing runs by it.
+
+    Args:
+        services: the process's services.
+        principal: who replays; must hold ``runs:write``.
+        run_id: the run to do over.
+        step: a closed step to begin behind; None: its beginning.
+        agent: in place of the one that the run began with, or that had taken over by then.
+        model: in place of that one's; another agent brings its own model.
+        changes: what the replay has of its own, beside or in place of what the run has.
+        idempotency_key: 1 to 255 characters; the same one with the same content returns the first replay again.
+
+    Raises:
+        NotFoundError: no such run.
+        InvalidInputError: ``no_such_step``, ``unknown_agent``, ``unknown_tool``, ``invalid_policy``, or what does not fit.
+        ConflictError: ``dry_replay`` (it is one itself), ``idempotency_key_reused``.
+        ForbiddenError: the principal may not start runs.
+        UnavailableError: Temporal or the store is away; nothing was changed.
+    """
+    principal.require("runs:write")
+    async with services.database.read() as conn:
+        run = await existing_run(conn, run_id)
+        refuse_dry(run, f"replay run {run.replay_of_run_id}, whose record it goes by")
+        point = None if step is None else await fork_point(conn, run, step)
+        lead = await lead_after(conn, run, 0 if point is None else point.step)
+        published = await start.published_agent(conn, agent or lead.agent)
+        world = changed_world(await worlds.get(conn, run.world), published, changes)
+        if model is not None:
+            await require_known_model(conn, model)
+    order = await checked_order(
+        by=principal.name,
+        agent=published.name,
+        text=run.task if run.task.strip() else f"(replay of {run.id})",  # a sub-agent's brief may be empty
+        conversation_id=None,
+        workspace=None,
+        model=model or (lead.model if published.name == lead.agent else None),
+        idempotency_key=idempotency_key,
+        unattended=None if run.attended else run.unattended_asks,
+    )
+    asked = ("replay", run_id, "" if step is None else str(step), agent or "", model or "", changes.fingerprint)
+    order = replace(
+        order,
+        workspace=run.workspace,  # rules look at it; it may be gone, because nothing works in it
+        forked_from=point,
+        begins_at=run.input_message_id if point is None else point.message_id,
+        replay_of=run.id,
+        model_is_fixed=model is not None or published.name != lead.agent,
+        fingerprint=framed_sha256(principal.name, *asked),
+        world=world,
+    )
+    return await start.start_ordered(services, principal, published.name, order)
+
+
+def refuse_dry(run: Run, instead: str) -> None:
+    """Raise ConflictError ``dry_replay`` for a run that must not go on: its calls never ran."""
+    if run.is_dry:
+        raise ConflictError(
+            f"run {run.id} is a dry replay, in which nothing ran: {instead}", code="dry_replay", run_id=run.id
+        )

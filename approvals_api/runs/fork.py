@@ -1,0 +1,119 @@
+"""Forking: a new conversation that goes on after a closed step of some run, and shares its past at no cost.
+
+Messages name their parent, so nothing is copied: the fork's first message hangs below the last one of that step. The run
+that is forked, and its conversation, are only read; it may be running, ended, a fork itself, or a sub-agent's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from approvals_api.http.authentication import Principal
+from approvals_api.runs import start
+from approvals_api.runs.lead import lead_after
+from approvals_api.runs.order import ForkPoint, checked_order
+from approvals_api.runs.overrides import UNCHANGED, Changes, changed_world, require_policy_right
+from approvals_api.runs.switch_model import require_known_model
+from approvals_api.runs.views import existing_run
+from approvals_api.services import Services
+from turngate.domain.digest import framed_sha256
+from turngate.domain.errors import InvalidInputError
+from turngate.store import steps, worlds
+from turngate.store.database import Connection
+from turngate.store.runs import Run
+
+
+async def fork(
+    services: Services,
+    principal: Principal,
+    run_id: str,
+    *,
+    text: str,
+    step: int | None = None,
+    agent: str | None = None,
+    model: str | None = None,
+    workspace: str | None = None,
+    changes: Changes = UNCHANGED,
+    summarise: bool = False,
+    idempotency_key: str | None = None,
+) -> Run:
+    """Start a run after a closed step of another one, and return it.
+
+    The same ``idempotency_key`` with the same content returns the first fork again, also when the run has gone on since.
+
+    Args:
+        services: the process's services.
+        principal: who forks; must hold ``runs:write``.
+        run_id: the run to fork.
+        text: the fork's first message, 1 to 100,000 characters.
+        step: a closed step of the run, from 1; None: its newest.
+        agent: in place of the one that had the run at that step.
+        model: in place of that one's; another agent brings its own model.
+        workspace: in place of the run's own.
+        changes: what the fork has of its own, beside or in place of what the run has.
+        summarise: begin a fresh conversation with a summary of that past, which the fork's model writes, in place of it.
+        idempotency_key: 1 to 255 characters.
+
+    Raises:
+        NotFoundError: no such run.
+        InvalidInputError: no such closed step (the message lists those there are), ``unknown_tool``, ``invalid_policy``, or
+            what :func:`start.start` refuses.
+        ConflictError: ``idempotency_key_reused``.
+        ForbiddenError: the principal may not start runs, or not under a policy of their own.
+        UnavailableError: Temporal or the store is away; nothing was changed.
+    """
+    principal.require("runs:write")
+    async with services.database.read() as conn:
+        run = await existing_run(conn, run_id)
+        point = await fork_point(conn, run, step)
+        lead = await lead_after(conn, run, point.step)
+        published = await start.published_agent(conn, agent or lead.agent)
+        world = changed_world(await worlds.get(conn, run.world), published, changes)
+        if model is not None:
+            await require_known_model(conn, model)
+    require_policy_right(principal, world)
+    own_model = lead.model if published.name == lead.agent else None
+    order = await checked_order(
+        by=principal.name,
+        agent=published.name,
+        text=text,
+        conversation_id=None,
+        workspace=workspace or run.workspace,
+        model=model or own_model,
+        idempotency_key=idempotency_key,
+        text_at="/text",
+        unattended=None if run.attended else run.unattended_asks,
+    )
+    # Over what was asked for, not what it meant at the time: the newest step of a run that goes on is soon another one.
+    asked = ["fork", run_id, "" if step is None else str(step), text, agent or "", model or "", workspace or ""]
+    asked += [changes.fingerprint] if changes.fingerprint else []
+    asked += ["summarise"] if summarise else []
+    order = replace(order, forked_from=point, fingerprint=framed_sha256(principal.name, *asked), world=world)
+    order = replace(order, summarise=summarise)
+    return await start.start_ordered(services, principal, published.name, order)
+
+
+async def fork_point(conn: Connection, run: Run, step: int | None) -> ForkPoint:
+    """Return where a fork of this run begins; raises InvalidInputError when the step is not closed, or not there."""
+    closed = {each.step: each for each in await steps.of_run(conn, run.id) if each.closed_at is not None}
+    number = max(closed, default=None) if step is None else step
+    if number is None or number not in closed:
+        raise _no_such_step(run, step, sorted(closed))
+    found = closed[number]
+    # A signal that finishes the run says its answer behind the results; a response without calls is its own last message.
+    ended_here = run.status == "completed" and number == run.step
+    last = run.head_message_id if ended_here else found.results_message_id or found.assistant_message_id
+    return ForkPoint(run_id=run.id, step=number, message_id=last)
+
+
+def _no_such_step(run: Run, step: int | None, closed: list[int]) -> InvalidInputError:
+    wanted = "" if step is None else f" {step}"
+    match closed:
+        case []:
+            there_is = "none of its steps is closed yet" if run.status == "running" else "it ended before its first one"
+        case [only]:
+            there_is = f"its one closed step is {only}"
+        case _:
+            there_is = f"its closed steps are {closed[0]} to {closed[-1]}"
+    message = f"run {run.id} has no closed step{wanted} to fork from: {there_is}"
+    return InvalidInputError(message, code="no_such_step", errors=[{"pointer": "/step", "message": message}])

@@ -1,0 +1,203 @@
+"""What a fork or a dry replay would use again, run anew and not undo, read from the store before it is started."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from approvals_api.runs.fork import fork_point
+from approvals_api.runs.lead import Lead, lead_after
+from approvals_api.runs.overrides import UNCHANGED, Changes, changed_world, tools_of, world_view
+from approvals_api.runs.start import published_agent
+from approvals_api.runs.views import existing_run
+from approvals_api.services import Services
+from turngate.domain.agents.budgets import EXTEND_BUDGET
+from turngate.domain.agents.overrides import World
+from turngate.domain.digest import framed_sha256
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.runs.requests import RequestStatus
+from turngate.domain.tools.results import Ok
+from turngate.store import agents, calls, executions, messages, recovery, requests, summaries, worlds
+from turngate.store.agents import PublishedAgent
+from turngate.store.calls import Call
+from turngate.store.database import Connection
+from turngate.store.executions import Execution
+from turngate.store.runs import Run
+from turngate.wire.previews import Changed, Difference, EffectCount, PastCall, Preview
+
+SHOWN: Final = 200
+MAX_INPUT_CHARS: Final = 200
+
+
+async def preview_fork(
+    services: Services,
+    run_id: str,
+    *,
+    step: int | None = None,
+    agent: str | None = None,
+    model: str | None = None,
+    workspace: str | None = None,
+    changes: Changes = UNCHANGED,
+    summarise: bool = False,
+) -> Preview:
+    """Return what a fork would use again, run anew and not undo. Parameters and errors as of :func:`forking.fork`."""
+    async with services.database.read() as conn:
+        run = await existing_run(conn, run_id)
+        point = await fork_point(conn, run, step)
+        made = await _past_calls(conn, run)
+        lead = await lead_after(conn, run, point.step)
+        differences, world = await _differences(conn, run, lead, agent, model, workspace, changes)
+        reused = [each for each in made if each.step <= point.step]
+        again = [each for each in made if each.step > point.step]
+        return Preview(
+            run_id=run.id,
+            step=point.step,
+            dry=False,
+            **await _read_again(conn, point.message_id, summarise=summarise),
+            reused=reused[-SHOWN:],
+            reused_total=len(reused),
+            effects=await _effects(conn, run),
+            again=again[:SHOWN],
+            again_total=len(again),
+            differences=differences,
+            own=world_view(world),
+            needs_admin=world.policy is not None,
+        )
+
+
+async def preview_replay(
+    services: Services,
+    run_id: str,
+    *,
+    step: int | None = None,
+    agent: str | None = None,
+    model: str | None = None,
+    changes: Changes = UNCHANGED,
+) -> Preview:
+    """Return which recorded results a dry replay would answer its calls from. ``step`` None: from the beginning."""
+    async with services.database.read() as conn:
+        run = await existing_run(conn, run_id)
+        point = None if step is None else await fork_point(conn, run, step)
+        begins_at = run.input_message_id if point is None else point.message_id
+        behind = 0 if point is None else point.step
+        answers = [each for each in await _past_calls(conn, run) if each.step > behind and each.result is not None]
+        lead = await lead_after(conn, run, behind)
+        differences, world = await _differences(conn, run, lead, agent, model, None, changes)
+        return Preview(
+            run_id=run.id,
+            step=None if point is None else point.step,
+            dry=True,
+            **await _read_again(conn, begins_at),
+            reused=answers[:SHOWN],
+            reused_total=len(answers),
+            differences=differences,
+            own=world_view(world),
+            needs_admin=False,
+        )
+
+
+async def _read_again(conn: Connection, head_id: str, *, summarise: bool = False) -> dict[str, Any]:
+    """Return the preview's part on messages. An agent without ``context`` reads all of them, whatever was cut: it says so."""
+    total = len(await messages.path_to(conn, head_id))
+    if summarise:
+        return {"messages": 0, "replaced": total, "replaced_by": "new_summary"}
+    behind, cut = await summaries.path_behind(conn, head_id)
+    read = len(behind) + 1  # the conversation's first message is always sent
+    if cut is None or read >= total:
+        return {"messages": total}
+    return {"messages": read, "replaced": total - read, "replaced_by": cut.kind}
+
+
+async def _past_calls(conn: Connection, run: Run) -> list[PastCall]:
+    started = {each.tool_call_id: each for each in await executions.of_run(conn, run.id)}
+    asked: dict[str, RequestStatus] = {each.tool_call_id: each.status for each in await requests.of_run(conn, run.id)}
+    return [
+        _past_call(each, started.get(each.tool_call_id), asked)
+        for each in await calls.of_run(conn, run.id)
+        if each.tool_name != EXTEND_BUDGET
+    ]
+
+
+def _past_call(call: Call, execution: Execution | None, asked: dict[str, RequestStatus]) -> PastCall:
+    result = call.settled_result
+    return PastCall(
+        step=call.step,
+        tool_call_id=call.tool_call_id,
+        tool_name=call.tool_name,
+        effect=call.effect,
+        input=call.input[:MAX_INPUT_CHARS],
+        verdict=Verdict.model_validate_json(call.verdict).answer if call.verdict else None,
+        decision=asked.get(call.tool_call_id),
+        execution=execution.state if execution else "not_started",
+        result=None if result is None else "ok" if isinstance(result, Ok) else result.kind,
+        happened=execution is not None and call.effect == "once" and _has_handler(call),
+    )
+
+
+async def _effects(conn: Connection, run: Run) -> list[EffectCount]:
+    """Count what the run and the runs of its sub-agents started, by tool; what only reads leaves nothing behind."""
+    started: Counter[tuple[str, str]] = Counter()
+    unknown: Counter[tuple[str, str]] = Counter()
+    for each in (run, *await recovery.runs_below(conn, run.id)):
+        states = {found.tool_call_id: found.state for found in await executions.of_run(conn, each.id)}
+        for call in await calls.of_run(conn, each.id):
+            if call.tool_call_id in states and call.effect != "read" and _has_handler(call):
+                started[call.tool_name, call.effect] += 1
+                unknown[call.tool_name, call.effect] += states[call.tool_call_id] == "unknown"
+    return [
+        EffectCount(tool_name=tool, effect=effect, calls=count, unknown=unknown[tool, effect])
+        for (tool, effect), count in sorted(started.items())
+    ]
+
+
+def _has_handler(call: Call) -> bool:
+    """Tell whether the call is no signal and no sub-agent's: those have executions, and no effect of their own."""
+    return call.signal is None and call.child_run_id is None
+
+
+async def _differences(
+    conn: Connection,
+    run: Run,
+    lead: Lead,
+    agent: str | None,
+    model: str | None,
+    workspace: str | None,
+    changes: Changes,
+) -> tuple[list[Difference], World]:
+    """Return what differs from the run, and what the new one has of its own. ``lead``: who would go on unchanged."""
+    before = await worlds.get(conn, run.world)
+    will_be = await published_agent(conn, agent or lead.agent)
+    was = will_be if will_be.name == lead.agent else await agents.get(conn, lead.agent)
+    world = changed_world(before, will_be, changes)
+    old_model = lead.model or ("" if was is None else was.model)
+    own_model = old_model if will_be.name == lead.agent else will_be.model
+    told: Sequence[tuple[Changed, str, str]] = (
+        ("agent", lead.agent, will_be.name),
+        ("model", old_model, model or own_model),
+        ("workspace", run.workspace or "none", workspace or run.workspace or "none"),
+        ("instructions", _instructions(before, lead.agent), _instructions(world, will_be.name)),
+        ("tools", _tools(before, was), _tools(world, will_be)),
+        ("policy", _policy(before), _policy(world)),
+    )
+    return [Difference(name=name, was=old, will_be=new) for name, old, new in told if old != new], world
+
+
+def _instructions(world: World | None, agent: str) -> str:
+    if world is None or world.agent != agent or world.instructions is None:
+        return f"those of {agent}"
+    return f"its own, {framed_sha256(world.instructions)[:12]}"
+
+
+def _tools(world: World | None, agent: PublishedAgent | None) -> str:
+    if world is not None and world.tools is not None and (agent is None or world.agent == agent.name):
+        names = list(world.tools)
+    else:
+        names = [] if agent is None else tools_of(agent)
+    return ", ".join(names) or "none"
+
+
+def _policy(world: World | None) -> str:
+    own = None if world is None else world_view(world)
+    digest = None if own is None else own.policy_digest
+    return "the app's and the stored rules, and grants" if digest is None else f"its own, {digest[:12]}"

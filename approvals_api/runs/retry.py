@@ -1,0 +1,82 @@
+"""Retrying: a run that failed or was interrupted goes on where it ended, in its conversation, with nothing new said.
+
+It has what that one has of its own (instructions, tools, policy). What it did stays done. Calls that its end closed are
+told as such, so the model knows which of them ran, and nothing is sent twice: what it still wants it asks for again, and
+policy and people decide that anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from approvals_api.http.authentication import Principal
+from approvals_api.runs import start
+from approvals_api.runs.dry_run import refuse_dry
+from approvals_api.runs.order import ForkPoint, checked_order
+from approvals_api.runs.switch_model import require_known_model
+from approvals_api.runs.views import existing_run
+from approvals_api.services import Services
+from turngate.domain.digest import framed_sha256
+from turngate.domain.errors import ConflictError
+from turngate.store import worlds
+from turngate.store.runs import Run
+
+RETRIED = frozenset({"failed", "interrupted"})
+
+
+async def retry(
+    services: Services,
+    principal: Principal,
+    run_id: str,
+    *,
+    model: str | None = None,
+    idempotency_key: str | None = None,
+) -> Run:
+    """Start the run that goes on where this one ended, and return it.
+
+    Args:
+        services: the process's services.
+        principal: who retries; must hold ``runs:write``.
+        run_id: a run that failed or was interrupted, the last one of its conversation.
+        model: in place of the run's own.
+        idempotency_key: 1 to 255 characters; the same one with the same content returns the first retry again.
+
+    Raises:
+        NotFoundError: no such run.
+        ConflictError: ``not_failed`` (it is live or completed, or a sub-agent's), ``dry_replay``,
+            ``conversation_moved_on``, ``run_live``, ``idempotency_key_reused``.
+        InvalidInputError: the model does not fit.
+        ForbiddenError: the principal may not start runs.
+        UnavailableError: Temporal or the store is away; nothing was changed.
+    """
+    principal.require("runs:write")
+    async with services.database.read() as conn:
+        run = await existing_run(conn, run_id)
+        world = await worlds.get(conn, run.world)
+        if model is not None:
+            await require_known_model(conn, model)
+    if run.status not in RETRIED:
+        raise ConflictError(
+            f"only a run that failed or was interrupted can be retried; this one is {run.status}",
+            code="not_failed",
+            status=run.status,
+        )
+    refuse_dry(run, "replay it anew, or fork it from a step of it")
+    if run.parent_run_id is not None:
+        raise ConflictError(
+            f"this run answered a call of run {run.parent_run_id}: retry that one", code="not_failed", status=run.status
+        )
+    order = await checked_order(
+        by=principal.name,
+        agent=run.agent,
+        text=run.task,
+        conversation_id=run.conversation_id,
+        workspace=run.workspace,
+        model=model or run.chosen_model or None,
+        idempotency_key=idempotency_key,
+        unattended=None if run.attended else run.unattended_asks,
+    )
+    point = ForkPoint(run_id=run.id, step=run.step, message_id=run.head_message_id)
+    fingerprint = framed_sha256(principal.name, "retry", run_id, model or "")
+    order = replace(order, forked_from=point, continues=True, fingerprint=fingerprint, world=world)
+    return await start.start_ordered(services, principal, run.agent, order)

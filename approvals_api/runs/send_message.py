@@ -1,0 +1,174 @@
+"""Saying something more in a conversation: the next run answers it, or the live one takes it as its policy says."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy.exc import IntegrityError
+
+from approvals_api.http.authentication import Principal
+from approvals_api.runs import start
+from approvals_api.runs.dry_run import refuse_dry
+from approvals_api.runs.order import Order, checked_order
+from approvals_api.runs.overrides import require_policy_right
+from approvals_api.runs.views import existing_run
+from approvals_api.services import Services
+from turngate.domain.contract import SupersedeInput
+from turngate.domain.digest import derived_id, framed_sha256
+from turngate.domain.errors import ConflictError, NotFoundError
+from turngate.domain.runs.steering import WhileRunning
+from turngate.domain.tools.external import is_external
+from turngate.store import agents, events, queued_messages, runs, worlds
+from turngate.store.database import Connection
+from turngate.store.queued_messages import QueuedMessage
+from turngate.store.runs import Run
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 5
+"""How often a message looks again for a live run: each time somebody else's run has begun or ended in between."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """Where a message went. ``message``: None when a run was started with it; else it waits for ``run``, or was taken by it."""
+
+    run: Run
+    message: QueuedMessage | None
+
+
+async def send(
+    services: Services,
+    principal: Principal,
+    run_id: str,
+    *,
+    text: str,
+    while_running: WhileRunning | None = None,
+    idempotency_key: str | None = None,
+) -> Sent:
+    """Send a message into a run's conversation.
+
+    With no live run there it starts the next one, with this run's agent, model, workspace and what it has of its own. A
+    live run takes it as ``while_running`` says, or as its agent declares. The same ``idempotency_key`` with the same content
+    is one message.
+
+    Raises:
+        NotFoundError: no such run.
+        InvalidInputError: the text does not fit.
+        ConflictError: ``idempotency_key_reused``; ``run_live``: a sub-agent's run, which has no next run to queue for;
+            ``dry_replay``.
+        ForbiddenError: the principal may not start runs, or no new one under this run's own policy.
+        UnavailableError: Temporal or the store is away; a message that was kept already is not lost.
+    """
+    principal.require("runs:write")
+    async with services.database.read() as conn:
+        before = await existing_run(conn, run_id)
+        world = await worlds.get(conn, before.world)
+    refuse_dry(before, "fork it from a step of it to go on from there")
+    if is_external(before.agent):
+        raise ConflictError("this run stands for a call from outside, which hears no messages", code="external_call")
+    order = await checked_order(
+        by=principal.name,
+        agent=before.agent,
+        text=text,
+        conversation_id=before.conversation_id,
+        workspace=before.workspace,
+        model=before.chosen_model or None,
+        idempotency_key=idempotency_key,
+        unattended=None if before.attended else before.unattended_asks,
+    )
+    order = replace(order, world=world)
+    for _ in range(ATTEMPTS - 1):
+        try:
+            sent = await _once(services, principal, before.agent, order, while_running)
+            break
+        except IntegrityError:  # the same key, twice at the same moment: now the first one's message is there
+            continue
+        except ConflictError as conflict:  # none was live, and now one is: somebody was faster
+            if conflict.error_code != "run_live":
+                raise
+    else:
+        sent = await _once(services, principal, before.agent, order, while_running)
+    if sent.message is not None and sent.message.while_running == "supersede" and sent.message.taken_at is None:
+        await tell_superseded(services, sent.message)
+    return sent
+
+
+async def tell_superseded(services: Services, message: QueuedMessage) -> None:
+    """Tell a run that a message ends what waits in it; one that has ended needs not be told."""
+    try:
+        await services.gateway.supersede(message.run_id, SupersedeInput(by=message.sent_by))
+    except ConflictError:
+        logger.info("run %s had ended before it was told of message %s", message.run_id, message.id)
+
+
+async def _once(
+    services: Services, principal: Principal, agent: str, order: Order, while_running: WhileRunning | None
+) -> Sent:
+    """Give the message to the live run, or start one with it."""
+    kept = await _keep(services, principal, order, while_running)
+    if kept is not None:
+        return kept
+    require_policy_right(principal, order.world)
+    return Sent(run=await start.start_ordered(services, principal, agent, order), message=None)
+
+
+async def _keep(
+    services: Services, principal: Principal, order: Order, while_running: WhileRunning | None
+) -> Sent | None:
+    """Keep the message for the conversation's live run, or find it kept; None: no run is live, so one is to be started."""
+    message_id = f"msg_{secrets.token_hex(12)}" if order.key is None else derived_id("msg", principal.name, order.key)
+    async with services.database.write() as conn:
+        kept = await queued_messages.get(conn, message_id)
+        if kept is not None:
+            return await _kept_before(conn, kept, order, while_running)
+        if order.key is not None and await runs.by_idempotency_key(conn, order.key) is not None:
+            return None  # it started a run: starting answers with that one, or says that the key was used
+        live = await runs.hold_live(conn, order.conversation_id or "")
+        if live is None:
+            return None
+        mode = while_running or await _declared(conn, live)
+        if mode == "queue":
+            require_policy_right(principal, await worlds.get(conn, live.world))
+        if mode == "queue" and live.parent_run_id is not None:
+            raise ConflictError(
+                "this run answers another run's call, and ends with that answer: send the message to inject, or wait",
+                code="run_live",
+                run_id=live.id,
+            )
+        await queued_messages.add(
+            conn,
+            message_id=message_id,
+            run_id=live.id,
+            text=order.text,
+            while_running=mode,
+            sent_by=principal.name,
+            fingerprint=_fingerprint(order, while_running),
+        )
+        told = {"message_id": message_id, "while_running": mode, "by": principal.name}
+        await events.append(conn, live.id, [("message.queued", told)])
+        return Sent(run=live, message=await queued_messages.get(conn, message_id))
+
+
+async def _kept_before(conn: Connection, kept: QueuedMessage, order: Order, while_running: WhileRunning | None) -> Sent:
+    if kept.fingerprint != _fingerprint(order, while_running):
+        raise ConflictError(
+            "this Idempotency-Key was used for another message: send this one under a key of its own",
+            code="idempotency_key_reused",
+        )
+    run = await runs.get(conn, kept.run_id)
+    if run is None:
+        raise NotFoundError(f"the run {kept.run_id!r} that took this message is gone")
+    return Sent(run=run, message=kept)
+
+
+async def _declared(conn: Connection, run: Run) -> WhileRunning:
+    published = await agents.get(conn, run.agent)
+    return "queue" if published is None else published.while_running
+
+
+def _fingerprint(order: Order, while_running: WhileRunning | None) -> str:
+    return framed_sha256(order.fingerprint, while_running or "")

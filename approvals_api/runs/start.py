@@ -1,0 +1,180 @@
+"""Starting a run: one transaction in the store, then its workflow. Used by the JSON API, the pages and forking."""
+
+from __future__ import annotations
+
+from sqlalchemy.exc import IntegrityError
+
+from approvals_api.gateway.client import BUSY_WAIT
+from approvals_api.http.authentication import Principal
+from approvals_api.runs.order import Order, checked_order
+from approvals_api.runs.order_recording import record, run_live, take_back
+from approvals_api.runs.switch_model import require_known_model
+from approvals_api.services import Services
+from turngate.domain.contract import AgentTurnInput
+from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
+from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.runs.turn_state import TurnState
+from turngate.domain.tools.external import is_external
+from turngate.store import agents, runs
+from turngate.store.agents import PublishedAgent
+from turngate.store.database import Connection
+from turngate.store.runs import Run
+
+SWEEP_PAGE = 200
+
+
+async def start(
+    services: Services,
+    principal: Principal,
+    *,
+    agent: str,
+    text: str,
+    conversation_id: str | None = None,
+    workspace: str | None = None,
+    model: str | None = None,
+    idempotency_key: str | None = None,
+    unattended: UnattendedAsks | None = None,
+) -> Run:
+    """Start a run and return it; the same ``idempotency_key`` with the same content returns the first run again.
+
+    Args:
+        services: the process's services.
+        principal: who starts it; must hold ``runs:write``.
+        agent: name of a published agent.
+        text: the input message, 1 to 100,000 characters.
+        conversation_id: go on with this conversation; None begins one.
+        workspace: absolute path of an existing directory on this machine, or None.
+        model: in place of the agent's own (``provider:name`` or a profile's name).
+        idempotency_key: 1 to 255 characters.
+        unattended: nobody attends the run, and this becomes of what would be asked; None: somebody does.
+
+    Raises:
+        InvalidInputError: unknown agent (the message lists those there are), ``unknown_model``, workspace or text that does
+            not fit.
+        NotFoundError: no such conversation.
+        ConflictError: ``run_live`` (details name the live run) or ``idempotency_key_reused``.
+        ForbiddenError: the principal may not start runs.
+        UnavailableError: Temporal or the store is away; nothing was changed.
+    """
+    principal.require("runs:write")  # before anything is looked at
+    order = await checked_order(
+        by=principal.name,
+        agent=agent,
+        text=text,
+        conversation_id=conversation_id,
+        workspace=workspace,
+        model=model,
+        idempotency_key=idempotency_key,
+        unattended=unattended,
+    )
+    if model is not None:
+        async with services.database.read() as conn:
+            await require_known_model(conn, model)
+    return await start_ordered(services, principal, agent, order)
+
+
+async def start_ordered(services: Services, principal: Principal, agent: str, order: Order) -> Run:
+    """Start the run that a checked order asks for: record it, then start its workflow. Raises as :func:`start` does."""
+    principal.require("runs:write")
+    async with services.database.glance() as conn:
+        published = await (published_agent(conn, agent) if order.external is None else _stands_for(conn, agent))
+        first = await _first_under_key(conn, order)
+    if first is not None:
+        return await _again(services, first, published)
+    if not await services.gateway.ready(BUSY_WAIT):
+        raise UnavailableError("Temporal cannot be reached, so no run was started. Try again when it is back.")
+    try:
+        async with services.database.write() as conn:
+            run = await record(conn, principal, published, order)
+    except IntegrityError:  # somebody else was first with this key or in this conversation
+        return await _again(services, await _first_or_conflict(services, order), published)
+    try:
+        await services.gateway.start_run(turn_input(services, run, published), published.task_queue)
+    except UnavailableError:
+        async with services.database.write() as conn:
+            await take_back(conn, run, order)
+        raise
+    return run
+
+
+async def start_recorded(services: Services) -> int:
+    """Start the workflows of runs whose process died between recording and starting them; returns how many were tried.
+
+    A sub-agent's run is not one of them: its parent's workflow starts it, and nobody else, or nobody would wait for it.
+    Safe to repeat: a workflow that was started is left as it is. Raises UnavailableError when Temporal is away.
+    """
+    tried = 0
+    before = None
+    while True:
+        async with services.database.read() as conn:
+            page = await runs.page(conn, limit=SWEEP_PAGE, before=before, status="running")
+            published = {agent.name: agent for agent in await agents.every(conn)}
+            sources = {run.agent for run in page if is_external(run.agent)}
+            published |= {name: await _stands_for(conn, name) for name in sources if published}
+        for run in page:
+            agent = published.get(run.agent)
+            if agent is not None and run.step == 0 and run.parent_run_id is None:
+                await services.gateway.start_run(turn_input(services, run, agent), agent.task_queue)
+                tried += 1
+        if len(page) < SWEEP_PAGE:
+            return tried
+        before = (page[-1].created_at, page[-1].id)
+
+
+async def _again(services: Services, first: Run, agent: PublishedAgent) -> Run:
+    """Return the first run; start its workflow if a crash came between recording the run and starting it.
+
+    Starting is repeatable. The run is never taken back here: it may be at work already.
+    """
+    if first.status == "running" and first.step == 0:
+        await services.gateway.start_run(turn_input(services, first, agent), agent.task_queue)
+    return first
+
+
+async def _first_under_key(conn: Connection, order: Order) -> Run | None:
+    first = None if order.key is None else await runs.by_idempotency_key(conn, order.key)
+    if first is not None and first.request_fingerprint != order.fingerprint:
+        raise ConflictError(
+            "this Idempotency-Key was used for another run: send this one under a key of its own",
+            code="idempotency_key_reused",
+        )
+    return first
+
+
+async def _first_or_conflict(services: Services, order: Order) -> Run:
+    async with services.database.read() as conn:
+        first = await _first_under_key(conn, order)
+        if first is not None:
+            return first
+        live = None
+        if order.conversation_id is not None:
+            live = await runs.live_of_conversation(conn, order.conversation_id)
+    if live is not None:
+        raise run_live(live)
+    raise ConflictError("another run was started at the same moment: send this again")
+
+
+async def published_agent(conn: Connection, name: str) -> PublishedAgent:
+    """Return an agent; raises InvalidInputError ``unknown_agent``, which lists those there are."""
+    found = None if is_external(name) else await agents.get(conn, name)
+    if found is None:
+        names = ", ".join(agent.name for agent in await agents.every(conn))
+        known = f"the agents are: {names}" if names else "no worker has published any: start one (`turngate up APP`)"
+        message = f"there is no agent {name!r}; {known}"
+        raise InvalidInputError(message, code="unknown_agent", errors=[{"pointer": "/agent", "message": message}])
+    return found
+
+
+async def _stands_for(conn: Connection, name: str) -> PublishedAgent:
+    """Return the agent that stands for a source of calls from outside."""
+    found = await agents.get(conn, name)
+    if found is None:
+        raise UnavailableError("no worker has run yet that could judge this call: start one (`turngate up APP`)")
+    return found
+
+
+def turn_input(services: Services, run: Run, agent: PublishedAgent, state: TurnState | None = None) -> AgentTurnInput:
+    """Return what the run's workflow is started with. ``state``: where a recovered one goes on."""
+    heartbeat = {"heartbeat_timeout_seconds": services.settings.heartbeat_timeout_seconds}
+    limits = agent.run_limits.for_run().model_copy(update=heartbeat)
+    return AgentTurnInput(run_id=run.id, agent=run.agent, limits=limits, state=state)

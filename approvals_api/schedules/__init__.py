@@ -1,0 +1,1 @@
+"""Operations on schedules, and keeping Temporal's in step with the store's."""

@@ -1,0 +1,103 @@
+"""What somebody asks for when they make or change a schedule, checked as far as it can be without the store."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+from zoneinfo import ZoneInfo
+
+from approvals_api.requests.answer_check import require_storable
+from approvals_api.runs.order import checked_order
+from approvals_api.validation.errors import invalid
+from turngate.domain.agents.schedules import DEFAULT_CATCH_UP_SECONDS, ID_PREFIX, Overlap, Timetable
+from turngate.domain.runs.requests import UnattendedAsks
+from turngate.store.clock import now
+from turngate.store.schedules import Schedule
+
+NAME: Final = r"^(?!sched_)[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+MAX_NOTES_CHARS: Final = 2_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewSchedule:
+    """What somebody asks for. ``conversation``: ``new`` for each run, or ``continue`` one: ``conversation_id``, None: its own."""
+
+    name: str
+    agent: str
+    text: str
+    timetable: Timetable
+    conversation: Literal["new", "continue"] = "new"
+    conversation_id: str | None = None
+    workspace: str | None = None
+    model: str | None = None
+    unattended: UnattendedAsks = "park"
+    overlap: Overlap = "skip"
+    catch_up_seconds: int = DEFAULT_CATCH_UP_SECONDS
+    notes: str = ""
+
+
+async def check_wanted(wanted: NewSchedule, *, by: str) -> None:
+    """Raise InvalidInputError unless everything fits that can be judged without the store."""
+    if not re.fullmatch(NAME, wanted.name):
+        raise invalid("/name", f"1 to 64 letters, digits, '.', '_' and '-', and not beginning with {ID_PREFIX}")
+    await checked_order(
+        by=by,
+        agent=wanted.agent,
+        text=wanted.text,
+        conversation_id=wanted.conversation_id,
+        workspace=wanted.workspace,
+        model=wanted.model,
+        idempotency_key=None,
+    )
+    if wanted.conversation_id is not None and wanted.conversation == "new":
+        raise invalid("/conversation_id", "goes with conversation continue")
+    if wanted.conversation == "continue" and wanted.overlap == "allow":
+        raise invalid("/overlap", "a conversation has one live run at a time: skip, or buffer_one")
+    if len(wanted.notes) > MAX_NOTES_CHARS:
+        raise invalid("/notes", f"at most {MAX_NOTES_CHARS:,} characters, not {len(wanted.notes):,}")
+    require_storable(wanted.notes, "/notes")
+    zone = wanted.timetable.time_zone
+    try:
+        ZoneInfo(zone)
+    except (ValueError, OSError, LookupError):  # no such zone is a KeyError, a folder of zones an OSError
+        raise invalid(
+            "/timetable/time_zone", f"{zone!r} is no time zone: give an IANA name, such as Europe/Berlin"
+        ) from None
+    ends_at = wanted.timetable.ends_at
+    if ends_at is not None and ends_at <= now():
+        raise invalid("/timetable/ends_at", "this is over already, so it would never fire")
+
+
+def columns_of(wanted: NewSchedule) -> dict[str, Any]:
+    """Return what is stored of it, the conversation apart."""
+    return {
+        "name": wanted.name,
+        "agent": wanted.agent,
+        "input": wanted.text,
+        "workspace": wanted.workspace,
+        "model": wanted.model,
+        "unattended_asks": wanted.unattended,
+        "timetable": wanted.timetable.model_dump_json(),
+        "overlap": wanted.overlap,
+        "catch_up_seconds": wanted.catch_up_seconds,
+        "notes": wanted.notes,
+    }
+
+
+def as_wanted(schedule: Schedule) -> NewSchedule:
+    """Return what would have to be asked for to get this schedule."""
+    return NewSchedule(
+        name=schedule.name,
+        agent=schedule.agent,
+        text=schedule.input,
+        timetable=schedule.times,
+        conversation="new" if schedule.conversation_id is None else "continue",
+        conversation_id=schedule.conversation_id,
+        workspace=schedule.workspace,
+        model=schedule.model,
+        unattended=schedule.unattended_asks,
+        overlap=schedule.overlap,
+        catch_up_seconds=schedule.catch_up_seconds,
+        notes=schedule.notes,
+    )

@@ -1,0 +1,119 @@
+"""Making Temporal's schedules agree with the store's: after each change, and again and again.
+
+The store is written first. Whatever dies between the two, and a Temporal that has lost its database, is healed by the
+next look; until then a fire finds in the store whether its schedule still stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import Final
+
+from approvals_api.gateway.schedules import (
+    WantedSchedule,
+    change_schedule,
+    look_at_schedule,
+    make_schedule,
+    remove_schedule,
+)
+from approvals_api.recovery.bounded import for_each
+from approvals_api.recovery.recover import STARTING
+from approvals_api.runs.start import turn_input
+from approvals_api.services import Services
+from turngate.domain.errors import UnavailableError
+from turngate.store import agents, schedule_fires, schedules
+from turngate.store.clock import now
+from turngate.store.schedules import Schedule
+
+logger = logging.getLogger(__name__)
+
+PAUSE_SECONDS: Final = 20.0
+AT_ONCE: Final = 8
+
+
+async def keep_schedules(services: Services, *, pause_seconds: float = PAUSE_SECONDS) -> None:
+    """Look at every schedule now and then. Runs until it is cancelled; waits while Temporal or the store is away."""
+    while True:
+        try:
+            await agree_on_all(services)
+            await start_opened(services)
+        except UnavailableError as error:
+            logger.warning("schedules are compared with Temporal's later: %s", error)
+        await asyncio.sleep(pause_seconds)
+
+
+async def agree_on_all(services: Services) -> int:
+    """Make Temporal's schedules agree with the store's; returns how many were made, changed or removed.
+
+    Safe to repeat, and for several at once. Raises UnavailableError when Temporal or the store is away.
+    """
+    changed: list[str] = []
+
+    async def one(schedule: Schedule) -> None:
+        if await agree(services, schedule):
+            changed.append(schedule.id)
+
+    async with services.database.read() as conn:
+        found = await schedules.to_be_agreed(conn)
+    await for_each(found, one, at_once=AT_ONCE)
+    return len(changed)
+
+
+async def start_opened(services: Services) -> int:
+    """Start the workflows of runs that fires have recorded, and nobody has started since; returns how many were tried.
+
+    Safe to repeat: a workflow that was started is left as it is. Raises as above.
+    """
+    async with services.database.read() as conn:
+        unstarted = await schedule_fires.unstarted(conn, before=now() - STARTING)
+        published = {agent.name: agent for agent in await agents.every(conn)} if unstarted else {}
+    tried = 0
+    for run in unstarted:
+        agent = published.get(run.agent)
+        if agent is not None:
+            await services.gateway.start_run(turn_input(services, run, agent), agent.task_queue)
+            tried += 1
+    return tried
+
+
+async def agree(services: Services, schedule: Schedule) -> bool:
+    """Make Temporal's schedule agree with this one; returns whether it had to be changed. Raises as above."""
+    client = services.gateway.client
+    look = await look_at_schedule(client, schedule.id)
+    if schedule.deleted_at is not None:
+        if look is not None:
+            await remove_schedule(client, schedule.id)
+        async with services.database.write() as conn:
+            await schedules.note_removed(conn, schedule.id)
+        return look is not None
+    wanted = await _wanted(services, schedule)
+    if wanted is None:
+        logger.warning("schedule %s stands still: no worker publishes its agent %r", schedule.id, schedule.agent)
+        return False
+    if look is None:
+        await make_schedule(client, wanted)
+    elif not look.is_of(wanted):
+        await change_schedule(client, wanted)
+    else:
+        return False
+    logger.info("schedule %s is kept by Temporal as of revision %d", schedule.id, schedule.revision)
+    return True
+
+
+async def _wanted(services: Services, schedule: Schedule) -> WantedSchedule | None:
+    async with services.database.read() as conn:
+        agent = await agents.get(conn, schedule.agent)
+    if agent is None:
+        return None
+    return WantedSchedule(
+        id=schedule.id,
+        revision=schedule.revision,
+        timetable=schedule.times,
+        overlap=schedule.overlap,
+        catch_up=timedelta(seconds=schedule.catch_up_seconds),
+        paused=schedule.paused_at is not None,
+        task_queue=agent.task_queue,
+        heartbeat_timeout_seconds=services.settings.heartbeat_timeout_seconds,
+    )

@@ -1,0 +1,1 @@
+"""Checks of untrusted input that know nothing of HTTP."""
