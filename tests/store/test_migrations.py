@@ -1,95 +1,163 @@
-"""Migrations give exactly the tables the code declares, however often and by however many they are run."""
+"""Migrations give exactly the tables the code declares, however often they run and in however many processes at once."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy
-from alembic.autogenerate import compare_metadata
-from alembic.operations import Operations
-from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
-from turngate.store import events, runs
+from turngate.domain.errors import UnknownSchemaError
+from turngate.store import events, schema
 from turngate.store.database import Database
 from turngate.store.tables import event_counter, metadata
 
-MODELS = importlib.import_module("turngate.store.migrations.versions.0006_models")
+Schema = dict[str, dict[str, Any]]
 
 
-def differences(connection: sqlalchemy.Connection) -> list[Any]:
-    # On SQLite Alembic takes an empty-string default for another one; the same migration is compared on PostgreSQL.
-    options = {"compare_type": True, "compare_server_default": connection.dialect.name != "sqlite"}
-    return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata))
+def schema_of(connection: sqlalchemy.Connection) -> Schema:
+    """Return what the database says of each table: columns, keys and indexes, with their names and in a fixed order."""
+    inspector = sqlalchemy.inspect(connection)
+    tables: Schema = {}
+    for table in set(inspector.get_table_names()) - {"alembic_version"}:
+        tables[table] = {
+            "columns": {
+                column["name"]: (str(column["type"]), column["nullable"], column["default"])
+                for column in inspector.get_columns(table)
+            },
+            "primary key": inspector.get_pk_constraint(table),
+            "foreign keys": {key["name"]: key for key in inspector.get_foreign_keys(table)},
+            "unique": {key["name"]: key for key in inspector.get_unique_constraints(table)},
+            # Whole, as the statement that makes it: which rows a partial index holds is part of what it promises.
+            "indexes": {index["name"]: _with_its_condition(index) for index in inspector.get_indexes(table)},
+        }
+    return tables
 
 
-async def test_migrations_give_exactly_the_declared_tables(database: Database) -> None:
-    """Nothing that the code declares is missing in a migrated database, and nothing else is there."""
+def _with_its_condition(index: Any) -> dict[str, Any]:
+    return {**index, "dialect_options": {name: str(option) for name, option in index["dialect_options"].items()}}
+
+
+async def schema_in(database: Database) -> Schema:
     async with database.read() as conn:
-        assert await conn.run_sync(differences) == []
+        return await conn.run_sync(schema_of)
 
 
-async def test_the_comparison_sees_a_difference(database: Database) -> None:
+@pytest.fixture
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
+    """Gives the address of an empty database of a kind."""
+
+    def make(kind: str) -> str:
+        if kind == "sqlite":
+            return f"sqlite:///{tmp_path}/empty.db"
+        url: str = request.getfixturevalue("postgres").fresh_url()
+        return url
+
+    return make
+
+
+async def _declared(url: str) -> Schema:
+    """Return the schema of a database in which the tables are made from their declarations alone."""
+    database = Database(url)
+    try:
+        async with database.write() as conn:
+            await conn.run_sync(metadata.create_all)
+        return await schema_in(database)
+    finally:
+        await database.close()
+
+
+def _kind(database: Database) -> str:
+    return database.url.partition(":")[0].partition("+")[0]
+
+
+async def _revision_becomes(database: Database, revision: str) -> None:
+    async with database.write() as conn:
+        await conn.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = :it"), {"it": revision})
+
+
+async def test_migrations_give_exactly_the_declared_tables(database: Database, empty_url: Callable[[str], str]) -> None:
+    """Nothing that the code declares is missing in a migrated database, nothing else is there, and all names agree."""
+    migrated = await schema_in(database)
+    assert len(migrated) > 40
+    assert migrated == await _declared(empty_url(_kind(database)))
+
+
+async def test_the_comparison_sees_a_difference(database: Database, empty_url: Callable[[str], str]) -> None:
     """A column, an index or a table too many is found: the test above can fail."""
+    before = await schema_in(database)
     async with database.write() as conn:
         await conn.execute(sqlalchemy.text("ALTER TABLE agents ADD COLUMN extra TEXT"))
         await conn.execute(sqlalchemy.text("DROP INDEX ix_requests_pending"))
+        await conn.execute(sqlalchemy.text("CREATE INDEX ix_requests_pending ON requests (created_at)"))
         await conn.execute(sqlalchemy.text("DROP TABLE login_links"))
-    async with database.read() as conn:
-        found = await conn.run_sync(differences)
-    assert sorted(each[0] for each in found) == ["add_index", "add_table", "remove_column"]
+    after = await schema_in(database)
+    assert before.keys() - after.keys() == {"login_links"}
+    assert {name for name, table in after.items() if table != before[name]} == {"agents", "requests"}
+    assert after["agents"]["columns"].keys() - before["agents"]["columns"].keys() == {"extra"}
+    assert after["requests"]["indexes"]["ix_requests_pending"] != before["requests"]["indexes"]["ix_requests_pending"]
 
 
 async def test_migrating_again_changes_nothing(database: Database) -> None:
     """A second start migrates again: rows stay, and the one counter row is not doubled."""
+    before = await schema_in(database)
     async with database.write() as conn:
         await conn.execute(sqlalchemy.update(event_counter).values(last_seq=7))
     await database.migrate()
     async with database.read() as conn:
         assert await events.last_seq(conn) == 7
-        assert await conn.run_sync(differences) == []
+    assert await schema_in(database) == before
+    assert await database.schema_revision() == schema.newest_revision()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-async def test_two_processes_may_migrate_at_once(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+async def test_two_processes_may_migrate_at_once(empty_url: Callable[[str], str], kind: str) -> None:
     """Worker and API start together on an empty database; each has its own connections, and both succeed."""
-    url = f"sqlite:///{tmp_path}/new.db"
-    if kind == "postgresql":
-        url = request.getfixturevalue("postgres").fresh_url()
+    url = empty_url(kind)
     databases = [Database(url) for _ in range(3)]
     try:
+        assert await databases[0].schema_revision() is None
         async with asyncio.timeout(60):
             assert await asyncio.gather(*(each.migrate() for each in databases), return_exceptions=True) == [None] * 3
+        assert set(await schema_in(databases[0])) == set(metadata.tables)
         async with databases[0].read() as conn:
-            assert await conn.run_sync(differences) == []
             assert await events.last_seq(conn) == 0
     finally:
         for each in databases:
             await each.close()
 
 
-async def test_runs_that_were_interrupted_before_are_told_with_who_did_it(
-    database: Database, new_run: Callable[..., Awaitable[runs.Run]]
-) -> None:
-    """The events of a run that ended under an earlier release say who interrupted it; its row does after the migration."""
+@pytest.mark.parametrize("revision", ["0001", "0007"])
+async def test_a_database_of_before_the_first_release_is_refused(database: Database, revision: str) -> None:
+    """Its schema is not this one's, whatever its number: the error says what made it and how to start fresh."""
+    await _revision_becomes(database, revision)
+    for attempt in (database.migrate, database.schema_revision):
+        with pytest.raises(UnknownSchemaError, match=rf"before 0\.1\.0 \(schema {revision}\)") as refused:
+            await attempt()
+        assert "move the data directory away" in str(refused.value)
+        assert "TURNGATE_DATABASE_URL" in str(refused.value)
 
-    def again(connection: sqlalchemy.Connection) -> None:
-        with Operations.context(MigrationContext.configure(connection)):
-            MODELS._drop_outcomes()
-            MODELS._add_outcomes()
 
-    made = [("interrupted", "ada"), ("interrupted", ""), ("failed", "engine")]
-    ended = [await new_run() for _ in made]
-    async with database.write() as conn:
-        for run, (status, by) in zip(ended, made, strict=True):
-            await runs.end(conn, run.id, status=status)
-            await events.append(conn, run.id, [("run.ended", {"status": status, "by": by})])
-    async with database.write() as conn:
-        await conn.run_sync(again)
-        assert await conn.run_sync(differences) == []
-        found = [await runs.get(conn, run.id) for run in ended]
-    assert [each and each.ended_by for each in found] == ["ada", None, None]
+async def test_a_database_of_a_newer_version_is_refused(database: Database) -> None:
+    """A rolled back release says what to run instead, and leaves the schema alone."""
+    await _revision_becomes(database, "0412_later")
+    before = await schema_in(database)
+    for attempt in (database.migrate, database.schema_revision):
+        with pytest.raises(
+            UnknownSchemaError, match=r"has the schema 0412_later, which Turngate .* doesn't know"
+        ) as refused:
+            await attempt()
+        assert "Run that version or a newer one" in str(refused.value)
+    assert await schema_in(database) == before
+
+
+def test_no_revision_can_be_mistaken_for_an_unreleased_one() -> None:
+    """Each released revision is its file's whole name; those of before 0.1.0 were four digits."""
+    migrations = list(ScriptDirectory(str(schema.MIGRATIONS)).walk_revisions())
+    assert migrations[0].revision == schema.newest_revision()
+    assert {each.revision for each in migrations} == {Path(each.path).stem for each in migrations}
+    assert not {each.revision for each in migrations} & schema.UNRELEASED

@@ -13,19 +13,20 @@ import httpx
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from turngate.cli import app_survey, stores
+from turngate.cli import app_survey
 from turngate.cli.app_loading import load_builders_app
 from turngate.cli.model_wiring import build_models, require_model_names
 from turngate.cli.notify_wiring import configured_channels, link_warning
 from turngate.cli.serving import listen
 from turngate.domain.conversation.messages import user_message
-from turngate.domain.errors import ConfigurationError, TurngateError
+from turngate.domain.errors import ConfigurationError, TurngateError, UnknownSchemaError
 from turngate.models.port import ModelRequest
 from turngate.runtime import temporal_client
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.embedded_temporal import temporal_binary
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import Settings
+from turngate.store import schema
 from turngate.store.database import Database
 
 ANSWER_SECONDS = 3.0
@@ -107,12 +108,14 @@ async def _database(settings: Settings) -> Finding:
     try:
         database = Database(settings.resolved_database_url)
         try:
-            revision = await stores.schema_version(database)
+            revision = await database.schema_revision()
         finally:
             await database.close()
+    except UnknownSchemaError as error:
+        return Finding(what, str(error), good=False)
     except (TurngateError, SQLAlchemyError) as error:
         return Finding(what, f"{error}. Check TURNGATE_DATABASE_URL and that the server runs", good=False)
-    newest = stores.newest_schema()
+    newest = schema.newest_revision()
     if revision == newest:
         return Finding(what, f"answers, its schema is at {revision}")
     if settings.database_url is None:

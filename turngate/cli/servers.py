@@ -123,7 +123,7 @@ def migrate_store(settings: Settings) -> None:
 
     async def bring_up_to_date() -> str | None:
         async with stores.opened_store(settings, migrate=True) as database:
-            return await stores.schema_version(database)
+            return await database.schema_revision()
 
     terminal.line(f"the store's schema is at {asyncio.run(bring_up_to_date())}")
 

@@ -8,18 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import sqlalchemy
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-
-import turngate.store
 from turngate.cli.api_link import TOKEN_FILE, read_cli_token
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.identity import OWNERS_PREFIX
 from turngate.domain.policy.terms import Role
 from turngate.runtime.locations import write_atomically
 from turngate.runtime.settings import Settings
-from turngate.store import access, tokens
+from turngate.store import access, schema, tokens
 from turngate.store.database import Database
 
 
@@ -46,24 +41,13 @@ async def opened_store(settings: Settings, *, migrate: bool | None = None) -> As
 
 
 async def require_current_schema(database: Database) -> None:
-    """Raise ConfigurationError unless the schema is the one this version knows."""
-    found, known = await schema_version(database), newest_schema()
-    if found != known:
+    """Raise ConfigurationError unless the schema is the newest that this version knows."""
+    revision, newest = await database.schema_revision(), schema.newest_revision()
+    if revision != newest:
         raise ConfigurationError(
-            f"the database's schema is at {found or 'nothing'}, and this version of Turngate needs {known}: "
+            f"the database's schema is at {revision or 'nothing'}, and this version of Turngate needs {newest}: "
             "run `turngate migrate`"
         )
-
-
-async def schema_version(database: Database) -> str | None:
-    """Return the schema's revision; None for an empty database."""
-    async with database.read() as conn:
-        return await conn.run_sync(_revision)
-
-
-def newest_schema() -> str | None:
-    """Return the revision that this version's migrations lead to."""
-    return ScriptDirectory(str(Path(turngate.store.__path__[0]) / "migrations")).get_current_head()
 
 
 def local_user() -> str:
@@ -117,7 +101,3 @@ async def new_login_link(database: Database, api_url: str, operator: str, role: 
 
 def _link_address(api_url: str, secret: str) -> str:
     return f"{api_url}/login?link={secret}"
-
-
-def _revision(connection: sqlalchemy.Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()

@@ -3,7 +3,8 @@
     TurngateError
     ├── ConfigurationError        the app, policy or settings are wrong: the start is refused
     │   ├── DuplicateToolNameError
-    │   └── MissingServicesError
+    │   ├── MissingServicesError
+    │   └── UnknownSchemaError
     ├── ModelError                the model's provider answered badly or not at all
     ├── NotFoundError             no such run, request, conversation
     ├── ConflictError             the thing exists, but is not in a state that allows this
@@ -66,6 +67,12 @@ class MissingServicesError(ConfigurationError):
             "or registry.register_factory(Type, factory) and pass App(services=registry).",
             missing=[{"tool": tool, "service": service} for tool, service in missing],
         )
+
+
+class UnknownSchemaError(ConfigurationError):
+    """The database has a schema that this version doesn't know: a newer version's, or one from before 0.1.0."""
+
+    code = "unknown_schema"
 
 
 ModelErrorClass = Literal[

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Protocol
 
 import sqlalchemy
@@ -77,21 +76,26 @@ class Database:
         await self._backend.close()
 
     async def migrate(self) -> None:
-        """Bring the schema to the newest version (Alembic ``head``). Safe to repeat and to run in two processes."""
+        """Bring the schema to the newest revision. Safe to repeat and to run in two processes.
+
+        Raises UnknownSchemaError, and changes nothing, when the database has a revision that this version doesn't know.
+        """
+        from turngate.store import schema  # noqa: PLC0415 - Alembic is slow to import and needed only here
+
         async with self.write() as connection:
             if self._needs_migration_lock:
                 await connection.execute(sqlalchemy.text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
-            await connection.run_sync(_upgrade)
+            await connection.run_sync(schema.upgrade)
 
+    async def schema_revision(self) -> str | None:
+        """Return the revision of the database's schema; None for an empty database.
 
-def _upgrade(connection: sqlalchemy.Connection) -> None:
-    from alembic import command  # noqa: PLC0415 - Alembic is slow to import and needed only here
-    from alembic.config import Config  # noqa: PLC0415
+        Raises UnknownSchemaError when it is one that this version doesn't know.
+        """
+        from turngate.store import schema  # noqa: PLC0415 - as above
 
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+        async with self.read() as connection:
+            return await connection.run_sync(schema.known_revision)
 
 
 @asynccontextmanager

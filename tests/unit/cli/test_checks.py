@@ -1,12 +1,14 @@
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 
 from turngate.cli.checks import Finding, examine
 from turngate.cli.options import DEFAULT_APP
 from turngate.cli.serving import listen
 from turngate.runtime import ports
 from turngate.runtime.settings import load_settings
+from turngate.store.database import Database
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +51,18 @@ async def test_an_unmigrated_database_is_found(tmp_path: Path):
     """The mend is one command."""
     said = (await bad(data_dir=tmp_path, database_url=f"sqlite:///{tmp_path}/other.db"))["database"]
     assert "turngate migrate" in said
+
+
+async def test_a_database_of_before_the_first_release_is_found(tmp_path: Path):
+    """The next start would refuse it, so the doctor doesn't promise that it brings it up to date."""
+    database = Database(load_settings(data_dir=tmp_path).resolved_database_url)
+    await database.migrate()
+    async with database.write() as conn:
+        await conn.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = '0006'"))
+    await database.close()
+    said = (await bad(data_dir=tmp_path))["database"]
+    assert "before 0.1.0 (schema 0006)" in said
+    assert "move the data directory away" in said
 
 
 async def test_a_taken_port_is_found(tmp_path: Path):

@@ -7,7 +7,7 @@ from turngate.cli import stores
 from turngate.cli.api_link import find_api, read_cli_token
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.settings import load_settings
-from turngate.store import access, tokens
+from turngate.store import access, schema, tokens
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +87,7 @@ async def test_a_database_somebody_else_keeps_is_not_migrated_behind_their_back(
     async with stores.opened_store(settings, migrate=True):
         pass
     async with stores.opened_store(settings) as database:
-        assert await stores.schema_version(database) == stores.newest_schema()
+        assert await database.schema_revision() == schema.newest_revision()
 
 
 def test_without_a_stack_the_commands_say_how_to_get_one(tmp_path: Path):

@@ -1,0 +1,63 @@
+"""The schema's revision: which one a database has, which one this version needs, and the way between them.
+
+Imported only where it is needed, because Alembic is slow to import. :class:`turngate.store.database.Database` opens the
+connections.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from turngate.domain.errors import UnknownSchemaError
+
+MIGRATIONS: Final = Path(__file__).parent / "migrations"
+
+UNRELEASED: Final = frozenset(f"000{n}" for n in range(1, 8))
+"""Revisions of versions before 0.1.0. A released revision is the whole name of its file, so the two never meet."""
+
+
+def newest_revision() -> str | None:
+    """Return the revision that this version's migrations lead to."""
+    return _scripts().get_current_head()
+
+
+def known_revision(connection: sqlalchemy.Connection) -> str | None:
+    """Return the revision of the database's schema, None for an empty one. Raises UnknownSchemaError."""
+    revision = MigrationContext.configure(connection).get_current_revision()
+    known = {script.revision for script in _scripts().walk_revisions()}
+    if revision is None or revision in known:
+        return revision
+    database = connection.engine.url.database
+    if revision in UNRELEASED:
+        raise UnknownSchemaError(
+            f"the database {database} was made by a Turngate before 0.1.0 (schema {revision}), and this version can't use "
+            "it. Start with an empty one: move the data directory away, or choose another with --data-dir; "
+            "if you set TURNGATE_DATABASE_URL, point it to an empty database",
+            revision=revision,
+        )
+    raise UnknownSchemaError(
+        f"the database {database} has the schema {revision}, which Turngate {version('turngate')} doesn't know: "
+        "a newer version has migrated it. Run that version or a newer one, or restore a backup from before",
+        revision=revision,
+    )
+
+
+def upgrade(connection: sqlalchemy.Connection) -> None:
+    """Run every migration that the database lacks. Raises UnknownSchemaError, and changes nothing then."""
+    known_revision(connection)
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory(str(MIGRATIONS))
