@@ -33,7 +33,7 @@ class Steering:
 
     async def pause(self, pause: PauseInput) -> None:
         """Hold the run and its sub-agents: what runs goes on to its end, nothing new starts."""
-        if self._state.pause(pause):
+        if self._state.pause(by=pause.by):
             self._under_way.tell_children(contract.PAUSE, pause)
             await self._note(paused=True, by=pause.by, reason=pause.reason)
 

@@ -85,7 +85,7 @@ class UnderWay:
 
     def stop(self, interrupt: InterruptInput) -> None:
         """Interrupt the run: cancel what runs, end what waits, tell its sub-agents. A repeat changes nothing."""
-        if self._state.interrupt(interrupt):
+        if self._state.interrupt(by=interrupt.by, reason=interrupt.reason):
             for handle in list(self.activities):
                 handle.cancel()
             for child in list(self._children):

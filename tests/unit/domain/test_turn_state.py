@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from turngate.domain.contract import DecideInput, InterruptInput, RecordedDecision
+from turngate.domain.contract import DecideInput, RecordedDecision
 from turngate.domain.policy.terms import AskTerms, Rung
 from turngate.domain.runs.requests import ALLOWED_VERBS, STATUS_OF_VERB, runs_the_call
 from turngate.domain.runs.turn_state import MAX_REMEMBERED_ANSWERS, Answer, Gate, TurnState
 
-STOP = InterruptInput(by="ann", reason="enough")
+STOP = {"by": "ann", "reason": "enough"}
 
 
 def waiting(**gate: Any) -> TurnState:
@@ -126,8 +126,8 @@ def test_the_first_interrupt_counts() -> None:
     for request_id, status in {"rq_2": "approved", "rq_3": "expired"}.items():
         state.gates[request_id] = Gate(call=request_id, kind="approval", digest="d", status=status)
     assert not state.interrupted
-    assert state.interrupt(STOP) is True
-    assert state.interrupt(InterruptInput(by="bob", reason="me too")) is False
+    assert state.interrupt(**STOP) is True
+    assert state.interrupt(by="bob", reason="me too") is False
     assert (state.interrupted, state.interrupted_by, state.interrupt_reason) == (True, "ann", "enough")
     assert [gate.status for gate in state.gates.values()] == ["cancelled", "approved", "expired"]
 
@@ -135,15 +135,15 @@ def test_the_first_interrupt_counts() -> None:
 def test_an_interrupt_by_nobody_is_one_all_the_same() -> None:
     """An empty name still interrupts: whether there was one is not read from whether it has a name."""
     state = waiting()
-    assert state.interrupt(InterruptInput(by="")) is True
+    assert state.interrupt(by="", reason="") is True
     assert state.interrupted
-    assert state.interrupt(STOP) is False
+    assert state.interrupt(**STOP) is False
 
 
 def test_i4_nothing_is_decided_after_an_interrupt() -> None:
     """I4: from an interrupt on, every decision of the run is told that the run has ended."""
     state = waiting()
-    state.interrupt(STOP)
+    state.interrupt(**STOP)
     for request_id in ("rq_1", "rq_that_it_had_not_heard_of"):
         refusal = state.refusal(decision(request_id=request_id))
         assert refusal is not None
@@ -189,7 +189,7 @@ def test_i8_the_whole_state_crosses_continue_as_new() -> None:
     state.gates["rq_0"] = Gate(call="c0", kind="question", digest="e")
     state.close_step(malformed=True)
     state.gates["rq_9"] = Gate(call="c9", kind="approval", digest="f")
-    state.interrupt(STOP)
+    state.interrupt(**STOP)
     back = TurnState.model_validate_json(state.model_dump_json())
     assert back == state
     assert list(back.answers) == list(state.answers)
@@ -338,7 +338,7 @@ def test_i4_an_interrupt_ends_a_request_that_some_have_approved() -> None:
     """I4: what is half approved is cancelled like anything else that waits."""
     state = asked_of(quorum=2)
     approve(state, "ann")
-    state.interrupt(STOP)
+    state.interrupt(**STOP)
     assert state.gates["rq_1"].status == "cancelled"
     assert refused(state, by="eve") == "run_ended"
 

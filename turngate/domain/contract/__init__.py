@@ -63,7 +63,6 @@ from turngate.domain.contract.work import (
     OpenScheduledResult,
     PlannedCall,
     RecordDecisionInput,
-    RecordedDecision,
     RecordExpiryInput,
     RunToolInput,
     RunToolResult,
@@ -72,6 +71,7 @@ from turngate.domain.contract.work import (
     SupersedeRequestsInput,
     Wait,
 )
+from turngate.domain.runs.turn_state import RecordedDecision
 
 __all__ = [
     "AGENT_TURN",

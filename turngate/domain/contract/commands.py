@@ -7,25 +7,16 @@ from typing import Literal
 from pydantic import AwareDatetime
 
 from turngate.domain.contract.value import WireValue
-from turngate.domain.policy.terms import Role
-from turngate.domain.runs.requests import Outcome, RequestStatus, Verb
+from turngate.domain.runs.requests import RequestStatus
+from turngate.domain.runs.turn_state import Decision
 
 
-class DecideInput(WireValue):
-    """A decision on its way to the workflow. Its content (edited arguments, message) waits in the store under its id.
+class DecideInput(Decision, WireValue):
+    """A decision on its way to the workflow.
 
-    ``by``, ``role`` and ``machine`` (a token that belongs to nobody) come from the credential. ``sent_at``: when it was
-    given, which may be long before a worker takes it; None, of earlier releases: not known.
+    ``sent_at``: when it was given, which may be long before a worker takes it; None, of earlier releases: not known.
     """
 
-    decision_id: str
-    request_id: str
-    verb: Verb
-    digest: str
-    by: str
-    outcome: Outcome | None = None
-    role: Role = "operator"
-    machine: bool = False
     sent_at: AwareDatetime | None = None
 
 

@@ -11,7 +11,7 @@ from turngate.domain.contract.commands import DecideInput, News
 from turngate.domain.contract.starts import ChildRun
 from turngate.domain.contract.value import WireValue
 from turngate.domain.policy.terms import AskTerms
-from turngate.domain.runs.requests import Outcome, RequestKind, RequestStatus, Verb
+from turngate.domain.runs.requests import RequestKind
 
 
 class CallModelInput(WireValue):
@@ -109,19 +109,6 @@ class RecordDecisionInput(WireValue):
     run_id: str
     decision: DecideInput
     at: datetime
-
-
-class RecordedDecision(WireValue):
-    """Who holds the request in the store now: this decision, or one that was recorded before a crash ate its answer.
-
-    ``status`` ``pending``: it counts as one approval, and more are needed.
-    """
-
-    decision_id: str
-    verb: Verb
-    status: RequestStatus
-    by: str
-    outcome: Outcome | None = None
 
 
 class RecordExpiryInput(WireValue):

@@ -5,15 +5,10 @@ Pure and deterministic: callable from workflow code; time comes in as an argumen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from pydantic import AwareDatetime, BaseModel, Field
-
-from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms
+from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms, Role
 from turngate.domain.runs.requests import Outcome, RefusalType, RequestKind, RequestStatus, Verb
-
-if TYPE_CHECKING:
-    from turngate.domain.contract import DecideInput, InterruptInput, PauseInput, RecordedDecision
 
 MAX_REMEMBERED_ANSWERS = 500
 """Answers carried across continue-as-new; older ones are answered from the store before they reach the workflow."""
@@ -40,6 +35,39 @@ class Gate(BaseModel):
     approved_by: list[str] = Field(default_factory=list)
     opened_at: AwareDatetime | None = None
     climbed: int = 0
+
+
+class Decision(BaseModel):
+    """A person's decision of one request. Its content (edited arguments, message) stays in the store under its id.
+
+    ``by``, ``role`` and ``machine`` (a token that belongs to no person) come from the credential.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    decision_id: str
+    request_id: str
+    verb: Verb
+    digest: str
+    by: str
+    outcome: Outcome | None = None
+    role: Role = "operator"
+    machine: bool = False
+
+
+class RecordedDecision(BaseModel):
+    """Who holds the request in the store now: this decision, or one that was recorded before a crash ate its answer.
+
+    ``status`` ``pending``: it counts as one approval, and more are needed.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    decision_id: str
+    verb: Verb
+    status: RequestStatus
+    by: str
+    outcome: Outcome | None = None
 
 
 class Answer(BaseModel):
@@ -84,12 +112,12 @@ class TurnState(BaseModel):
         """Whether nothing may start now. An interrupt ends a pause: the run has to come to its end."""
         return self.paused_by is not None and not self.interrupted
 
-    def answer_to(self, decision: DecideInput) -> Answer | None:
+    def answer_to(self, decision: Decision) -> Answer | None:
         """Return the first answer to this decision; None for a new one, and for an id that decided another request."""
         answer = self.answers.get(decision.decision_id)
         return answer if answer is not None and answer.request_id == decision.request_id else None
 
-    def refusal(self, decision: DecideInput) -> Refusal | None:
+    def refusal(self, decision: Decision) -> Refusal | None:
         """Return why this decision cannot win now, or None when it may go on. Changes nothing (used by the validator)."""
         if self.interrupted:  # also of a request that this run had not heard of when it was: it ends with all others
             return Refusal(type="run_ended", message="the run was interrupted, and its requests ended with it")
@@ -137,22 +165,22 @@ class TurnState(BaseModel):
         gate.terms = gate.terms.climbed(gate.terms.ladder[rung])
         return True
 
-    def interrupt(self, interrupt: InterruptInput) -> bool:
+    def interrupt(self, *, by: str, reason: str) -> bool:
         """Mark the run interrupted and cancel what waits; False when it already was (the first one counts)."""
         if self.interrupted:
             return False
-        self.interrupted_by = interrupt.by
-        self.interrupt_reason = interrupt.reason
+        self.interrupted_by = by
+        self.interrupt_reason = reason
         for gate in self.gates.values():
             if gate.status == "pending":
                 gate.status = "cancelled"
         return True
 
-    def pause(self, pause: PauseInput) -> bool:
+    def pause(self, *, by: str) -> bool:
         """Hold the run; False when it is held already, or interrupted."""
         if self.interrupted or self.paused_by is not None:
             return False
-        self.paused_by = pause.by
+        self.paused_by = by
         return True
 
     def resume(self) -> bool:
@@ -179,7 +207,7 @@ class TurnState(BaseModel):
         self.malformed_in_a_row = self.malformed_in_a_row + 1 if malformed else 0
 
 
-def _not_eligible(gate: Gate, decision: DecideInput) -> Refusal | None:
+def _not_eligible(gate: Gate, decision: Decision) -> Refusal | None:
     """Return why this one may not decide the request."""
     if gate.not_by is not None and gate.not_by == decision.by:
         return Refusal(type="not_eligible", message="the person who started this run may not decide this request")
@@ -192,7 +220,7 @@ def _not_eligible(gate: Gate, decision: DecideInput) -> Refusal | None:
     return None
 
 
-def _verb_not_allowed(gate: Gate, decision: DecideInput) -> Refusal | None:
+def _verb_not_allowed(gate: Gate, decision: Decision) -> Refusal | None:
     """Return why a request does not take this verb."""
     allowed = gate.terms.verbs(gate.kind)
     if decision.verb in allowed:
