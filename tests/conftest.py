@@ -20,12 +20,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 from compiled_once import compiled_once
 from postgres_server import PostgresServer, running_postgres
 from recycled_postgres import Recycled
+from support.ctrl_c import restore_sigint
 from tools_under_test import Bench
 
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import passwords
 from turngate.store.database import Database
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the programs that tests start; the test workers, too, are started after this."""
+    restore_sigint()
 
 
 def pytest_collection() -> None:
