@@ -25,8 +25,9 @@ from turngate.domain.tools.known_tools import known_tools
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.worker_group import WorkerGroup, worker_of_group
 from turngate.runtime.workflow_code import SANDBOX
-from turngate.store import agents, policies
+from turngate.store import agents
 from turngate.store.database import Database
+from turngate.store.policy import policies
 from workflows import lanes
 from workflows.agent_turn import AgentTurn
 from workflows.scheduled_start import ScheduledStart

@@ -36,7 +36,9 @@ from turngate.domain.conversation.history import CLOSED_BY_REPAIR
 from turngate.domain.conversation.messages import Message, ModelResponse
 from turngate.domain.runs.outcomes import end_told
 from turngate.domain.tools.external import is_external
-from turngate.store import calls, events, messages, queued_messages, requests, runs, steps, used_below
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.runs import calls, messages, queued_messages, runs, steps, subtree_usage
 
 
 class CallModel:
@@ -171,7 +173,7 @@ class CallModel:
                 # An attempt that was thought lost: its requests would wait in the inbox for ever.
                 raise ApplicationError(f"run {run.id} has ended; step {step} is not planned any more", "conflict")
             if await steps.record_plan(conn, run.id, step, planned.plan):
-                await used_below.add(conn, run, used_below.UsedBelow(tool_calls=len(planned.calls)))
+                await subtree_usage.add(conn, run, subtree_usage.UsedBelow(tool_calls=len(planned.calls)))
                 await self._asker.live.forget(conn, run.id, step)
                 await calls.insert_planned(conn, planned.calls)
                 await requests.insert_all(conn, planned.requests)

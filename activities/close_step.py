@@ -16,8 +16,10 @@ from turngate.domain.runs.outcomes import end_told
 from turngate.domain.tools import results
 from turngate.domain.tools.control_calls import Finish
 from turngate.domain.tools.results import Failure
-from turngate.store import calls, events, executions, messages, requests, runs, steps
 from turngate.store.database import Connection
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.runs import calls, executions, messages, runs, steps
 
 FAILED = Failure(kind="cancelled", reason="The run failed before this call could run.")
 

@@ -10,7 +10,9 @@ from activities.engine.engine import Engine
 from turngate.domain import contract
 from turngate.domain.contract import ClimbLadderInput, RecordExpiryInput
 from turngate.domain.tools import results
-from turngate.store import calls, events, requests
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.runs import calls
 
 CLIMBED: Final = {"remind": "request.reminded", "escalate": "request.escalated", "delegate": "request.delegated"}
 

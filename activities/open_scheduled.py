@@ -7,8 +7,9 @@ from temporalio import activity
 from activities.engine.engine import Engine
 from turngate.domain import contract
 from turngate.domain.contract import ChildRun, OpenScheduledInput, OpenScheduledResult
-from turngate.store import runs, schedule_fires, schedules
-from turngate.store.schedule_fires import AgentAtFire
+from turngate.store.runs import runs
+from turngate.store.schedules import schedule_fires, schedules
+from turngate.store.schedules.schedule_fires import AgentAtFire
 
 
 class OpenScheduled:

@@ -27,9 +27,12 @@ from turngate.domain.runs.requests import STATUS_OF_VERB, RequestStatus
 from turngate.domain.tools import results
 from turngate.domain.tools.failures import InvalidToolInput, describe_validation
 from turngate.domain.tools.results import MAX_DEPTH, Ok, as_object, is_deeper
-from turngate.store import approvals, calls, claims, events, executions, grants, requests, runs
 from turngate.store.clock import from_text
 from turngate.store.database import Connection
+from turngate.store.events import events
+from turngate.store.policy import grants
+from turngate.store.requests import approvals, claims, requests
+from turngate.store.runs import calls, executions, runs
 from turngate.store.tables import decisions
 
 GRANTING_VERBS: Final = frozenset({"approve", "edit"})

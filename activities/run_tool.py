@@ -43,8 +43,9 @@ from turngate.domain.errors import UnavailableError
 from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
-from turngate.store import calls, events, executions, whole_results
 from turngate.store.clock import now
+from turngate.store.events import events
+from turngate.store.runs import calls, executions, whole_results
 
 log = structlog.get_logger(__name__)
 

@@ -12,9 +12,9 @@ from activities.planning.signals import SIGNAL, result_of
 from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, SettleCallInput
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store import calls, executions, runs
 from turngate.store.clock import now
 from turngate.store.database import Connection
+from turngate.store.runs import calls, executions, runs
 
 
 class SettleCall:

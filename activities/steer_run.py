@@ -8,7 +8,9 @@ from activities.engine.engine import Engine
 from turngate.domain import contract
 from turngate.domain.contract import NotePauseInput, SupersedeRequestsInput
 from turngate.domain.tools import results
-from turngate.store import calls, events, requests, runs
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.runs import calls, runs
 
 
 class SteerRun:

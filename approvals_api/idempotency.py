@@ -12,7 +12,7 @@ from approvals_api.http.authentication import Principal
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, InvalidInputError
-from turngate.store import idempotent_answers
+from turngate.store.access import idempotent_answers
 from turngate.store.database import Connection
 
 MAX_KEY_CHARS: Final = 255

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from turngate.domain.policy.terms import Role
 from turngate.notifications.configuration import Channel
-from turngate.store.sessions import IDLE_LIMIT
+from turngate.store.access.sessions import IDLE_LIMIT
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 """Names a browser on this machine may call a server that is bound to loopback."""

@@ -25,7 +25,7 @@ from tools_under_test import Bench
 
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import passwords
+from turngate.store.access import passwords
 from turngate.store.database import Database
 
 

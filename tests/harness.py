@@ -47,8 +47,12 @@ from turngate.runtime.app_loader import check_app
 from turngate.runtime.embedded_temporal import TUNING, temporal_binary
 from turngate.runtime.temporal_client import data_converter
 from turngate.runtime.worker_group import WorkerGroup
-from turngate.store import calls, events, executions, messages, model_names, policies, requests, runs
+from turngate.store import model_names
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.policy import policies
+from turngate.store.requests import requests
+from turngate.store.runs import calls, executions, messages, runs
 
 Found = TypeVar("Found")
 DEADLINE_SECONDS = 20.0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from turngate.store import events, users
+from turngate.store.access import users
 from turngate.store.database import Database
+from turngate.store.events import events
 
 
 async def told(database: Database, *kinds: str) -> list[tuple[str, dict[str, Any]]]:

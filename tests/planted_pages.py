@@ -21,7 +21,7 @@ from approvals_api.gateway.client import Gateway
 from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import sessions
+from turngate.store.access import sessions
 from turngate.store.database import Database
 
 ADDRESS = "http://127.0.0.1"

@@ -10,9 +10,10 @@ from typing import Any
 from planted_filling import LATER, NOW, THEN, Filling
 from sqlalchemy import Table, insert
 
-from turngate.store import events, tables
+from turngate.store import tables
 from turngate.store.clock import as_text
 from turngate.store.database import Connection
+from turngate.store.events import events
 
 OPERATOR = "ada"
 RUNS = {

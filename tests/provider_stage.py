@@ -30,7 +30,7 @@ from turngate.domain.tools.tool import Tool
 from turngate.models import Models
 from turngate.models.port import LanguageModel
 from turngate.store.database import Database
-from turngate.store.runs import Run
+from turngate.store.runs.runs import Run
 
 ALL = (*WIRES, DEVSTRAL)
 PATIENCE_SECONDS = 30.0

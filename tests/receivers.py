@@ -19,9 +19,10 @@ from turngate.notifications.items import Item
 from turngate.notifications.selection import Selection
 from turngate.notifications.webhook_channel import WebhookSender
 from turngate.notifications.wording import Links
-from turngate.store import events, requests
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
+from turngate.store.events import events
+from turngate.store.requests import requests
 
 LINKS = Links("https://turngate.example")
 

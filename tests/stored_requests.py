@@ -6,9 +6,10 @@ from typing import Any
 
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.runs.requests import RequestKind
-from turngate.store import messages, opening, requests, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.requests import requests
+from turngate.store.runs import messages, new_run, runs
 
 AT = now()
 
@@ -49,7 +50,7 @@ async def live_run(
 ) -> runs.Run:
     """Insert a live run with its input message and without events, in a conversation of its own unless one is named.
 
-    ``behind``: the message its input comes behind. ``more``: of :class:`opening.NewRun`.
+    ``behind``: the message its input comes behind. ``more``: of :class:`new_run.NewRun`.
     """
     if conversation_id is None:
         conversation_id = f"conv_{run_id}"
@@ -66,7 +67,7 @@ async def live_run(
     )
     usual: dict[str, Any] = {"agent": "agent", "agent_version": "v1", "model": "scripted:test", "started_by": "starter"}
     place = {"conversation_id": conversation_id, "input_message_id": message_id}
-    await opening.insert_run(conn, opening.NewRun(id=run_id, task=task, **place, **{**usual, **more}))
+    await new_run.insert_run(conn, new_run.NewRun(id=run_id, task=task, **place, **{**usual, **more}))
     run = await runs.get(conn, run_id)
     assert run is not None
     return run

@@ -7,7 +7,7 @@ import structlog
 from activities.engine.author_code import heard
 from activities.engine.engine import Engine
 from turngate.domain.agents.hooks import RunScope
-from turngate.store import messages, runs, steps
+from turngate.store.runs import messages, runs, steps
 
 log = structlog.get_logger(__name__)
 

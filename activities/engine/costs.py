@@ -7,8 +7,8 @@ from temporalio.exceptions import ApplicationError
 from activities.engine.engine import Engine
 from turngate.domain.agents.app import Agent
 from turngate.domain.conversation.messages import Usage
-from turngate.store import runs, used_below
 from turngate.store.database import Connection
+from turngate.store.runs import runs, subtree_usage
 
 
 def lacks_price(engine: Engine, agent: Agent, spec: str) -> bool:
@@ -35,4 +35,4 @@ async def spend(
     used = runs.Used(tokens=usage.input_tokens + usage.output_tokens, cost_micros=cost_micros(engine, spec, usage))
     if not await runs.advance(conn, run.id, step=step, used=used):
         raise ApplicationError(f"run {run.id} has ended; {too_late}", "conflict")
-    await used_below.add(conn, run, used_below.UsedBelow(tokens=used.tokens, cost_micros=used.cost_micros))
+    await subtree_usage.add(conn, run, subtree_usage.UsedBelow(tokens=used.tokens, cost_micros=used.cost_micros))

@@ -23,10 +23,10 @@ from turngate.domain.tools.external import is_external
 from turngate.domain.tools.tool import Tool
 from turngate.domain.tools.toolkit import Toolkit
 from turngate.models.port import LanguageModel
-from turngate.store import runs
 from turngate.store.database import Connection, Database
-from turngate.store.requests import Request
-from turngate.store.runs import Run
+from turngate.store.requests.requests import Request
+from turngate.store.runs import runs
+from turngate.store.runs.runs import Run
 
 
 class ModelResolver(Protocol):

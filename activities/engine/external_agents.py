@@ -15,10 +15,10 @@ from turngate.domain.tools import external
 from turngate.domain.tools.results import Failure
 from turngate.domain.tools.tool import Tool
 from turngate.domain.tools.toolkit import Toolkit
-from turngate.store import external_calls, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.external_calls import ExternalCall
+from turngate.store.runs import external_calls, runs
+from turngate.store.runs.external_calls import ExternalCall
 from turngate.toolkits.json_schema import JsonSchemaParameters
 
 REJECTION_STANDS: Final = timedelta(hours=1)

@@ -12,8 +12,8 @@ from turngate.domain import contract
 from turngate.domain.agents.overrides import World
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, Rule, parse_policy
-from turngate.store import runs, worlds
 from turngate.store.database import Connection
+from turngate.store.runs import overrides, runs
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +50,7 @@ class OwnWorlds:
             return None
         found = self._kept.get(run.world)
         if found is None:
-            world = await worlds.get(conn, run.world)
+            world = await overrides.get(conn, run.world)
             if world is None:
                 why = f"the store does not have what run {run.id!r} has of its own ({run.world}); is this another database?"
                 raise ApplicationError(why, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True)

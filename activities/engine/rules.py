@@ -21,8 +21,9 @@ from turngate.domain.policy.policy import NOBODYS_RULES, Policy, Verdict, evalua
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import DISTRUSTED, UNREADABLE, call_facts, lies_in, without_permissions
-from turngate.store import grants, policies, runs
 from turngate.store.database import Connection
+from turngate.store.policy import grants, policies
+from turngate.store.runs import runs
 
 log = structlog.get_logger(__name__)
 

@@ -10,8 +10,9 @@ from turngate.domain.tools import results
 from turngate.domain.tools.failures import MAX_REASON_CHARS, InvalidToolInput
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
-from turngate.store import calls, requests, runs
 from turngate.store.database import Connection
+from turngate.store.requests import requests
+from turngate.store.runs import calls, runs
 
 
 async def authority(

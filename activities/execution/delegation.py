@@ -13,8 +13,9 @@ from turngate.domain.tools.control_calls import Finish, WaitUntil
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.results import Failure
 from turngate.domain.tools.tool import Tool
-from turngate.store import calls, events, executions, recovery, runs
 from turngate.store.database import Connection
+from turngate.store.events import events
+from turngate.store.runs import calls, executions, recovery, runs
 
 
 async def take_signal(

@@ -26,8 +26,11 @@ from turngate.domain.policy.policy import Verdict
 from turngate.domain.tools import results
 from turngate.domain.tools.results import Failure
 from turngate.domain.tools.tool import Tool
-from turngate.store import calls, events, executions, grants, requests, runs
 from turngate.store.database import Connection
+from turngate.store.events import events
+from turngate.store.policy import grants
+from turngate.store.requests import requests
+from turngate.store.runs import calls, executions, runs
 
 
 async def redeem(engine: Engine, conn: Connection, order: RunToolInput, seen: Seen | None = None) -> Redemption:

@@ -15,9 +15,9 @@ from activities.execution.settlement import Start, ended_state, refuse, settle_w
 from turngate.domain.contract import RunToolInput, Wait
 from turngate.domain.tools.results import Failure
 from turngate.domain.tools.tool import Tool
-from turngate.store import calls, executions, external_calls, runs
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
+from turngate.store.runs import calls, executions, external_calls, runs
 
 NO_REPORT = (
     "The program that was to run this call never said what came of it. It may or may not have taken effect: which?"

@@ -9,8 +9,8 @@ from activities.planning.budgets import extend_budget_tool
 from turngate import ToolContext, ToolFailure, Toolkit, tool
 from turngate.domain.conversation.clipping import READ_RESULT, clipped
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store import messages, runs, whole_results
 from turngate.store.database import Database
+from turngate.store.runs import messages, runs, whole_results
 
 MAX_CHARS = 20_000
 

@@ -15,9 +15,11 @@ from turngate.domain.tools import results
 from turngate.domain.tools.probes import DidNotHappen, Happened
 from turngate.domain.tools.results import Failure, Ok, as_object
 from turngate.domain.tools.tool import Tool, ToolManifest
-from turngate.store import calls, events, executions, requests, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.runs import calls, executions, runs
 
 MAX_STARTS = 5
 """How often a handler is started when its workers keep dying under it; a ``once`` one only where its probe allows it."""

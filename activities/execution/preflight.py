@@ -29,8 +29,8 @@ from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.probes import DidNotHappen, Happened, ProbeAnswer
 from turngate.domain.tools.results import Failure
 from turngate.domain.tools.tool import Tool
-from turngate.store import calls, runs
 from turngate.store.clock import now
+from turngate.store.runs import calls, runs
 
 log = structlog.get_logger(__name__)
 

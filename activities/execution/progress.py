@@ -19,9 +19,9 @@ from pydantic import JsonValue
 
 from activities.engine.bounded_flush import end_or_abandon
 from turngate.domain.tools.results import is_deeper
-from turngate.store import progress
 from turngate.store.database import Database
-from turngate.store.progress import NewProgress
+from turngate.store.live import progress
+from turngate.store.live.progress import NewProgress
 from turngate.store.storable import storable
 
 log = structlog.get_logger(__name__)

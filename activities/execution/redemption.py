@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import ChildRun, PlannedCall, Wait
 from turngate.domain.tools.tool import Tool
-from turngate.store import calls, runs
+from turngate.store.runs import calls, runs
 
 
 @dataclass(frozen=True)

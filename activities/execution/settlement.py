@@ -9,8 +9,9 @@ from activities.execution.large_results import shown_to_model
 from activities.execution.redemption import AlreadySettled
 from turngate.domain.runs.requests import ExecutionState
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store import calls, events, runs, whole_results
 from turngate.store.database import Connection
+from turngate.store.events import events
+from turngate.store.runs import calls, runs, whole_results
 
 
 async def refuse(conn: Connection, run: runs.Run, call: calls.Call, failure: Failure) -> AlreadySettled:

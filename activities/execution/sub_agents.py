@@ -15,9 +15,9 @@ from turngate.domain.runs.turn_state import TurnState
 from turngate.domain.tools import results
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
-from turngate.store import calls, messages, runs
 from turngate.store.database import Connection
-from turngate.store.opening import NewRun, open_run
+from turngate.store.runs import calls, messages, runs
+from turngate.store.runs.new_run import NewRun, open_run
 
 log = structlog.get_logger(__name__)
 

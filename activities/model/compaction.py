@@ -18,7 +18,8 @@ from turngate.domain.agents.app import Agent
 from turngate.domain.agents.context_window import LEFT_AFTER_A_CUT, message_tokens, text_tokens, tools_tokens
 from turngate.domain.errors import ModelError
 from turngate.domain.tools.tool import ToolManifest
-from turngate.store import events, runs, steps, summaries
+from turngate.store.events import events
+from turngate.store.runs import runs, steps, summaries
 
 Answer = TypeVar("Answer")
 

@@ -16,10 +16,11 @@ from turngate.domain.agents.app import Agent
 from turngate.domain.agents.context_window import Context, chosen_cut, is_worth_it, message_tokens, safe_cuts
 from turngate.domain.conversation.messages import Message
 from turngate.domain.conversation.summaries import TASK_CHARS, summary_text, trimmed_text
-from turngate.store import events, messages, runs, summaries
-from turngate.store.messages import StoredMessage
+from turngate.store.events import events
+from turngate.store.runs import messages, runs, summaries
+from turngate.store.runs.messages import StoredMessage
+from turngate.store.runs.summaries import Cut
 from turngate.store.storable import storable
-from turngate.store.summaries import Cut
 
 
 @dataclass(frozen=True, kw_only=True)

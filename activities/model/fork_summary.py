@@ -17,9 +17,10 @@ from turngate.domain.agents.context_window import Context
 from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.conversation.summaries import carried_over_text
 from turngate.domain.digest import derived_id
-from turngate.store import events, messages, runs, summaries
 from turngate.store.database import Connection
-from turngate.store.messages import StoredMessage
+from turngate.store.events import events
+from turngate.store.runs import messages, runs, summaries
+from turngate.store.runs.messages import StoredMessage
 
 
 class CarryingOver:

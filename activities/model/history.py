@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.hooks import Hooks
 from turngate.domain.conversation.messages import Message
-from turngate.store import messages, summaries
 from turngate.store.database import Connection
-from turngate.store.messages import StoredMessage
-from turngate.store.runs import Run
-from turngate.store.summaries import Cut
+from turngate.store.runs import messages, summaries
+from turngate.store.runs.messages import StoredMessage
+from turngate.store.runs.runs import Run
+from turngate.store.runs.summaries import Cut
 
 MAX_ROOTS = 1000
 """First messages kept in memory, of the runs that worked last."""

@@ -29,8 +29,9 @@ from turngate.domain.conversation.messages import Message, ModelResponse, TextPa
 from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.domain.tools.tool import ToolManifest
 from turngate.models.port import ModelRequest
-from turngate.store import calls, events, runs
 from turngate.store.clock import now
+from turngate.store.events import events
+from turngate.store.runs import calls, runs
 
 LONGEST_WAIT_SECONDS = 60
 """Before a failed request is sent again, where the provider did not say when."""

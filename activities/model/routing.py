@@ -18,7 +18,8 @@ from turngate.domain.agents.hooks import RunScope
 from turngate.domain.agents.model_profiles import MAX_SPEC_CHARS, falls_back
 from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.models.port import LanguageModel
-from turngate.store import events, runs, steps
+from turngate.store.events import events
+from turngate.store.runs import runs, steps
 
 log = structlog.get_logger(__name__)
 

@@ -19,9 +19,9 @@ from turngate.domain.conversation.deltas import Delta
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import TurngateError
 from turngate.models.port import LanguageModel, ModelRequest, StreamingModel
-from turngate.store import deltas
 from turngate.store.database import Connection, Database
-from turngate.store.deltas import Said
+from turngate.store.live import deltas
+from turngate.store.live.deltas import Said
 
 log = structlog.get_logger(__name__)
 

@@ -20,8 +20,9 @@ from turngate.domain.agents.context_window import Context, message_tokens, text_
 from turngate.domain.conversation.messages import Message, ModelResponse, Usage
 from turngate.domain.conversation.summaries import request_for_summary, why_unusable
 from turngate.models.port import ModelRequest
-from turngate.store import events, runs
 from turngate.store.database import Connection
+from turngate.store.events import events
+from turngate.store.runs import runs
 
 log = structlog.get_logger(__name__)
 

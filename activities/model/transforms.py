@@ -12,7 +12,7 @@ from turngate.domain.agents.hooks import RunScope
 from turngate.domain.conversation.history import reconcile
 from turngate.domain.conversation.messages import Message
 from turngate.models.port import LanguageModel, ModelRequest
-from turngate.store import runs
+from turngate.store.runs import runs
 
 log = structlog.get_logger(__name__)
 

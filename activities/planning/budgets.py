@@ -38,10 +38,12 @@ from turngate.domain.digest import derived_id
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.results import Failure
-from turngate.store import calls, events, requests, runs, used_below
 from turngate.store.clock import from_text, now
 from turngate.store.database import Connection, Database
-from turngate.store.used_below import NOTHING_BELOW, UsedBelow
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.runs import calls, runs, subtree_usage
+from turngate.store.runs.subtree_usage import NOTHING_BELOW, UsedBelow
 
 
 def used_up(
@@ -123,7 +125,7 @@ async def extension(engine: Engine, run: runs.Run, agent: Agent, step: int) -> P
 async def _used(conn: Connection, run: runs.Run, limits: Limits) -> tuple[int, UsedBelow]:
     """Return the tool calls that a run made, where they count, and what the runs below it used."""
     made = 0 if limits.tool_calls is None else await calls.count(conn, run.id)
-    return made, await used_below.of(conn, run.id)
+    return made, await subtree_usage.of(conn, run.id)
 
 
 async def _require_left_above(engine: Engine, conn: Connection, run: runs.Run) -> None:
@@ -131,7 +133,7 @@ async def _require_left_above(engine: Engine, conn: Connection, run: runs.Run) -
 
     Where that run asks for more of it, it does so itself, before its own next step. Steps are each run's own.
     """
-    for each in await used_below.above(conn, run):
+    for each in await subtree_usage.above(conn, run):
         agent = engine.agents.get(each.agent)
         if agent is None:
             continue

@@ -26,8 +26,8 @@ from turngate.domain.tools import results
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
-from turngate.store import calls, runs
 from turngate.store.database import Connection
+from turngate.store.runs import calls, runs
 
 DIVERGED = "diverged"
 

@@ -37,7 +37,9 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.judged_verdict import is_for_judge
 from turngate.domain.tools.tool import ToolManifest
 from turngate.models.port import ModelRequest
-from turngate.store import events, judgements, runs
+from turngate.store.events import events
+from turngate.store.policy import judgements
+from turngate.store.runs import runs
 
 log = structlog.get_logger(__name__)
 

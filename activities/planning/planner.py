@@ -27,11 +27,12 @@ from turngate.domain.tools.external import is_external
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.results import Failure
 from turngate.domain.tools.tool import Tool
-from turngate.store import calls, judgements, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.events import NewEvent
-from turngate.store.requests import Request
+from turngate.store.events.events import NewEvent
+from turngate.store.policy import judgements
+from turngate.store.requests.requests import Request
+from turngate.store.runs import calls, runs
 
 UNFINISHED = {"length", "content_filter", "refusal"}
 """Finish reasons of a response that is not complete; truncated arguments can be valid JSON (DESIGN §13)."""

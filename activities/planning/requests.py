@@ -18,10 +18,12 @@ from turngate.domain.runs.requests import RequestKind
 from turngate.domain.text.durations import exact_span, span
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.tool import Tool
-from turngate.store import calls, events, requests, runs
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
-from turngate.store.requests import Request
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.requests.requests import Request
+from turngate.store.runs import calls, runs
 
 PREVIEW_SECONDS = 10.0
 MAX_SHOWN_PRECONDITION = 300

@@ -14,9 +14,10 @@ from turngate.domain.tools.control_calls import MAX_WAIT, Finish, HandOff, Signa
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.results import Ok
 from turngate.domain.tools.tool import Tool
-from turngate.store import calls, events, runs
 from turngate.store.clock import now
 from turngate.store.database import Connection
+from turngate.store.events import events
+from turngate.store.runs import calls, runs
 
 log = structlog.get_logger(__name__)
 

@@ -20,8 +20,9 @@ from turngate.domain.conversation.messages import user_message
 from turngate.domain.digest import derived_id
 from turngate.domain.runs.outcomes import NO_PROGRESS
 from turngate.domain.tools.control_calls import WaitUntil
-from turngate.store import calls, events, messages, runs, steps
 from turngate.store.database import Connection
+from turngate.store.events import events
+from turngate.store.runs import calls, messages, runs, steps
 
 
 def limit_of(agent: Agent | None) -> NoProgress | None:

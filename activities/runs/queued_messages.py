@@ -8,9 +8,10 @@ from activities.engine.engine import Engine
 from turngate.domain.contract import ChildRun, RunLimits
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.digest import derived_id
-from turngate.store import events, messages, queued_messages, runs
 from turngate.store.database import Connection
-from turngate.store.opening import NewRun, open_run
+from turngate.store.events import events
+from turngate.store.runs import messages, queued_messages, runs
+from turngate.store.runs.new_run import NewRun, open_run
 
 
 async def take_messages(conn: Connection, run: runs.Run) -> runs.Run:

@@ -20,9 +20,10 @@ from approvals_api.settings import OidcSettings
 from turngate.domain.errors import ForbiddenError, InvalidInputError, TurngateError
 from turngate.domain.identity import MAX_NAME_CHARS, Via, checked_name, checked_password, normal_password
 from turngate.domain.policy.terms import Role
-from turngate.store import access, events, names, sessions, users
+from turngate.store.access import access, names, sessions, users
+from turngate.store.access.passwords import hash_password, verify_password
 from turngate.store.database import Connection
-from turngate.store.passwords import hash_password, verify_password
+from turngate.store.events import events
 
 NAME_CLAIMS: Final = ("preferred_username", "email", "name", "sub")
 """Where a new person's name is looked for, in this order."""

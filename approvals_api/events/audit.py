@@ -8,8 +8,8 @@ from typing import Final
 from approvals_api.http.authentication import Principal
 from approvals_api.services import Services
 from turngate.domain.errors import InvalidInputError, NotFoundError
-from turngate.store import audit, events
-from turngate.store.audit import AuditFilter
+from turngate.store.events import audit, events
+from turngate.store.events.audit import AuditFilter
 from turngate.wire.audit import AuditItem, ChainState
 from turngate.wire.view import Page
 

@@ -12,10 +12,10 @@ from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.notifications import wording
 from turngate.notifications.items import Payload
-from turngate.store import deliveries, events
 from turngate.store.clock import now
 from turngate.store.database import Connection
-from turngate.store.deliveries import Attempt, Delivery
+from turngate.store.events import deliveries, events
+from turngate.store.events.deliveries import Attempt, Delivery
 from turngate.wire.notifications import DeliveryAttempt, DeliveryView
 from turngate.wire.view import Page
 

@@ -16,9 +16,10 @@ from collections.abc import AsyncGenerator, Iterator
 from datetime import timedelta
 
 from turngate.domain.errors import UnavailableError
-from turngate.store import events, following
 from turngate.store.database import Database
-from turngate.store.following import Follower, Newest, Told
+from turngate.store.events import events
+from turngate.store.live import watch
+from turngate.store.live.watch import Follower, Newest, Told
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class EventFeed:
 
         ``run_id``: of one run and its sub-agents' runs, those that start meanwhile too. ``with_progress`` False: no
         progress. ``progress_of``: progress of this run and its sub-agents' runs only. ``deltas_of``: the same for deltas;
-        None: no deltas, :data:`turngate.store.following.EVERY_RUN`: of every run that is followed. Of calls that had ended
+        None: no deltas, :data:`turngate.store.live.watch.EVERY_RUN`: of every run that is followed. Of calls that had ended
         before, no progress is given, of responses that were stored before, no deltas. Ends with :meth:`close`. Raises
         UnavailableError when the store goes away; follow again from the last event's ``seq``, and the kept progress of
         calls that execute is given again, as are the deltas of responses that are still made.
@@ -118,7 +119,7 @@ class EventFeed:
         while True:
             try:
                 async with self._database.glance() as conn:
-                    newest = await following.newest(conn)
+                    newest = await watch.newest(conn)
             except UnavailableError as error:
                 if not away:
                     logger.warning("live events pause, because the store is away: %s", error)

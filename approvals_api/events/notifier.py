@@ -20,11 +20,11 @@ from turngate.notifications.configuration import Channel
 from turngate.notifications.outcomes import GIVE_UP_AFTER
 from turngate.notifications.reading import Reader
 from turngate.notifications.sending import claim_due, send_claimed
-from turngate.store import deliveries
 from turngate.store.clock import now
 from turngate.store.database import Database
-from turngate.store.deliveries import Delivery
-from turngate.store.events import Event
+from turngate.store.events import deliveries
+from turngate.store.events.deliveries import Delivery
+from turngate.store.events.events import Event
 
 logger = logging.getLogger(__name__)
 

@@ -21,11 +21,12 @@ from turngate.domain.digest import framed_sha256, repeat_key
 from turngate.domain.errors import ConfigurationError, ConflictError, ForbiddenError, NotFoundError
 from turngate.domain.tools.external import ExternalTool, agent_of_source
 from turngate.domain.tools.results import MAX_DEPTH, REFUSALS, Failure, Ok, is_deeper
-from turngate.store import calls, events, executions, external_calls, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.external_calls import ExternalCall
-from turngate.store.runs import Run
+from turngate.store.events import events
+from turngate.store.runs import calls, executions, external_calls, runs
+from turngate.store.runs.external_calls import ExternalCall
+from turngate.store.runs.runs import Run
 from turngate.toolkits.json_schema import JsonSchemaParameters
 from turngate.wire.external_calls import ExternalCallView, ExternalStart, ExternalState, RunOrder
 from turngate.wire.view import Page

@@ -6,13 +6,14 @@ from approvals_api.runs.call_views import in_part
 from turngate.domain.errors import NotFoundError
 from turngate.domain.tools.external import source_of
 from turngate.domain.tools.results import Failure
-from turngate.store import executions, external_calls, requests, runs
-from turngate.store.calls import Call
 from turngate.store.database import Connection
-from turngate.store.executions import Execution
-from turngate.store.external_calls import ExternalCall
-from turngate.store.requests import Request
-from turngate.store.runs import Run
+from turngate.store.requests import requests
+from turngate.store.requests.requests import Request
+from turngate.store.runs import executions, external_calls, runs
+from turngate.store.runs.calls import Call
+from turngate.store.runs.executions import Execution
+from turngate.store.runs.external_calls import ExternalCall
+from turngate.store.runs.runs import Run
 from turngate.wire.calls import CallRequest
 from turngate.wire.external_calls import ExternalCallView, ExternalState
 

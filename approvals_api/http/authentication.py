@@ -18,7 +18,7 @@ from fastapi import Request, Response
 from turngate.domain.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from turngate.domain.identity import ROLE_SCOPES, Scope
 from turngate.domain.policy.terms import Role
-from turngate.store import sessions, tokens
+from turngate.store.access import sessions, tokens
 
 if TYPE_CHECKING:
     from approvals_api.services import Services

@@ -14,7 +14,7 @@ from fastapi import Depends, Request
 
 from approvals_api.http.authentication import Principal, authenticate
 from approvals_api.services import Services
-from turngate.store.access import Scope
+from turngate.store.access.access import Scope
 
 __all__ = [
     "AdminDep",

@@ -23,7 +23,7 @@ from approvals_api.http import health
 from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.http.dependencies import SCOPES_OF
 from approvals_api.http.problems import InvalidInputProblem, Problem, problem_described
-from turngate.store.access import Scope
+from turngate.store.access.access import Scope
 from turngate.wire.events import DeltaView, EventView, ProgressView
 
 OPENAPI_PATH: Final = "/api/v1/openapi.json"

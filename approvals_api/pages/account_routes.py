@@ -13,7 +13,7 @@ from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import render
 from approvals_api.services import Services
 from turngate.domain.errors import ForbiddenError, InvalidInputError
-from turngate.store import sessions, users
+from turngate.store.access import sessions, users
 
 router = APIRouter(include_in_schema=False)
 

@@ -20,8 +20,8 @@ from approvals_api.pages.frames import frame_of
 from approvals_api.pages.templating import render
 from approvals_api.v1.parameters import STORABLE
 from turngate.domain.errors import InvalidInputError
-from turngate.store.audit import AuditFilter
-from turngate.store.events import SYSTEM
+from turngate.store.events.audit import AuditFilter
+from turngate.store.events.events import SYSTEM
 from turngate.wire.audit import AuditItem
 
 router = APIRouter(include_in_schema=False)

@@ -20,7 +20,7 @@ from approvals_api.requests.bulk import MAX_ITEMS, Item
 from approvals_api.runs import views as run_views
 from approvals_api.services import Services
 from turngate.domain.errors import InvalidInputError, TurngateError
-from turngate.store import requests
+from turngate.store.requests import requests
 from turngate.wire.bulk import DecidedItem
 from turngate.wire.problems import status_of
 from turngate.wire.requests import RequestItem

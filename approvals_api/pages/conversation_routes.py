@@ -14,11 +14,11 @@ from approvals_api.http.dependencies import RunReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of
 from approvals_api.pages.templating import render
 from approvals_api.runs import views as run_views
-from turngate.store import messages, steps, summaries
 from turngate.store.database import Connection
-from turngate.store.messages import StoredMessage
-from turngate.store.runs import Run
-from turngate.store.summaries import Cut
+from turngate.store.runs import messages, steps, summaries
+from turngate.store.runs.messages import StoredMessage
+from turngate.store.runs.runs import Run
+from turngate.store.runs.summaries import Cut
 
 router = APIRouter(include_in_schema=False)
 

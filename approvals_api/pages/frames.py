@@ -9,8 +9,8 @@ from fastapi import Request
 
 from approvals_api.http.authentication import Principal, form_token, session_secret
 from approvals_api.pages.templating import Frame
+from turngate.store.badges import surroundings
 from turngate.store.database import Connection
-from turngate.store.surroundings import surroundings
 
 MAX_FIELDS: Final = 2_000
 

@@ -17,7 +17,7 @@ from approvals_api.runs import views as run_views
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.runs.inbox import InboxFilter, InboxStatus
-from turngate.store import requests, saved_views
+from turngate.store.requests import requests, saved_views
 from turngate.wire.agents import AgentView
 from turngate.wire.requests import RequestItem
 

@@ -30,8 +30,9 @@ from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundErr
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.tools.preview import command_words
 from turngate.forms.errors import place_errors
-from turngate.store import comments, requests, views
 from turngate.store.database import Connection
+from turngate.store.requests import comments, requests
+from turngate.store.requests import presence as views
 from turngate.wire.problems import status_of
 from turngate.wire.requests import RequestDetail
 

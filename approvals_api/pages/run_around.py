@@ -11,9 +11,9 @@ from approvals_api.runs.notes import CarriedOver, StepNotes, carried_over, step_
 from approvals_api.runs.views import existing_run
 from turngate.domain.conversation.deltas import DeltaKind
 from turngate.domain.tools.external import is_external
-from turngate.store import deltas
 from turngate.store.database import Connection
-from turngate.store.deltas import KEPT_PER_STEP
+from turngate.store.live import deltas
+from turngate.store.live.deltas import KEPT_PER_STEP
 from turngate.wire.runs import RunDetail
 
 MAX_SPOKEN_CHARS: Final = 50_000

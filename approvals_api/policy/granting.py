@@ -7,7 +7,7 @@ from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.policy.policy import NOBODYS_RULES
 from turngate.domain.runs.requests import Verb
-from turngate.store.requests import Request
+from turngate.store.requests.requests import Request
 from turngate.wire.requests import RequestDetail
 
 

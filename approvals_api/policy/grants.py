@@ -17,11 +17,15 @@ from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundErr
 from turngate.domain.policy.grants import GrantPattern, GrantScope, WantedGrant, exact_pattern
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.explaining import in_words
-from turngate.store import agents, events, grants, recorded_calls, requests, runs
+from turngate.store import agents
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.grants import StoredGrant
-from turngate.store.requests import Request
+from turngate.store.events import events
+from turngate.store.policy import grants, recorded_calls
+from turngate.store.policy.grants import StoredGrant
+from turngate.store.requests import requests
+from turngate.store.requests.requests import Request
+from turngate.store.runs import runs
 from turngate.wire.grants import GrantDetail, GrantPreview, GrantUseView, GrantView
 from turngate.wire.view import Page
 

@@ -19,9 +19,10 @@ from turngate.domain.runs.requests import UnattendedAsks
 from turngate.domain.tools.known_tools import KnownTool
 from turngate.policies.explaining import AskedCall, PlacedRule, explain, in_order
 from turngate.policies.facts import DISTRUSTED, UNREADABLE, lies_in, without_permissions
-from turngate.store import agents, grants, policies, recorded_calls
+from turngate.store import agents
 from turngate.store.database import Connection
-from turngate.store.policies import PublishedPolicy
+from turngate.store.policy import grants, policies, recorded_calls
+from turngate.store.policy.policies import PublishedPolicy
 from turngate.wire.policy import CallPlace, Explanation, ShadowChange, ShadowReport
 
 MAX_CALLS: Final = 10_000

@@ -14,9 +14,11 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
 from turngate.domain.policy.policy import Policy, parse_policy
 from turngate.policies.explaining import in_order, rule_views
-from turngate.store import agents, events, policies
+from turngate.store import agents
 from turngate.store.database import Connection
-from turngate.store.policies import StoredPolicy
+from turngate.store.events import events
+from turngate.store.policy import policies
+from turngate.store.policy.policies import StoredPolicy
 from turngate.wire.policy import PRECEDENCE, FilePolicy, PolicyVersion, PolicyVersionDetail, PolicyView
 from turngate.wire.view import Page
 

@@ -9,10 +9,12 @@ from approvals_api.services import Services
 from turngate.domain.runs.turn_state import Gate
 from turngate.domain.tools import results
 from turngate.domain.tools.results import Failure
-from turngate.store import calls, events, recovery, requests, steps
 from turngate.store.clock import now
 from turngate.store.database import Connection
-from turngate.store.requests import Request
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.requests.requests import Request
+from turngate.store.runs import calls, recovery, steps
 
 if TYPE_CHECKING:
     from approvals_api.recovery.reconcile import Difference

@@ -18,8 +18,9 @@ from approvals_api.recovery.recover import AT_ONCE, live_root_ids, lost_runs
 from approvals_api.services import Services
 from turngate.domain.runs.requests import RequestStatus
 from turngate.domain.runs.turn_state import Gate
-from turngate.store import recovery, requests, runs
-from turngate.store.requests import Request
+from turngate.store.requests import requests
+from turngate.store.requests.requests import Request
+from turngate.store.runs import recovery, runs
 
 SETTLING_SECONDS: Final = 1.0
 """What is only on its way differs for a moment: whatever differs is looked at again after this, and has to be the same."""

@@ -1,6 +1,6 @@
 """Runs whose workflow is gone: Temporal lost its database, or somebody terminated the workflow by hand.
 
-The store has all that was done (``turngate.store.recovery``), so a new workflow under the same run id goes on from the
+The store has all that was done (``turngate.store.runs.recovery``), so a new workflow under the same run id goes on from the
 last closed step. What makes this safe beside living workers: the server holds one open workflow per id, so a run that
 lives is left as it is; and whether a call may start is decided by its row in the store, not by any workflow (I2, I3).
 """
@@ -20,10 +20,12 @@ from approvals_api.runs.views import existing_run
 from approvals_api.services import Services
 from turngate.domain.contract import InterruptInput
 from turngate.domain.errors import ConflictError
-from turngate.store import agents, events, recovery, runs
+from turngate.store import agents
 from turngate.store.clock import from_text, now
 from turngate.store.database import Connection
-from turngate.store.runs import Run
+from turngate.store.events import events
+from turngate.store.runs import recovery, runs
+from turngate.store.runs.runs import Run
 
 logger = logging.getLogger(__name__)
 

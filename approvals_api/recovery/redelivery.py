@@ -17,10 +17,12 @@ from approvals_api.services import Services
 from turngate.domain.contract import DecideInput
 from turngate.domain.errors import GoneError, UnavailableError
 from turngate.domain.runs.requests import runs_the_call
-from turngate.store import calls, events, executions, queued_messages, requests, runs, steps
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
-from turngate.store.requests import Request
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.requests.requests import Request
+from turngate.store.runs import calls, executions, queued_messages, runs, steps
 
 logger = logging.getLogger(__name__)
 

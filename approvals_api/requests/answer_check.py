@@ -8,7 +8,7 @@ from approvals_api.validation.exact_json import parse_exact
 from approvals_api.validation.json_schema import Problem, problems_of
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.runs.requests import ALLOWED_VERBS, Outcome, Verb
-from turngate.store.requests import Request
+from turngate.store.requests.requests import Request
 
 MAX_MESSAGE_CHARS = 10_000
 MAX_ARGS_CHARS = 1_000_000

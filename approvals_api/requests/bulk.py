@@ -14,8 +14,8 @@ from approvals_api.requests import decide
 from approvals_api.services import Services
 from turngate.domain.digest import derived_id
 from turngate.domain.errors import InvalidInputError, TurngateError
-from turngate.store import requests
-from turngate.store.requests import Request
+from turngate.store.requests import requests
+from turngate.store.requests.requests import Request
 from turngate.wire.bulk import DecidedItem, DecidedItems
 from turngate.wire.problems import problem_document, status_of
 

@@ -7,9 +7,9 @@ from approvals_api.requests.eligibility import require_eligible
 from approvals_api.runs.views import existing_request
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, NotFoundError
-from turngate.store import claims
-from turngate.store.claims import DEFAULT_SECONDS, Lease
-from turngate.store.requests import Request
+from turngate.store.requests import claims
+from turngate.store.requests.claims import DEFAULT_SECONDS, Lease
+from turngate.store.requests.requests import Request
 
 
 def refuse_if_claimed(request: Request, principal: Principal) -> None:

@@ -9,9 +9,9 @@ from approvals_api.requests.answer_check import require_storable
 from approvals_api.runs.views import existing_request
 from approvals_api.services import Services
 from turngate.domain.errors import InvalidInputError
-from turngate.store import comments
-from turngate.store.comments import MAX_CHARS
 from turngate.store.database import Connection
+from turngate.store.requests import comments
+from turngate.store.requests.comments import MAX_CHARS
 from turngate.wire.comments import CommentView
 from turngate.wire.view import Page
 

@@ -25,9 +25,9 @@ from turngate.domain.errors import (
 )
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.runs.requests import Outcome, RequestStatus, Verb
-from turngate.store import approvals, requests
 from turngate.store.clock import from_text
-from turngate.store.requests import Decision, Request
+from turngate.store.requests import approvals, requests
+from turngate.store.requests.requests import Decision, Request
 
 MAX_DECISION_ID_CHARS = 255
 MAYBE_DECIDED = frozenset({"already_decided", "unknown_request", "run_ended"})

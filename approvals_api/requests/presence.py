@@ -11,9 +11,9 @@ from approvals_api.http.authentication import Principal
 from approvals_api.runs.views import existing_request
 from approvals_api.services import Services
 from turngate.domain.errors import UnavailableError
-from turngate.store import views
 from turngate.store.database import Connection
-from turngate.store.views import Looking
+from turngate.store.requests import presence
+from turngate.store.requests.presence import Looking
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ async def first_look(conn: Connection, principal: Principal, shown: Shown) -> Fi
 
     Call it in the transaction that reads the request, then :func:`note` behind it.
     """
-    if await views.was_seen(conn, shown.id, principal.name):
+    if await presence.was_seen(conn, shown.id, principal.name):
         return None
     return FirstLook(run_id=shown.run_id, request_id=shown.id, viewer=principal.name)
 
@@ -58,7 +58,7 @@ async def note(services: Services, look: FirstLook | None) -> None:
         return
     try:
         async with asyncio.timeout(LOG_SECONDS), services.database.write() as conn:
-            await views.note_first(conn, run_id=look.run_id, request_id=look.request_id, viewer=look.viewer)
+            await presence.note_first(conn, run_id=look.run_id, request_id=look.request_id, viewer=look.viewer)
     except (TimeoutError, UnavailableError) as error:
         logger.warning("%s was shown %s, and the store could not record it: %s", look.viewer, look.request_id, error)
 
@@ -68,12 +68,12 @@ async def still_looking(services: Services, principal: Principal, request_id: st
     async with services.database.read() as conn:
         request = await existing_request(conn, request_id)
     async with services.database.write() as conn:
-        await views.note_presence(conn, run_id=request.run_id, request_id=request.id, viewer=principal.name)
-        return await views.looking(conn, request_id, besides=principal.name)
+        await presence.note_presence(conn, run_id=request.run_id, request_id=request.id, viewer=principal.name)
+        return await presence.looking(conn, request_id, besides=principal.name)
 
 
 async def who_looks(services: Services, principal: Principal, request_id: str) -> list[Looking]:
     """Return who else looks at the request now. Raises NotFoundError."""
     async with services.database.read() as conn:
         await existing_request(conn, request_id)
-        return await views.looking(conn, request_id, besides=principal.name)
+        return await presence.looking(conn, request_id, besides=principal.name)

@@ -11,8 +11,8 @@ from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.text.hidden_text import is_hidden
-from turngate.store import saved_views
-from turngate.store.saved_views import MAX_PER_PERSON, SavedView
+from turngate.store.requests import saved_views
+from turngate.store.requests.saved_views import MAX_PER_PERSON, SavedView
 
 MAX_NAME_CHARS: Final = 100
 

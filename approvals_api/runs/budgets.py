@@ -8,11 +8,12 @@ from decimal import Decimal
 from turngate.domain.agents import budgets
 from turngate.domain.agents.app import Limits
 from turngate.domain.agents.budgets import MILLION, Budget
-from turngate.store import agents, calls, used_below
+from turngate.store import agents
 from turngate.store.clock import as_text, from_text
 from turngate.store.database import Connection
-from turngate.store.runs import Run
-from turngate.store.used_below import UsedBelow
+from turngate.store.runs import calls, subtree_usage
+from turngate.store.runs.runs import Run
+from turngate.store.runs.subtree_usage import UsedBelow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ async def budgets_of(conn: Connection, run: Run) -> Budgets:
     """Return what is worth saying of a run's budgets: what has a bound, and tokens and cost where any were used."""
     agent = await agents.get(conn, run.agent)
     limits = None if agent is None else agent.run_limits
-    below, made = await used_below.of(conn, run.id), await calls.count(conn, run.id)
+    below, made = await subtree_usage.of(conn, run.id), await calls.count(conn, run.id)
     until = None
     if limits is not None and limits.wall_time is not None:
         until = as_text(budgets.deadline(from_text(run.created_at), limits.wall_time, run.granted))

@@ -13,10 +13,10 @@ from turngate.domain.policy.policy import Verdict
 from turngate.domain.tools.control_calls import Signal, WaitUntil
 from turngate.domain.tools.presentation import PRESENTATION, Presentation, default_presentation
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store.calls import Call
 from turngate.store.clock import as_text, from_text
-from turngate.store.executions import Execution
-from turngate.store.requests import Request
+from turngate.store.requests.requests import Request
+from turngate.store.runs.calls import Call
+from turngate.store.runs.executions import Execution
 from turngate.wire.calls import CallRequest, CallView, ResultInPart
 
 SIGNAL: Final[TypeAdapter[Signal]] = TypeAdapter(Signal)

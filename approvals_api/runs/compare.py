@@ -15,9 +15,9 @@ from turngate.domain.errors import InvalidInputError
 from turngate.domain.runs import comparison
 from turngate.domain.runs.comparison import CallFacts, StepFacts, Stretch, json_meaning
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store import calls, runs, steps
 from turngate.store.database import Connection, Database
-from turngate.store.runs import Run
+from turngate.store.runs import calls, runs, steps
+from turngate.store.runs.runs import Run
 from turngate.wire.calls import CallView
 from turngate.wire.comparison import (
     CallPair,

@@ -12,7 +12,7 @@ from approvals_api.runs.views import existing_run
 from approvals_api.services import Services
 from turngate.domain.contract import InterruptInput, PauseInput, ResumeInput
 from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
-from turngate.store.runs import Run
+from turngate.store.runs.runs import Run
 
 MAX_REASON_CHARS = 2_000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turngate.store import summaries
 from turngate.store.database import Connection
+from turngate.store.runs import summaries
 from turngate.wire.runs import CutView, StepView
 
 

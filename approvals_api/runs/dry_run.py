@@ -20,8 +20,8 @@ from approvals_api.runs.views import existing_run
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError
-from turngate.store import worlds
-from turngate.store.runs import Run
+from turngate.store.runs import overrides
+from turngate.store.runs.runs import Run
 
 
 async def replay(
@@ -63,7 +63,7 @@ async def replay(
         point = None if step is None else await fork_point(conn, run, step)
         lead = await lead_after(conn, run, 0 if point is None else point.step)
         published = await start.published_agent(conn, agent or lead.agent)
-        world = changed_world(await worlds.get(conn, run.world), published, changes)
+        world = changed_world(await overrides.get(conn, run.world), published, changes)
         if model is not None:
             await require_known_model(conn, model)
     order = await checked_order(

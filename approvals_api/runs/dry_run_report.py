@@ -7,10 +7,10 @@ from typing import Final
 from turngate.domain.agents.budgets import EXTEND_BUDGET
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.tools.results import Ok
-from turngate.store import calls
-from turngate.store.calls import Call
 from turngate.store.database import Connection
-from turngate.store.runs import Run
+from turngate.store.runs import calls
+from turngate.store.runs.calls import Call
+from turngate.store.runs.runs import Run
 from turngate.wire.replays import DryReplayReport, ReplayedCall, VerdictChange
 
 SHOWN: Final = 200

@@ -17,9 +17,11 @@ from approvals_api.services import Services
 from turngate.domain.runs.failure_classes import FailureClass, Meaning, broke_off_at, meaning_of
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.tools.results import Failure
-from turngate.store import events, requests, steps
 from turngate.store.clock import now
 from turngate.store.database import Connection
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.runs import steps
 from turngate.wire.calls import CallView
 from turngate.wire.explanation import Explanation, ModelAttempt, NextAction, Standstill
 from turngate.wire.runs import RunDetail, RunSummary, StepView

@@ -18,9 +18,9 @@ from approvals_api.runs.views import existing_run
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
-from turngate.store import steps, worlds
 from turngate.store.database import Connection
-from turngate.store.runs import Run
+from turngate.store.runs import overrides, steps
+from turngate.store.runs.runs import Run
 
 
 async def fork(
@@ -68,7 +68,7 @@ async def fork(
         point = await fork_point(conn, run, step)
         lead = await lead_after(conn, run, point.step)
         published = await start.published_agent(conn, agent or lead.agent)
-        world = changed_world(await worlds.get(conn, run.world), published, changes)
+        world = changed_world(await overrides.get(conn, run.world), published, changes)
         if model is not None:
             await require_known_model(conn, model)
     require_policy_right(principal, world)

@@ -9,10 +9,11 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Final
 
-from turngate.store import calls, events
 from turngate.store.database import Connection
-from turngate.store.events import Event
-from turngate.store.runs import Run
+from turngate.store.events import events
+from turngate.store.events.events import Event
+from turngate.store.runs import calls
+from turngate.store.runs.runs import Run
 
 LED_BY: Final = ("run.started", "run.handed_off", "run.model_switched")
 MAX_CHANGES: Final = 1_000

@@ -11,10 +11,10 @@ from datetime import timedelta
 from typing import Final
 
 from turngate.domain.conversation.summaries import not_summarised
-from turngate.store import events
 from turngate.store.clock import as_text, from_text
 from turngate.store.database import Connection
-from turngate.store.events import Event
+from turngate.store.events import events
+from turngate.store.events.events import Event
 from turngate.wire.explanation import ModelAttempt, ModelFallback
 
 MAX_NOTES: Final = 200

@@ -12,7 +12,7 @@ from turngate.domain.agents.overrides import World
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.runs.requests import UnattendedAsks
-from turngate.store.external_calls import ExternalCall
+from turngate.store.runs.external_calls import ExternalCall
 
 MAX_TEXT_CHARS = 100_000
 MAX_MODEL_CHARS = 200

@@ -10,11 +10,12 @@ from approvals_api.runs.overrides import own_facts
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.domain.runs.outcomes import end_told
-from turngate.store import events, external_calls, messages, opening, runs, summaries, worlds
 from turngate.store.agents import PublishedAgent
 from turngate.store.database import Connection
-from turngate.store.opening import NewRun, open_run
-from turngate.store.runs import Run
+from turngate.store.events import events
+from turngate.store.runs import external_calls, messages, new_run, overrides, runs, summaries
+from turngate.store.runs.new_run import NewRun, open_run
+from turngate.store.runs.runs import Run
 from turngate.store.tables import conversations
 
 SUMMARISED = {"summarise": True}
@@ -56,7 +57,7 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
         forked_from_step=None if fork is None else fork.step,
         attended=order.unattended is None,
         unattended_asks=order.unattended or "park",
-        world=await worlds.keep(conn, order.world),
+        world=await overrides.keep(conn, order.world),
         replay_of_run_id=order.replay_of,
         model_chosen_by=principal.name if order.model_is_fixed else None,
     )
@@ -82,7 +83,7 @@ async def take_back(conn: Connection, run: Run, order: Order) -> None:
     await events.append(conn, run.id, [("run.ended", ended)])
     await events.keep_head(conn, run.id)
     await external_calls.remove(conn, run.id)
-    await opening.remove_unstarted(conn, run.id)
+    await new_run.remove_unstarted(conn, run.id)
     if order.continues:
         return
     if order.conversation_id is None:

@@ -18,12 +18,14 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.requests import RequestStatus
 from turngate.domain.tools.results import Ok
-from turngate.store import agents, calls, executions, messages, recovery, requests, summaries, worlds
+from turngate.store import agents
 from turngate.store.agents import PublishedAgent
-from turngate.store.calls import Call
 from turngate.store.database import Connection
-from turngate.store.executions import Execution
-from turngate.store.runs import Run
+from turngate.store.requests import requests
+from turngate.store.runs import calls, executions, messages, overrides, recovery, summaries
+from turngate.store.runs.calls import Call
+from turngate.store.runs.executions import Execution
+from turngate.store.runs.runs import Run
 from turngate.wire.previews import Changed, Difference, EffectCount, PastCall, Preview
 
 SHOWN: Final = 200
@@ -166,7 +168,7 @@ async def _differences(
     changes: Changes,
 ) -> tuple[list[Difference], World]:
     """Return what differs from the run, and what the new one has of its own. ``lead``: who would go on unchanged."""
-    before = await worlds.get(conn, run.world)
+    before = await overrides.get(conn, run.world)
     will_be = await published_agent(conn, agent or lead.agent)
     was = will_be if will_be.name == lead.agent else await agents.get(conn, lead.agent)
     world = changed_world(before, will_be, changes)

@@ -8,10 +8,10 @@ from approvals_api.runs.views import existing_run
 from turngate.domain.conversation.clipping import whole_text
 from turngate.domain.errors import NotFoundError
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store import calls, whole_results
-from turngate.store.calls import Call
 from turngate.store.database import Connection
-from turngate.store.runs import Run
+from turngate.store.runs import calls, whole_results
+from turngate.store.runs.calls import Call
+from turngate.store.runs.runs import Run
 
 
 @dataclass(frozen=True, kw_only=True)

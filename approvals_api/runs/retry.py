@@ -18,8 +18,8 @@ from approvals_api.runs.views import existing_run
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError
-from turngate.store import worlds
-from turngate.store.runs import Run
+from turngate.store.runs import overrides
+from turngate.store.runs.runs import Run
 
 RETRIED = frozenset({"failed", "interrupted"})
 
@@ -52,7 +52,7 @@ async def retry(
     principal.require("runs:write")
     async with services.database.read() as conn:
         run = await existing_run(conn, run_id)
-        world = await worlds.get(conn, run.world)
+        world = await overrides.get(conn, run.world)
         if model is not None:
             await require_known_model(conn, model)
     if run.status not in RETRIED:

@@ -21,10 +21,12 @@ from turngate.domain.digest import derived_id, framed_sha256
 from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.domain.runs.steering import WhileRunning
 from turngate.domain.tools.external import is_external
-from turngate.store import agents, events, queued_messages, runs, worlds
+from turngate.store import agents
 from turngate.store.database import Connection
-from turngate.store.queued_messages import QueuedMessage
-from turngate.store.runs import Run
+from turngate.store.events import events
+from turngate.store.runs import overrides, queued_messages, runs
+from turngate.store.runs.queued_messages import QueuedMessage
+from turngate.store.runs.runs import Run
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +68,7 @@ async def send(
     principal.require("runs:write")
     async with services.database.read() as conn:
         before = await existing_run(conn, run_id)
-        world = await worlds.get(conn, before.world)
+        world = await overrides.get(conn, before.world)
     refuse_dry(before, "fork it from a step of it to go on from there")
     if is_external(before.agent):
         raise ConflictError("this run stands for a call from outside, which hears no messages", code="external_call")
@@ -132,7 +134,7 @@ async def _keep(
             return None
         mode = while_running or await _declared(conn, live)
         if mode == "queue":
-            require_policy_right(principal, await worlds.get(conn, live.world))
+            require_policy_right(principal, await overrides.get(conn, live.world))
         if mode == "queue" and live.parent_run_id is not None:
             raise ConflictError(
                 "this run answers another run's call, and ends with that answer: send the message to inject, or wait",

@@ -11,7 +11,7 @@ from turngate.domain import contract
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.domain.tools.external import is_external, source_of
 from turngate.store.clock import as_text, from_text
-from turngate.store.requests import ListedRequest
+from turngate.store.requests.requests import ListedRequest
 from turngate.wire.calls import CallView
 from turngate.wire.explanation import Standstill
 from turngate.wire.runs import RunSummary

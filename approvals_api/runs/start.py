@@ -15,10 +15,11 @@ from turngate.domain.errors import ConflictError, InvalidInputError, Unavailable
 from turngate.domain.runs.requests import UnattendedAsks
 from turngate.domain.runs.turn_state import TurnState
 from turngate.domain.tools.external import is_external
-from turngate.store import agents, runs
+from turngate.store import agents
 from turngate.store.agents import PublishedAgent
 from turngate.store.database import Connection
-from turngate.store.runs import Run
+from turngate.store.runs import runs
+from turngate.store.runs.runs import Run
 
 SWEEP_PAGE = 200
 

@@ -9,12 +9,13 @@ from approvals_api.runs.call_views import call_view
 from approvals_api.runs.cut_views import with_cuts
 from turngate.domain.agents.no_progress import is_nudge
 from turngate.domain.conversation.messages import ReasoningPart
-from turngate.store import calls, executions, queued_messages, requests
 from turngate.store.database import Connection
-from turngate.store.messages import StoredMessage
-from turngate.store.requests import Request
-from turngate.store.runs import Run
-from turngate.store.steps import Step
+from turngate.store.requests import requests
+from turngate.store.requests.requests import Request
+from turngate.store.runs import calls, executions, queued_messages
+from turngate.store.runs.messages import StoredMessage
+from turngate.store.runs.runs import Run
+from turngate.store.runs.steps import Step
 from turngate.wire.calls import CallView
 from turngate.wire.runs import StepView, ToldMessage
 

@@ -12,11 +12,12 @@ from approvals_api.runs.call_views import call_view
 from approvals_api.runs.stalled import standing_still
 from approvals_api.services import Services
 from turngate.domain.runs.inbox import InboxFilter
-from turngate.store import calls, executions, requests, runs
 from turngate.store.clock import from_text, now
 from turngate.store.database import Connection
-from turngate.store.requests import ListedRequest
-from turngate.store.runs import Run
+from turngate.store.requests import requests
+from turngate.store.requests.requests import ListedRequest
+from turngate.store.runs import calls, executions, runs
+from turngate.store.runs.runs import Run
 from turngate.wire.calls import CallView
 from turngate.wire.explanation import Standstill, StuckRun
 from turngate.wire.view import Page

@@ -12,9 +12,11 @@ from approvals_api.runs.views import existing_run
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.domain.tools.external import is_external
-from turngate.store import agents, events, model_names, runs
+from turngate.store import agents, model_names
 from turngate.store.database import Connection
-from turngate.store.runs import Run
+from turngate.store.events import events
+from turngate.store.runs import runs
+from turngate.store.runs.runs import Run
 from turngate.wire.agents import ModelChoice
 from turngate.wire.explanation import ModelFallback
 

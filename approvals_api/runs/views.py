@@ -13,27 +13,17 @@ from turngate.domain.errors import NotFoundError
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.runs.requests import RunStatus
-from turngate.store import (
-    agents,
-    approvals,
-    calls,
-    executions,
-    inbox,
-    messages,
-    queued_messages,
-    requests,
-    runs,
-    schedules,
-    steps,
-    worlds,
-)
+from turngate.store import agents
 from turngate.store.database import Connection
-from turngate.store.deltas import Deltas
-from turngate.store.events import Event
-from turngate.store.messages import StoredMessage
-from turngate.store.progress import Progress
-from turngate.store.requests import Decision, ListedRequest, Request
-from turngate.store.runs import Run
+from turngate.store.events.events import Event
+from turngate.store.live.deltas import Deltas
+from turngate.store.live.progress import Progress
+from turngate.store.requests import approvals, inbox, requests
+from turngate.store.requests.requests import Decision, ListedRequest, Request
+from turngate.store.runs import calls, executions, messages, overrides, queued_messages, runs, steps
+from turngate.store.runs.messages import StoredMessage
+from turngate.store.runs.runs import Run
+from turngate.store.schedules import schedules
 from turngate.wire.agents import AgentView, agents_path
 from turngate.wire.conversations import MessageView
 from turngate.wire.decisions import DecisionView
@@ -109,7 +99,7 @@ async def run_detail(conn: Connection, run_id: str) -> RunDetail:
             WaitingMessage.model_validate(each)
             for each in (await queued_messages.waiting(conn, run_id) if run.status == "running" else [])
         ],
-        own=world_view(await worlds.get(conn, run.world)),
+        own=world_view(await overrides.get(conn, run.world)),
         schedule_name=await _schedule_name(conn, run),
     )
 

@@ -13,7 +13,7 @@ from approvals_api.validation.errors import invalid
 from turngate.domain.agents.schedules import DEFAULT_CATCH_UP_SECONDS, ID_PREFIX, Overlap, Timetable
 from turngate.domain.runs.requests import UnattendedAsks
 from turngate.store.clock import now
-from turngate.store.schedules import Schedule
+from turngate.store.schedules.schedules import Schedule
 
 NAME: Final = r"^(?!sched_)[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MAX_NOTES_CHARS: Final = 2_000

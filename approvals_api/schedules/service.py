@@ -26,11 +26,13 @@ from approvals_api.services import Services
 from approvals_api.validation.errors import invalid
 from turngate.domain.agents.schedules import ID_PREFIX
 from turngate.domain.errors import ConflictError, UnavailableError
-from turngate.store import events, messages, schedule_fires, schedules
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.schedule_fires import AgentAtFire
-from turngate.store.schedules import Schedule
+from turngate.store.events import events
+from turngate.store.runs import messages
+from turngate.store.schedules import schedule_fires, schedules
+from turngate.store.schedules.schedule_fires import AgentAtFire
+from turngate.store.schedules.schedules import Schedule
 from turngate.wire.runs import RunSummary
 from turngate.wire.schedules import ScheduleDetail
 from turngate.wire.view import View

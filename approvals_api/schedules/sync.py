@@ -23,9 +23,10 @@ from approvals_api.recovery.recover import STARTING
 from approvals_api.runs.start import turn_input
 from approvals_api.services import Services
 from turngate.domain.errors import UnavailableError
-from turngate.store import agents, schedule_fires, schedules
+from turngate.store import agents
 from turngate.store.clock import now
-from turngate.store.schedules import Schedule
+from turngate.store.schedules import schedule_fires, schedules
+from turngate.store.schedules.schedules import Schedule
 
 logger = logging.getLogger(__name__)
 

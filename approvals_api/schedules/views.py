@@ -9,10 +9,11 @@ from approvals_api.paging import one_page
 from approvals_api.recovery.bounded import for_each
 from approvals_api.services import Services
 from turngate.domain.errors import NotFoundError, UnavailableError
-from turngate.store import runs, schedule_fires, schedules
 from turngate.store.clock import as_text
 from turngate.store.database import Connection
-from turngate.store.schedules import Schedule
+from turngate.store.runs import runs
+from turngate.store.schedules import schedule_fires, schedules
+from turngate.store.schedules.schedules import Schedule
 from turngate.wire.schedules import FireView, ScheduleDetail, ScheduleView
 from turngate.wire.view import Page
 

@@ -10,7 +10,7 @@ from approvals_api.events import audit
 from approvals_api.events.audit import MAX_TYPE_CHARS, TYPE_PATTERN
 from approvals_api.http.dependencies import ReaderDep, ServicesDep
 from approvals_api.v1.parameters import STORABLE, Instant, Limit, RunId
-from turngate.store.audit import AuditFilter
+from turngate.store.events.audit import AuditFilter
 from turngate.wire.audit import AuditItem, ChainState
 from turngate.wire.view import Page
 

@@ -17,8 +17,8 @@ from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.runs.inbox import MAX_QUERY_CHARS
 from turngate.domain.runs.requests import Outcome, UnattendedAsks, Verb
 from turngate.domain.runs.steering import WhileRunning
-from turngate.store.claims import DEFAULT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS
-from turngate.store.comments import MAX_CHARS
+from turngate.store.requests.claims import DEFAULT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS
+from turngate.store.requests.comments import MAX_CHARS
 
 # The inner functions check these bounds too, for the pages; here they are also told to whoever reads the document.
 Text = Annotated[

@@ -28,10 +28,10 @@ from approvals_api.runs.views import delta_view, event_view, existing_run, progr
 from approvals_api.services import Services
 from approvals_api.v1.parameters import STORABLE, RunId
 from turngate.domain.errors import UnavailableError
-from turngate.store import events
-from turngate.store.deltas import Deltas
-from turngate.store.events import Event
-from turngate.store.following import EVERY_RUN, Told
+from turngate.store.events import events
+from turngate.store.events.events import Event
+from turngate.store.live.deltas import Deltas
+from turngate.store.live.watch import EVERY_RUN, Told
 
 router = APIRouter(tags=["events"])
 

@@ -8,7 +8,7 @@ from fastapi import Response
 
 from approvals_api.http.problems import problems
 from approvals_api.runs import views as run_views
-from turngate.store.runs import Run
+from turngate.store.runs.runs import Run
 from turngate.wire.runs import RunSummary
 
 BEGUN: Final[dict[int | str, dict[str, Any]]] = {

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from approvals_api.http.dependencies import ReaderDep, ServicesDep
 from approvals_api.requests import presence
 from approvals_api.v1.parameters import RequestId
-from turngate.store.views import Looking
+from turngate.store.requests.presence import Looking
 from turngate.wire.presence import LookingView, Presence
 
 router = APIRouter(tags=["requests"])

@@ -16,7 +16,7 @@ from approvals_api.v1.bodies import DECISION_EXAMPLES, DecisionBody
 from approvals_api.v1.inbox_parameters import InboxFilterDep
 from approvals_api.v1.parameters import Cursor, IdempotencyKey, Limit, RequestId
 from approvals_api.validation.exact_json import member_text
-from turngate.store import requests
+from turngate.store.requests import requests
 from turngate.wire.decisions import DecisionResult
 from turngate.wire.requests import RequestCount, RequestDetail, RequestItem
 from turngate.wire.view import Page

@@ -12,7 +12,7 @@ from approvals_api.http.dependencies import AnyoneDep, ServicesDep
 from approvals_api.paging import page_after
 from approvals_api.v1.parameters import STORABLE, Cursor, Limit
 from turngate.domain.errors import NotFoundError
-from turngate.store import sessions
+from turngate.store.access import sessions
 from turngate.wire.people import SessionView
 from turngate.wire.view import Page
 

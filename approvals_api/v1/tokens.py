@@ -14,9 +14,9 @@ from approvals_api.v1.bodies import NewTokenBody
 from approvals_api.v1.parameters import STORABLE, Cursor, Limit
 from turngate.domain.errors import ForbiddenError, NotFoundError
 from turngate.domain.identity import name_key
-from turngate.store import tokens
+from turngate.store.access import tokens
+from turngate.store.access.tokens import Token
 from turngate.store.clock import now
-from turngate.store.tokens import Token
 from turngate.wire.people import NewTokenView, TokenView
 from turngate.wire.view import Page
 

@@ -26,8 +26,9 @@ from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.declare import interaction_tool, tool
 from turngate.models.port import ModelRequest
-from turngate.store import access, runs, sessions, tokens
+from turngate.store.access import access, sessions, tokens
 from turngate.store.database import Database
+from turngate.store.runs import runs
 
 
 def not_thirteen(cents: int) -> int:

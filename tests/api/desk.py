@@ -21,8 +21,11 @@ from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
 from turngate.domain.policy.terms import Role
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import events, requests, runs, sessions
+from turngate.store.access import sessions
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 
 URL = "http://127.0.0.1"
 

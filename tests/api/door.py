@@ -16,9 +16,9 @@ from approvals_api.gateway.client import Gateway
 from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import users
+from turngate.store.access import users
+from turngate.store.access.passwords import hash_password
 from turngate.store.database import Database
-from turngate.store.passwords import hash_password
 
 PASSWORD = "correct horse battery"
 

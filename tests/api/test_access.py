@@ -17,7 +17,7 @@ from approvals_api.http.guards import Guards, host_name
 from approvals_api.settings import ApiSettings
 from turngate.domain.errors import ForbiddenError
 from turngate.domain.identity import ROLE_SCOPES
-from turngate.store import access, tokens
+from turngate.store.access import access, tokens
 
 
 async def test_without_a_good_credential_everything_is_401(api: Api) -> None:

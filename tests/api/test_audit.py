@@ -13,9 +13,9 @@ from harness import until
 from sqlalchemy import text
 from tampering import take_guards_away
 
-from turngate.store import events
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
+from turngate.store.events import events
 
 PAGE = {"Accept": "text/html"}
 

@@ -16,8 +16,9 @@ from temporalio.client import Client
 
 from approvals_api.gateway.client import Gateway
 from turngate.client import TurngateClient
-from turngate.store import requests, tables
+from turngate.store import tables
 from turngate.store.database import Database
+from turngate.store.requests import requests
 
 
 @pytest.fixture(scope="module")

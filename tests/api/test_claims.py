@@ -11,9 +11,10 @@ from desk import Desk, desk_on
 from sqlalchemy import update
 
 from approvals_api.requests import presence
-from turngate.store import events, requests
 from turngate.store.clock import now
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.requests import requests
 from turngate.store.tables import views
 
 

@@ -23,7 +23,7 @@ from turngate.domain.errors import (
     UnavailableError,
 )
 from turngate.domain.tools.results import Ok
-from turngate.store import events
+from turngate.store.events import events
 from turngate.wire.events import EventView
 
 ONCE = Retries(attempts=1)

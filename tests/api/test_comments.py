@@ -10,8 +10,8 @@ from api_server import Api
 from desk import Desk, desk_on
 from harness import until
 
-from turngate.store import comments
 from turngate.store.database import Database
+from turngate.store.requests import comments
 
 
 @pytest.fixture

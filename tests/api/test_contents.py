@@ -15,7 +15,7 @@ from approvals_api.requests.answer_check import check_content
 from approvals_api.validation.exact_json import member_text, parse_exact
 from approvals_api.validation.json_schema import problems_of
 from turngate.domain.errors import InvalidInputError
-from turngate.store.requests import Request
+from turngate.store.requests.requests import Request
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -12,8 +12,9 @@ from api_server import Api, token_for
 from harness import until
 from sqlalchemy import select
 
-from turngate.store import calls, requests, runs
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import calls, runs
 from turngate.store.tables import decisions, events
 from turngate.store.tables import requests as requests_table
 

@@ -12,7 +12,7 @@ from harness import until
 from sse_watching import watching
 
 from approvals_api.events.feed import EventFeed
-from turngate.store import events
+from turngate.store.events import events
 
 
 async def collected(api: Api, path: str, *, until: str = "run.ended", headers: Any = None) -> list[dict[str, Any]]:

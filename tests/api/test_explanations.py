@@ -30,8 +30,8 @@ from turngate.cli.main import app
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
 from turngate.models.port import ModelRequest
-from turngate.store import runs
 from turngate.store.database import Database
+from turngate.store.runs import runs
 from turngate.store.tables import runs as runs_table
 
 LIMITS = Limits(steps=2, malformed_in_a_row=2, model_retry=timedelta(milliseconds=600))

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from turngate.cli.main import app
 from turngate.domain.runs.fixtures import parse_fixture
-from turngate.store import runs
+from turngate.store.runs import runs
 
 Export = Callable[..., Awaitable[Result]]
 

@@ -19,9 +19,10 @@ from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputEr
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store import events, external_calls, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.runs import external_calls, runs
 from turngate.wire.external_calls import ExternalCallView, ExternalState
 from turngate.wire.requests import RequestDetail
 

@@ -22,7 +22,8 @@ from approvals_api.runs import start as start_run
 from approvals_api.runs.order import ForkPoint
 from approvals_api.runs.order_recording import record, take_back
 from turngate.cli.main import app
-from turngate.store import agents, runs
+from turngate.store import agents
+from turngate.store.runs import runs
 from turngate.store.tables import conversations, events, metadata
 from turngate.store.tables import messages as messages_table
 from turngate.store.tables import runs as runs_table

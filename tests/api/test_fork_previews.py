@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from approvals_api.app import create_app
 from turngate.cli.main import app
-from turngate.store import runs
+from turngate.store.runs import runs
 from turngate.store.tables import events
 
 

@@ -17,8 +17,9 @@ from turngate.cli.main import app
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConflictError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
-from turngate.store import events, tables
+from turngate.store import tables
 from turngate.store.clock import as_text, now
+from turngate.store.events import events
 
 PATTERN = {"fixed": {"cents": 5}, "open": ["note"]}
 FOR_AGENT = {"tool": "pay", "pattern": PATTERN, "scope": "agent", "agent": "agent"}

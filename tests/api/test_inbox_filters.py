@@ -10,9 +10,9 @@ import pytest
 from desk import Desk, desk_on
 from stored_requests import AT
 
-from turngate.store import requests
 from turngate.store.clock import as_text
 from turngate.store.database import Database
+from turngate.store.requests import requests
 
 SOON = as_text(AT + timedelta(hours=1))
 

@@ -29,9 +29,10 @@ from turngate.notifications import http_sending, sending
 from turngate.notifications.configuration import Channel
 from turngate.notifications.items import Payload
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import deliveries, sessions
+from turngate.store.access import sessions
 from turngate.store.clock import now
 from turngate.store.database import Database
+from turngate.store.events import deliveries
 
 HOSTILE = "<script>alert(1)</script>\u202e`@channel"
 

@@ -24,7 +24,7 @@ from approvals_api.access.oidc import OidcProvider, _Metadata, claim_at
 from approvals_api.settings import OidcSettings
 from turngate.domain.errors import ForbiddenError, UnavailableError
 from turngate.runtime.ports import choose_port
-from turngate.store import users
+from turngate.store.access import users
 from turngate.store.database import Database
 
 CALLBACK = "/login/oidc/callback"

@@ -27,8 +27,9 @@ from turngate.domain.errors import ModelError
 from turngate.models.port import ModelRequest
 from turngate.notifications.items import Payload, item_of
 from turngate.notifications.wording import facts
-from turngate.store import events, runs
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.runs import runs
 
 LIMITS = Limits(malformed_in_a_row=1, no_progress=NoProgress(steps=1, after_nudge=1))
 

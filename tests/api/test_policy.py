@@ -28,9 +28,11 @@ from turngate.domain.identity import ALL_SCOPES
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.policy.policy import ShadowVerdict, Verdict
 from turngate.domain.tools.known_tools import KnownTool
-from turngate.store import calls, events, policies, runs
 from turngate.store.clock import from_text
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.policy import policies
+from turngate.store.runs import calls, runs
 
 ADMIN = Principal(name="root", via="session", scopes=ALL_SCOPES, role="admin")
 ONE = '[[rule]]\nname = "one"\nverdict = "deny"\ntools = ["pay"]\n'

@@ -28,8 +28,8 @@ from turngate.cli.watching import Watch
 from turngate.client import SyncTurngateClient
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.models.port import ModelRequest
-from turngate.store import progress
 from turngate.store.database import Database
+from turngate.store.live import progress
 from turngate.store.tables import runs as runs_table
 
 HOSTILE = "\x1b[2Kall good\u202e\nsecond"

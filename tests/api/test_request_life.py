@@ -41,8 +41,10 @@ from turngate import ToolContext, interaction_tool, tool
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.models.port import ModelRequest
-from turngate.store import approvals, calls, executions, messages, requests, runs, sessions
+from turngate.store.access import sessions
 from turngate.store.database import Database
+from turngate.store.requests import approvals, requests
+from turngate.store.runs import calls, executions, messages, runs
 
 PEOPLE = {"ann": "operator", "bob": "operator", "eve": "operator", "zoe": "admin", "vic": "viewer", "bot": "machine"}
 STARTER = "ann"

@@ -15,7 +15,8 @@ from sqlalchemy import func, select
 from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
 from approvals_api.runs import start
 from approvals_api.runs.order_recording import record, take_back
-from turngate.store import agents, messages, runs
+from turngate.store import agents
+from turngate.store.runs import messages, runs
 from turngate.store.tables import conversations
 from turngate.store.tables import messages as messages_table
 from turngate.store.tables import runs as runs_table

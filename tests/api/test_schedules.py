@@ -17,7 +17,7 @@ from turngate.cli.main import app
 from turngate.client import TurngateClient
 from turngate.domain.agents.schedules import Timetable
 from turngate.domain.errors import ConflictError, NotFoundError
-from turngate.store import events
+from turngate.store.events import events
 
 SELDOM = {"cron": "0 8 1 jan *", "time_zone": "Europe/Berlin"}
 

@@ -13,7 +13,7 @@ from people import added, told
 from sqlalchemy import update
 
 from approvals_api.http.authentication import SESSION_COOKIE, form_token
-from turngate.store import sessions, tokens
+from turngate.store.access import sessions, tokens
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.tables import sessions as session_rows

@@ -25,8 +25,8 @@ from turngate.domain.conversation.deltas import Delta
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
 from turngate.models.port import ModelRequest, OnDelta
-from turngate.store import deltas
 from turngate.store.database import Database
+from turngate.store.live import deltas
 from turngate.wire.events import DeltaView
 
 

@@ -9,7 +9,8 @@ from api_server import Api
 from delegating import ORIGIN, World, step, task
 from harness import Stack, until
 
-from turngate.store import requests, runs
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 
 
 async def shown(api: Api, path: str) -> dict[str, Any]:

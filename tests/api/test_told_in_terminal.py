@@ -12,7 +12,7 @@ from delegating import World, step, task
 from typer.testing import CliRunner
 
 from turngate.cli.main import app
-from turngate.store import runs
+from turngate.store.runs import runs
 
 Printed = Callable[..., Awaitable[str]]
 

@@ -11,7 +11,7 @@ from door import PASSWORD, Door, door_on, log_in, session_of, status
 from people import told
 
 from approvals_api.settings import RateLimitSettings
-from turngate.store import names, sessions, users
+from turngate.store.access import names, sessions, users
 from turngate.store.database import Database
 
 OFF = RateLimitSettings(logins_per_name=None, logins_per_address=None)

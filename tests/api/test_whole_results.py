@@ -16,7 +16,7 @@ from turngate.cli.main import app
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import NotFoundError
 from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
-from turngate.store import calls, runs
+from turngate.store.runs import calls, runs
 
 CHARS = 50_000
 

@@ -32,8 +32,9 @@ from turngate import ToolContext, tool
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.models.port import ModelRequest
-from turngate.store import executions, requests, runs
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import executions, runs
 
 URL = "http://127.0.0.1"
 VERBS: Sequence[Mapping[str, Any]] = (

@@ -9,8 +9,8 @@ from bench.sides import Side
 from bench.turngate_side import Turngate
 
 from turngate.domain.conversation.messages import Message, TextPart, user_message
-from turngate.store import messages
 from turngate.store.database import Database
+from turngate.store.runs import messages
 
 GOAL_BYTES = 8 * 1024
 SHORT, LONG = 10, 400

@@ -23,9 +23,10 @@ from temporalio.client import Client
 
 from approvals_api.app import ApiSettings, create_app
 from approvals_api.gateway.client import Gateway
-from turngate.store import requests, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 from turngate.toolkits.files import edit_file
 
 GOAL_SECONDS = 0.01

@@ -31,8 +31,8 @@ from turngate.domain.agents.app import Limits
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
-from turngate.store import runs, steps
 from turngate.store.clock import from_text
+from turngate.store.runs import runs, steps
 from turngate.toolkits.context import KeepRecent
 
 KEPT_MESSAGES = 40

@@ -18,9 +18,9 @@ from turngate.domain.conversation.history import is_reconciled, unanswered_calls
 from turngate.domain.digest import call_digest
 from turngate.domain.runs.requests import STATUS_OF_VERB
 from turngate.domain.tools.results import REFUSALS, Failure, Ok
-from turngate.store.calls import Call
 from turngate.store.clock import from_text
-from turngate.store.requests import Request
+from turngate.store.requests.requests import Request
+from turngate.store.runs.calls import Call
 
 Kind = Literal["lost", "twice", "unapproved", "decision", "conversation", "workflow", "record"]
 """``lost``: a run, a call or its result is missing. ``twice``: a ``once`` handler started again without a person's word.

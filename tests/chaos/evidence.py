@@ -21,8 +21,10 @@ from turngate.domain import contract
 from turngate.domain.conversation.messages import Message
 from turngate.domain.runs.requests import Outcome, Verb
 from turngate.runtime.workflow_code import build_replayer
-from turngate.store import calls, events, executions, messages, recovery, requests, runs
 from turngate.store.database import Connection, Database
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.runs import calls, executions, messages, recovery, runs
 from workflows.agent_turn import AgentTurn
 
 

@@ -16,12 +16,12 @@ from turngate.domain.conversation.messages import Message, TextPart, ToolCallPar
 from turngate.domain.digest import call_digest
 from turngate.domain.tools import results
 from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok, rejected
-from turngate.store.calls import Call
 from turngate.store.clock import as_text, from_text
-from turngate.store.events import Event
-from turngate.store.executions import Execution
-from turngate.store.requests import Decision, Request
-from turngate.store.runs import Run
+from turngate.store.events.events import Event
+from turngate.store.requests.requests import Decision, Request
+from turngate.store.runs.calls import Call
+from turngate.store.runs.executions import Execution
+from turngate.store.runs.runs import Run
 
 Row = TypeVar("Row")
 RUN = "run_1"

@@ -15,8 +15,9 @@ from turngate.domain.contract import DecideInput
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.errors import UnavailableError
 from turngate.domain.tools.results import Ok
-from turngate.store import requests, runs
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from turngate.domain.tools.declare import interaction_tool, tool
 from turngate.domain.tools.preview import Preview
 from turngate.drivers.json_lines import JsonLines
 from turngate.models.port import ModelRequest, OnDelta
-from turngate.store import access
+from turngate.store.access import access
 
 DEADLINE_SECONDS = 15.0
 GO = asyncio.Event()

@@ -16,7 +16,7 @@ from harness import until
 
 from turngate.client import TurngateClient
 from turngate.drivers.acp_agent import serve_acp
-from turngate.store import access, tokens, users
+from turngate.store.access import access, tokens, users
 
 
 @pytest.fixture(scope="module")

@@ -36,9 +36,12 @@ from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Ok
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import grants, requests, runs, schedule_fires
 from turngate.store.database import Database
-from turngate.store.schedule_fires import Fire
+from turngate.store.policy import grants
+from turngate.store.requests import requests
+from turngate.store.runs import runs
+from turngate.store.schedules import schedule_fires
+from turngate.store.schedules.schedule_fires import Fire
 from turngate.toolkits import signals
 
 HISTORIES = Path(__file__).with_name("histories")

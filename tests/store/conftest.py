@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from stored_requests import live_run
 
-from turngate.store import runs
 from turngate.store.database import Database
+from turngate.store.runs import runs
 
 NewRun = Callable[..., Awaitable[runs.Run]]
 

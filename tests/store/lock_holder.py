@@ -19,8 +19,8 @@ def hold(path: str) -> None:
 
 async def write(path: str, names: list[str]) -> None:
     """Migrate, say so, and write one row in a transaction of its own for each name."""
-    from turngate.store import messages  # noqa: PLC0415 - `hold` must not depend on what it tests
     from turngate.store.database import Database  # noqa: PLC0415
+    from turngate.store.runs import messages  # noqa: PLC0415 - `hold` must not depend on what it tests
 
     database = Database(f"sqlite:///{path}")
     await database.migrate()

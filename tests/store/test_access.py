@@ -10,7 +10,7 @@ from people import added, told
 from sqlalchemy import select, update
 
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
-from turngate.store import access, sessions, tokens, users
+from turngate.store.access import access, sessions, tokens, users
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.tables import api_tokens, login_links, metadata

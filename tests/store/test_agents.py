@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from turngate import Agent, App, Policy, Toolkit
-from turngate.store import agents, policies
+from turngate.store import agents
 from turngate.store.database import Database
+from turngate.store.policy import policies
 
 
 async def test_workers_that_start_at_once_all_publish(database: Database) -> None:

@@ -10,10 +10,11 @@ from sqlalchemy import insert, update
 from stored_requests import AT
 
 from turngate.domain.runs.event_chain import LogCheck
-from turngate.store import audit, events, runs
-from turngate.store.audit import AuditFilter
 from turngate.store.clock import as_text
 from turngate.store.database import Connection, Database
+from turngate.store.events import audit, events
+from turngate.store.events.audit import AuditFilter
+from turngate.store.runs import runs
 from turngate.store.tables import event_counter
 from turngate.store.tables import events as events_table
 

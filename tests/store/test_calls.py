@@ -9,8 +9,8 @@ from sqlalchemy.exc import IntegrityError
 
 from turngate.domain.tools import results
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store import calls, executions, runs
 from turngate.store.database import Database
+from turngate.store.runs import calls, executions, runs
 
 RAW = '{ "n" : 1.0, "big": 1208925819614629174706176, "s": "é\\u0000", "n": 1 }'
 

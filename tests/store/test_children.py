@@ -9,9 +9,10 @@ from sqlalchemy.exc import IntegrityError
 from stored_requests import live_run
 
 from turngate.domain.tools.results import Ok
-from turngate.store import calls, messages, requests, runs
 from turngate.store.clock import now
 from turngate.store.database import Connection, Database
+from turngate.store.requests import requests
+from turngate.store.runs import calls, messages, runs
 
 SIGNAL = '{"signal":"finish","answer":"é done"}'
 

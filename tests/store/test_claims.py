@@ -10,10 +10,12 @@ import pytest
 from sqlalchemy import update
 from stored_requests import asked
 
-from turngate.store import claims, events, requests, runs
-from turngate.store.claims import Claimed, Lease
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.requests import claims, requests
+from turngate.store.requests.claims import Claimed, Lease
+from turngate.store.runs import runs
 from turngate.store.tables import requests as requests_table
 
 

@@ -10,8 +10,10 @@ from stored_requests import asked
 
 import activities
 import workflows
-from turngate.store import comments, events, requests, runs
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.requests import comments, requests
+from turngate.store.runs import runs
 
 
 async def test_comments_come_back_in_order_and_their_words_are_in_no_event(database: Database, run: runs.Run) -> None:

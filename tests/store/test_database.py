@@ -13,8 +13,8 @@ from sqlalchemy import func, insert, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from turngate.domain.errors import UnavailableError
-from turngate.store import messages, runs
 from turngate.store.database import Database
+from turngate.store.runs import messages, runs
 from turngate.store.tables import conversations
 
 DEADLINE_SECONDS = 20

@@ -12,12 +12,14 @@ from sqlalchemy import update
 from turngate.domain.contract import StepPlan
 from turngate.domain.conversation.deltas import Delta
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart
-from turngate.store import deltas, events, following, runs, steps
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
-from turngate.store.deltas import LOST, Deltas, Said
-from turngate.store.events import Event
-from turngate.store.following import EVERY_RUN, Follower, Told
+from turngate.store.events import events
+from turngate.store.events.events import Event
+from turngate.store.live import deltas, watch
+from turngate.store.live.deltas import LOST, Deltas, Said
+from turngate.store.live.watch import EVERY_RUN, Follower, Told
+from turngate.store.runs import runs, steps
 from turngate.store.tables import deltas as deltas_table
 
 
@@ -167,4 +169,4 @@ async def test_what_was_left_behind_is_swept_away(
         await deltas.sweep(conn)
     assert await kept(database, run) == ([(None, "old")] if stays else [])
     async with database.read() as conn:
-        assert (await following.newest(conn)).delta_id == 1
+        assert (await watch.newest(conn)).delta_id == 1

@@ -12,8 +12,10 @@ from sqlalchemy.exc import DBAPIError
 from tampering import take_guards_away
 
 from turngate.domain.runs.event_chain import chain_hash
-from turngate.store import events, opening, runs
 from turngate.store.database import Connection, Database
+from turngate.store.events import events
+from turngate.store.runs import new_run as opening
+from turngate.store.runs import runs
 from turngate.store.tables import events as events_table
 from turngate.store.tables import runs as runs_table
 

@@ -10,10 +10,11 @@ import pytest
 from sqlalchemy import update
 
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
-from turngate.store import grants, tables
+from turngate.store import tables
+from turngate.store.badges import surroundings
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
-from turngate.store.surroundings import surroundings
+from turngate.store.policy import grants
 
 
 async def made(database: Database, key: str = "k", **options: Any) -> grants.StoredGrant:

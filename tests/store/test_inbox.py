@@ -10,9 +10,10 @@ from stored_requests import asked
 
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.runs.inbox import InboxFilter
-from turngate.store import inbox, requests, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
+from turngate.store.requests import inbox, requests
+from turngate.store.runs import runs
 
 AT = now()
 SOON, BEFORE = as_text(AT + timedelta(hours=1)), as_text(AT - timedelta(hours=1))

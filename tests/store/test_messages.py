@@ -10,8 +10,8 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 
 from turngate.domain.conversation.messages import Message, TextPart, ToolCallPart, user_message
-from turngate.store import messages, runs
 from turngate.store.database import Connection, Database
+from turngate.store.runs import messages, runs
 from turngate.store.tables import messages as messages_table
 
 OPAQUE: dict[str, Any] = {

@@ -12,8 +12,9 @@ import sqlalchemy
 from alembic.script import ScriptDirectory
 
 from turngate.domain.errors import UnknownSchemaError
-from turngate.store import events, schema
+from turngate.store import schema
 from turngate.store.database import Database
+from turngate.store.events import events
 from turngate.store.tables import event_counter, metadata
 
 Schema = dict[str, dict[str, Any]]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from turngate.domain.agents.model_profiles import Profile, Profiles
-from turngate.store import model_names, runs
+from turngate.store import model_names
 from turngate.store.database import Database
-from turngate.store.runs import Run
+from turngate.store.runs import runs
+from turngate.store.runs.runs import Run
 
 
 def named(*names: str, model: str = "p:m") -> Profiles:

@@ -7,10 +7,11 @@ from sqlalchemy.exc import IntegrityError
 
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.tools.external import ExternalTool
-from turngate.store import events, external_calls, messages, runs
 from turngate.store.database import Database
-from turngate.store.external_calls import ExternalCall
-from turngate.store.opening import NewRun, open_run
+from turngate.store.events import events
+from turngate.store.runs import external_calls, messages, runs
+from turngate.store.runs.external_calls import ExternalCall
+from turngate.store.runs.new_run import NewRun, open_run
 
 TOOL = ExternalTool(name="pay").model_dump_json()
 

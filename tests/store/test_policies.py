@@ -10,8 +10,10 @@ from sqlalchemy.exc import IntegrityError
 from turngate import Policy, Rule
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.tools.known_tools import KnownTool
-from turngate.store import calls, policies, recorded_calls, tables
+from turngate.store import tables
 from turngate.store.database import Database
+from turngate.store.policy import policies, recorded_calls
+from turngate.store.runs import calls
 
 
 async def test_one_of_ten_writers_makes_a_version(database: Database) -> None:

@@ -9,12 +9,14 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from turngate.store import events, executions, following, progress, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
-from turngate.store.events import Event
-from turngate.store.following import Follower, Told
-from turngate.store.progress import NewProgress
+from turngate.store.events import events
+from turngate.store.events.events import Event
+from turngate.store.live import progress, watch
+from turngate.store.live.progress import NewProgress
+from turngate.store.live.watch import Follower, Told
+from turngate.store.runs import executions, runs
 from turngate.store.tables import progress as progress_table
 from turngate.store.tables import runs as runs_table
 
@@ -121,7 +123,7 @@ async def test_old_progress_is_swept_away(
     async with database.read() as conn:
         left = [row.payload for row in await progress.after(conn, 0, finished_from=0)]
         assert left == (["old", "old too", "new"] if stays else ["new"])
-        assert (await following.newest(conn)).progress_id == 3
+        assert (await watch.newest(conn)).progress_id == 3
 
 
 async def test_events_and_progress_come_in_the_order_they_happened(database: Database, run: runs.Run) -> None:

@@ -8,8 +8,10 @@ import pytest
 from recycled_postgres import Recycled
 from sqlalchemy import select, text
 
-from turngate.store import access, events, messages
+from turngate.store.access import access
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.runs import messages
 from turngate.store.tables import metadata
 
 

@@ -11,9 +11,10 @@ from sqlalchemy.exc import IntegrityError
 from stored_requests import AT, asked
 
 from turngate.domain.runs.inbox import InboxFilter
-from turngate.store import requests, runs
 from turngate.store.clock import as_text
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 
 
 def decided(request_id: str, decision_id: str = "dec_1", **changes: Any) -> requests.Decision:

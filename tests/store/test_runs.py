@@ -8,8 +8,9 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
-from turngate.store import messages, opening, runs
 from turngate.store.database import Database
+from turngate.store.runs import messages, runs
+from turngate.store.runs import new_run as opening
 from turngate.store.tables import runs as runs_table
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from turngate.store import saved_views
 from turngate.store.database import Database
+from turngate.store.requests import saved_views
 
 
 async def test_a_view_is_its_owners(database: Database) -> None:

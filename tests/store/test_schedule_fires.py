@@ -11,11 +11,13 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from turngate.domain.agents.schedules import Timetable
-from turngate.store import events, messages, runs, schedule_fires, schedules
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
-from turngate.store.schedule_fires import AgentAtFire, Fire
-from turngate.store.schedules import Schedule
+from turngate.store.events import events
+from turngate.store.runs import messages, runs
+from turngate.store.schedules import schedule_fires, schedules
+from turngate.store.schedules.schedule_fires import AgentAtFire, Fire
+from turngate.store.schedules.schedules import Schedule
 
 AGENT = AgentAtFire(version="v2", model="scripted:own")
 BASE = Schedule(

@@ -12,8 +12,8 @@ from turngate.domain.conversation.history import CLOSED_BY_REPAIR, is_reconciled
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart, ToolCallPart, Usage
 from turngate.domain.errors import ConflictError
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store import calls, messages, runs, steps
 from turngate.store.database import Connection, Database
+from turngate.store.runs import calls, messages, runs, steps
 
 OPEN = Failure(kind="interrupted", reason="stopped")
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from sqlalchemy import insert
 
 from turngate.domain.conversation.messages import user_message
-from turngate.store import messages, summaries
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
-from turngate.store.summaries import Cut
+from turngate.store.runs import messages, summaries
+from turngate.store.runs.summaries import Cut
 from turngate.store.tables import messages as messages_table
 
 

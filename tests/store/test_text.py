@@ -6,8 +6,9 @@ import pytest
 from sqlalchemy import select
 
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store import calls, executions, requests, runs
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import calls, executions, runs
 from turngate.store.tables import calls as calls_table
 from turngate.store.tables import messages as messages_table
 from turngate.store.tables import requests as requests_table

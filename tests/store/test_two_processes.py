@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import select
 
 from turngate.domain.errors import UnavailableError
-from turngate.store import messages
 from turngate.store.database import Database
+from turngate.store.runs import messages
 from turngate.store.tables import conversations
 
 DEADLINE_SECONDS = 30

@@ -9,7 +9,7 @@ from argon2 import PasswordHasher
 from people import added, told
 
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
-from turngate.store import access, names, passwords, sessions, tokens, users
+from turngate.store.access import access, names, passwords, sessions, tokens, users
 from turngate.store.database import Database
 
 ISSUER = "https://login.example/realm"

@@ -8,9 +8,11 @@ from datetime import timedelta
 from sqlalchemy import update
 from stored_requests import asked
 
-from turngate.store import events, requests, runs, views
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.requests import presence, requests
+from turngate.store.runs import runs
 from turngate.store.tables import views as views_table
 
 
@@ -21,13 +23,13 @@ async def test_only_a_persons_first_look_is_told(database: Database, run: runs.R
 
     async def look(viewer: str) -> bool:
         async with database.write() as conn:
-            return await views.note_first(conn, run_id=run.id, request_id="rq", viewer=viewer)
+            return await presence.note_first(conn, run_id=run.id, request_id="rq", viewer=viewer)
 
     assert sum(await asyncio.gather(*(look("ann") for _ in range(8)))) == 1
     assert await look("bob")
     async with database.read() as conn:
-        assert await views.was_seen(conn, "rq", "ann")
-        assert not await views.was_seen(conn, "rq", "eve")
+        assert await presence.was_seen(conn, "rq", "ann")
+        assert not await presence.was_seen(conn, "rq", "eve")
         told = [(event.type, event.payload) for event in await events.after(conn, 0)]
         assert await events.chain_break(conn, run.id) is None
     assert told == [("request.viewed", {"request_id": "rq", "by": name}) for name in ("ann", "bob")]
@@ -38,12 +40,12 @@ async def test_whoever_gave_a_sign_within_a_minute_is_there(database: Database, 
     async with database.write() as conn:
         await requests.insert_all(conn, [asked(run, "rq"), asked(run, "other")])
         for viewer, request_id in (("bob", "rq"), ("ann", "rq"), ("eve", "other")):
-            await views.note_presence(conn, run_id=run.id, request_id=request_id, viewer=viewer)
-        assert [each.name for each in await views.looking(conn, "rq", besides="me")] == ["ann", "bob"]
-        assert [each.name for each in await views.looking(conn, "rq", besides="ann")] == ["bob"]
+            await presence.note_presence(conn, run_id=run.id, request_id=request_id, viewer=viewer)
+        assert [each.name for each in await presence.looking(conn, "rq", besides="me")] == ["ann", "bob"]
+        assert [each.name for each in await presence.looking(conn, "rq", besides="ann")] == ["bob"]
         await conn.execute(update(views_table).values(last_at=as_text(now() - timedelta(seconds=61))))
-        assert await views.looking(conn, "rq", besides="ann") == []
-        await views.note_presence(conn, run_id=run.id, request_id="rq", viewer="bob")
-        assert [each.name for each in await views.looking(conn, "rq", besides="ann")] == ["bob"]
+        assert await presence.looking(conn, "rq", besides="ann") == []
+        await presence.note_presence(conn, run_id=run.id, request_id="rq", viewer="bob")
+        assert [each.name for each in await presence.looking(conn, "rq", besides="ann")] == ["bob"]
     async with database.read() as conn:
         assert len(await events.after(conn, 0)) == 3  # presence is no news

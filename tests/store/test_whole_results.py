@@ -10,10 +10,10 @@ from sqlalchemy import func, select
 from turngate.domain.conversation.clipping import clipped, result_digest, whole_text
 from turngate.domain.conversation.messages import Message, ToolResultPart
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store import calls, messages, runs
 from turngate.store.database import Database
+from turngate.store.runs import calls, messages, runs
+from turngate.store.runs.whole_results import keep, text_of
 from turngate.store.tables import whole_results as table
-from turngate.store.whole_results import keep, text_of
 
 
 async def kept(database: Database) -> int:

@@ -14,7 +14,7 @@ from approvals_api.settings import ApiSettings
 from turngate.client import Retries, TurngateClient
 from turngate.domain.text.hidden_text import is_hidden
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import tokens
+from turngate.store.access import tokens
 from turngate.store.database import Database
 from turngate.tui.app import TurngateTui
 from turngate.tui.grants_screen import GrantScreen

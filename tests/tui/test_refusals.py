@@ -14,7 +14,7 @@ from tui_bench import person_at
 from approvals_api.api_app import create_api_app
 from approvals_api.settings import ApiSettings
 from turngate.client.answers import check
-from turngate.store import tokens
+from turngate.store.access import tokens
 from turngate.tui.problems import problem_words
 
 

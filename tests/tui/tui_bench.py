@@ -26,7 +26,7 @@ from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.declare import interaction_tool, tool
 from turngate.models.port import ModelRequest, OnDelta
-from turngate.store import access, tokens
+from turngate.store.access import access, tokens
 from turngate.tui.app import TurngateTui
 from turngate.tui.controls import Press
 

@@ -22,9 +22,9 @@ from turngate.domain.errors import ModelError
 from turngate.domain.tools.results import Failure
 from turngate.models.port import ModelRequest
 from turngate.runtime.app_loader import check_app
-from turngate.store import messages, opening, runs, steps
 from turngate.store.database import Database
-from turngate.store.summaries import Cut
+from turngate.store.runs import messages, new_run, runs, steps
+from turngate.store.runs.summaries import Cut
 
 WINDOW = 2_000
 SYSTEM = Message(role="system", parts=(TextPart(text="Be brief."),))
@@ -76,9 +76,9 @@ class Talk:
         async with self.database.write() as conn:
             await messages.create_conversation(conn, f"conv_{self.run_id}")
             input_id = await self._say(conn, None, "The task.")
-            await opening.insert_run(
+            await new_run.insert_run(
                 conn,
-                opening.NewRun(
+                new_run.NewRun(
                     id=self.run_id,
                     conversation_id=f"conv_{self.run_id}",
                     agent="agent",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from activities.execution.progress import BUFFERED, MAX_EVENT_BYTES, ProgressBuffer, event_text
-from turngate.store.progress import NewProgress
+from turngate.store.live.progress import NewProgress
 
 
 class Spiteful:

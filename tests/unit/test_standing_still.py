@@ -13,7 +13,7 @@ from approvals_api.runs.stuck_runs import stands_still
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.domain.tools.results import Ok
 from turngate.store.clock import as_text
-from turngate.store.requests import ListedRequest
+from turngate.store.requests.requests import ListedRequest
 from turngate.wire.calls import CallView
 from turngate.wire.runs import RunSummary
 

@@ -32,8 +32,11 @@ from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import calls, executions, model_names, requests, runs, sessions
+from turngate.store import model_names
+from turngate.store.access import sessions
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import calls, executions, runs
 
 CHROMIUM = shutil.which("chromium-headless-shell") or "/usr/bin/chromium"
 """The shell is the same engine without windows and menus, for half of the processor time."""

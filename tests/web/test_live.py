@@ -6,8 +6,9 @@ from playwright.async_api import expect
 
 from activities.execution.progress import reporting
 from turngate.domain.conversation.deltas import Delta
-from turngate.store import deltas, executions
-from turngate.store.deltas import Said
+from turngate.store.live import deltas
+from turngate.store.live.deltas import Said
+from turngate.store.runs import executions
 
 BUSY = "#main.settling"
 

@@ -9,8 +9,9 @@ from approvals_api.external_calls import service as external_service
 from approvals_api.runs import send_message
 from turngate.domain.conversation.deltas import Delta
 from turngate.domain.tools.external import ExternalTool
-from turngate.store import deltas, runs
-from turngate.store.deltas import Said
+from turngate.store.live import deltas
+from turngate.store.live.deltas import Said
+from turngate.store.runs import runs
 
 LISTEN = """() => {
     window.heard = [];

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.tools.results import Ok
-from turngate.store import grants
+from turngate.store.policy import grants
 from turngate.store.tables import messages
 
 NO_SCRIPT = {"java_script_enabled": False}

@@ -4,7 +4,8 @@ import json
 
 from playwright.async_api import expect
 
-from turngate.store import access, runs
+from turngate.store.access import access
+from turngate.store.runs import runs
 
 NO_SCRIPT = {"java_script_enabled": False}
 

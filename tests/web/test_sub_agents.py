@@ -4,7 +4,7 @@ from delegating import log_of, step, task
 from playwright.async_api import expect
 
 from approvals_api.pages.result_text import PAGE_CHARS
-from turngate.store import calls
+from turngate.store.runs import calls
 
 CHARS = 2 * PAGE_CHARS + 500
 

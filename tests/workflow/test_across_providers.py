@@ -24,7 +24,7 @@ from turngate.domain.tools.tool import Tool
 from turngate.models import Models
 from turngate.models.port import LanguageModel
 from turngate.store.database import Database
-from turngate.store.runs import Run
+from turngate.store.runs.runs import Run
 
 OPENAI = "openai:some-model"
 OPENAI_OPAQUE = {"google": {"thought_signature": "b3BlbmFpLWNvbXBhdGlibGU="}}

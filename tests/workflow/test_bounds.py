@@ -17,8 +17,9 @@ from tools_under_test import Bench
 from activities.call_model import CallModel
 from turngate.domain.contract import AgentTurnInput, CallModelInput, RunLimits
 from turngate.domain.conversation.messages import user_message
-from turngate.store import messages, requests, runs
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import messages, runs
 
 KIB = 1024
 WORKFLOW_TASK_EVENTS = {

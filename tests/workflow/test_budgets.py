@@ -20,9 +20,9 @@ from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import Usage
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.domain.tools.results import Failure
-from turngate.store import requests
 from turngate.store.clock import now
 from turngate.store.database import Database
+from turngate.store.requests import requests
 
 LOOK = says("Looking.", call("look", '{"name": "a"}', "a"), call("look", '{"name": "b"}', "b"))
 

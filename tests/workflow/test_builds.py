@@ -28,8 +28,8 @@ from turngate.domain.errors import NotFoundError
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.settings import load_settings
 from turngate.runtime.workflow_code import build_replayer, deployment
-from turngate.store import runs
 from turngate.store.database import Database
+from turngate.store.runs import runs
 from workflows.agent_turn import AgentTurn
 
 

@@ -24,8 +24,9 @@ from turngate import Deny, HookedCall, Hooks, RunScope, ToolContext, tool
 from turngate.domain.contract import PlannedCall, RunToolInput
 from turngate.domain.tools.results import Failure
 from turngate.domain.tools.tool import Tool
-from turngate.store import requests, runs
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 from workflows.agent_turn import AgentTurn
 
 

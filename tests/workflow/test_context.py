@@ -25,8 +25,8 @@ from turngate.domain.conversation.messages import Message, ModelResponse, Usage
 from turngate.domain.conversation.summaries import LEFT_OUT
 from turngate.domain.errors import ModelError
 from turngate.models.port import LanguageModel, ModelRequest
-from turngate.store import runs
 from turngate.store.database import Database
+from turngate.store.runs import runs
 
 WINDOW = 3_000
 TASK = "Look at everything."

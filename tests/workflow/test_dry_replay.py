@@ -38,8 +38,10 @@ from turngate.domain.errors import ConflictError
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.results import Failure, Ok
 from turngate.notifications.items import item_of
-from turngate.store import requests, runs, tables
+from turngate.store import tables
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 from turngate.toolkits.signals import finish, hand_off, wait_until
 from turngate.wire.calls import CallView
 

@@ -13,8 +13,9 @@ from approvals_api.recovery import recover
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Ok
-from turngate.store import events, runs
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.runs import runs
 from turngate.wire.external_calls import ExternalCallView
 
 POLICY = Policy(rule=[Rule(name="looks", verdict="allow", tools=["look"])])

@@ -25,9 +25,11 @@ from approvals_api.runs import views as run_views
 from turngate import Hooks, Policy, Preview, Rule, tool
 from turngate.domain.contract import DecideInput, RunToolInput
 from turngate.domain.tools.tool import Tool
-from turngate.store import requests, runs, tables
+from turngate.store import tables
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 
 HOURS = 3600
 FRESH = Rule(name="fresh", verdict="ask", tools=["pay"], fresh_for_seconds=4 * HOURS)

@@ -21,8 +21,9 @@ from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.digest import call_digest
 from turngate.domain.errors import ConflictError, ForbiddenError, GoneError, InvalidInputError
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store import messages, requests
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import messages
 
 
 class Even(Amount):

@@ -20,9 +20,13 @@ from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.identity import ALL_SCOPES
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store import events, grants, requests, runs, tables
+from turngate.store import tables
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.policy import grants
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 
 ADMIN = Principal(name="root", via="session", scopes=ALL_SCOPES, role="admin")
 ANY_AMOUNT = GrantPattern(tool="pay", open=["cents"])

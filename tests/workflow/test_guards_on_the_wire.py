@@ -21,10 +21,11 @@ from temporalio.client import Client
 from turngate import Limits, NoProgress, Price
 from turngate.domain.agents.no_progress import is_nudge
 from turngate.domain.runs.outcomes import outcome_told
-from turngate.store import requests, steps
-from turngate.store.deltas import Deltas
-from turngate.store.events import Event
-from turngate.store.following import EVERY_RUN
+from turngate.store.events.events import Event
+from turngate.store.live.deltas import Deltas
+from turngate.store.live.watch import EVERY_RUN
+from turngate.store.requests import requests
+from turngate.store.runs import steps
 
 DONE = Said(text="Done.")
 USED = (11, 7)

@@ -19,8 +19,8 @@ from turngate.domain.conversation.messages import Message, TextPart, user_messag
 from turngate.domain.errors import ModelError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
-from turngate.store import runs
 from turngate.store.database import Database
+from turngate.store.runs import runs
 from turngate.toolkits.context import Inject, KeepRecent, Summarise
 
 LOOK = call("look", '{"name": "x"}', "l")

@@ -29,8 +29,11 @@ from turngate.domain.contract import RunToolInput
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart, Usage
 from turngate.domain.policy.policy import Verdict
 from turngate.models.port import ModelRequest
-from turngate.store import audit, calls, judgements, requests, runs
 from turngate.store.database import Database
+from turngate.store.events import audit
+from turngate.store.policy import judgements
+from turngate.store.requests import requests
+from turngate.store.runs import calls, runs
 
 JUDGE = Judge(model="scripted:judge", criteria="Allow small payments.", mode="enforce", timeout=timedelta(seconds=10))
 SHADOW = replace(JUDGE, mode="shadow")

@@ -20,8 +20,8 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.models import OpenAICompatibleModel
 from turngate.models.scripted import ScriptedModel
-from turngate.store import requests
 from turngate.store.database import Database
+from turngate.store.requests import requests
 
 ENTRY = {"type": "web_search", "search_context_size": "low", "filters": {"domains": ["example.com"]}}
 SEARCH = provider_tool(

@@ -21,9 +21,10 @@ from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent
 from turngate.domain.contract import ClimbLadderInput, DecideInput
 from turngate.domain.errors import ForbiddenError, GoneError, InvalidInputError
 from turngate.domain.tools.results import Failure
-from turngate.store import requests, runs
 from turngate.store.clock import now
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 
 HOUR = 3600
 LADDER = [

@@ -18,8 +18,8 @@ from turngate.domain.conversation.clipping import READ_RESULT, result_digest, wh
 from turngate.domain.conversation.messages import Message, ModelResponse
 from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
-from turngate.store import runs
 from turngate.store.database import Database
+from turngate.store.runs import runs
 from turngate.store.tables import whole_results as whole_results_table
 
 SHOWN = 1_000

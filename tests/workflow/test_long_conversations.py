@@ -16,8 +16,8 @@ from turngate.domain.agents.hooks import Generate
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import Message
 from turngate.domain.tools.tool import Tool
-from turngate.store import messages, summaries
 from turngate.store.database import Database
+from turngate.store.runs import messages, summaries
 from turngate.toolkits.context import KeepRecent
 
 

@@ -20,8 +20,9 @@ from turngate.domain.contract import RunToolInput
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Effect, Tool
 from turngate.runtime.app_loader import check_app
-from turngate.store import executions, requests
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import executions
 
 
 def lost_tool(bench: Bench, effect: Effect, *, ask: bool, description: str = "Pay.") -> Tool:

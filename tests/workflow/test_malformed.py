@@ -19,8 +19,8 @@ from turngate import Hooks
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.tools.results import Failure
 from turngate.models import OpenAICompatibleModel
-from turngate.store import runs
 from turngate.store.database import Database
+from turngate.store.runs import runs
 
 GOOD = says(call("look", '{"name": "x"}'))
 

@@ -24,8 +24,8 @@ from turngate.domain.conversation.messages import Message, ModelResponse, ToolCa
 from turngate.domain.tools.results import Failure
 from turngate.models import OpenAICompatibleModel
 from turngate.models.scripted import ScriptedModel
-from turngate.store import requests
 from turngate.store.database import Database
+from turngate.store.requests import requests
 from turngate.store.tables import steps as steps_table
 from turngate.toolkits.signals import finish
 

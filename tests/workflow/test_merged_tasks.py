@@ -13,8 +13,9 @@ from turngate import tool
 from turngate.domain.contract import DecideInput, ResumeInput
 from turngate.domain.runs.requests import Outcome, Verb
 from turngate.runtime import workflow_code
-from turngate.store import requests, runs
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 from workflows.agent_turn import AgentTurn
 
 

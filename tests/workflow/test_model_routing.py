@@ -20,8 +20,9 @@ from turngate.domain.agents.budgets import Price
 from turngate.domain.agents.model_profiles import ModelOptions, Profile, Profiles
 from turngate.domain.conversation.messages import ModelResponse, Usage
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, ModelError, ModelErrorClass
-from turngate.store import model_names, runs, steps
+from turngate.store import model_names
 from turngate.store.database import Database
+from turngate.store.runs import runs, steps
 from turngate.toolkits.signals import switch_model
 
 ADA = person("ada")

@@ -22,8 +22,8 @@ from turngate.domain.contract import AGENT_TURN, AgentTurnInput, CallModelInput,
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.tools.tool import Tool
-from turngate.store import runs
 from turngate.store.database import Database
+from turngate.store.runs import runs
 from turngate.toolkits.signals import wait_until
 
 

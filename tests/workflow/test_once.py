@@ -19,8 +19,9 @@ from turngate import Agent, App, ToolContext, Toolkit, tool
 from turngate.domain.contract import DecideInput, RunToolInput
 from turngate.domain.tools.results import Failure, Ok
 from turngate.runtime.app_loader import check_app
-from turngate.store import executions, requests
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import executions
 from turngate.store.tables import calls as calls_table
 from turngate.store.tables import requests as requests_table
 

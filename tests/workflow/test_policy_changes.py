@@ -25,9 +25,11 @@ from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.tools.results import Failure
 from turngate.domain.tools.tool import Tool
-from turngate.store import calls, grants, requests, runs
 from turngate.store.database import Database
-from turngate.store.requests import Request
+from turngate.store.policy import grants
+from turngate.store.requests import requests
+from turngate.store.requests.requests import Request
+from turngate.store.runs import calls, runs
 from turngate.store.tables import calls as calls_table
 
 PAY, LATER = call("pay", '{"cents": 5}', "p"), call("pay", '{"cents": 6}', "q")

@@ -28,8 +28,9 @@ from turngate.domain.errors import ConflictError
 from turngate.domain.tools.results import Ok
 from turngate.domain.tools.tool import Tool
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import requests, runs
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 from worker import SANDBOX
 from workflows.agent_turn import AgentTurn
 

@@ -19,8 +19,9 @@ from turngate import DidNotHappen, Happened, Limits, ProbeAnswer, ToolContext, t
 from turngate.domain.contract import RunToolInput
 from turngate.domain.tools.results import Ok
 from turngate.domain.tools.tool import Effect, Tool
-from turngate.store import requests, runs, whole_results
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import runs, whole_results
 
 Probe = Callable[..., ProbeAnswer | Awaitable[ProbeAnswer]]
 

@@ -20,10 +20,12 @@ from activities.engine.bounded_flush import LAST_WRITE_SECONDS
 from activities.execution.progress import reporting
 from turngate import ToolContext, tool
 from turngate.domain.tools.results import Ok
-from turngate.store import events, executions, following, progress, runs
 from turngate.store.database import Connection, Database
-from turngate.store.events import Event
-from turngate.store.following import Told
+from turngate.store.events import events
+from turngate.store.events.events import Event
+from turngate.store.live import progress, watch
+from turngate.store.live.watch import Told
+from turngate.store.runs import executions, runs
 
 SECRET = "a word that is nowhere else 7f3a"
 
@@ -312,6 +314,6 @@ async def test_leaving_is_bounded_and_late_words_are_void(
     holder.close()
     emit("late")
     async with database.read() as conn:
-        assert (await following.newest(conn)).progress_id == 0
+        assert (await watch.newest(conn)).progress_id == 0
         assert await events.last_seq(conn) > 0
     assert await kept(database) == []

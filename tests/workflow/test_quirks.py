@@ -19,8 +19,8 @@ from temporalio.client import Client
 
 from approvals_api.runs import send_message
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store import requests
-from turngate.store.runs import Run
+from turngate.store.requests import requests
+from turngate.store.runs.runs import Run
 
 DONE = Said(text="Done.")
 LOOK = Made("look", '{"name": "x"}', "c1")

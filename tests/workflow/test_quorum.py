@@ -18,9 +18,10 @@ from turngate import Policy, Rule
 from turngate.domain.contract import DecideInput, RecordDecisionInput
 from turngate.domain.errors import ConflictError, ForbiddenError, GoneError, InvalidInputError
 from turngate.domain.tools.results import Failure
-from turngate.store import approvals, requests, runs
 from turngate.store.clock import now
 from turngate.store.database import Database
+from turngate.store.requests import approvals, requests
+from turngate.store.runs import runs
 
 ANN, BOB, EVE, ZOE = (person(name) for name in ("ann", "bob", "eve", "zoe"))
 

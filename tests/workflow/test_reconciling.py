@@ -21,9 +21,11 @@ from approvals_api.recovery.reconcile import Finding
 from turngate.cli.main import app
 from turngate.domain.tools.results import Failure
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
-from turngate.store import events, requests, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 from turngate.store.tables import requests as requests_table
 
 DONE = says("Done.")

@@ -24,9 +24,11 @@ from turngate.domain.tools.tool import Effect, Tool
 from turngate.models.port import ModelRequest
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import events, executions, requests, runs
 from turngate.store.clock import from_text, now
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.runs import executions, runs
 from turngate.store.tables import agents as agents_table
 
 PAY = call("pay", '{"cents": 5}', "p")

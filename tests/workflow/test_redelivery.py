@@ -12,9 +12,11 @@ from tools_under_test import Bench
 
 from approvals_api.recovery import redelivery
 from turngate.domain.runs.requests import STATUS_OF_VERB, Verb
-from turngate.store import events, requests, runs
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 from turngate.store.tables import requests as requests_table
 
 

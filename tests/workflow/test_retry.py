@@ -15,8 +15,9 @@ from approvals_api.runs.order import ForkPoint, checked_order
 from approvals_api.runs.order_recording import record, take_back
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.errors import ConflictError, ModelError
-from turngate.store import agents, messages, runs
+from turngate.store import agents
 from turngate.store.database import Database
+from turngate.store.runs import messages, runs
 
 PERSON = Principal(name="ada", via="session", scopes=frozenset({"runs:write", "requests:read", "requests:decide"}))
 GONE = ModelError("the key is wrong", error_class="model_auth", retryable=False)

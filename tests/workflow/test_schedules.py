@@ -26,10 +26,13 @@ from turngate.domain.contract import ScheduledStartInput
 from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import events, runs, schedule_fires, tables
+from turngate.store import tables
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
-from turngate.store.schedule_fires import AgentAtFire, Fire
+from turngate.store.events import events
+from turngate.store.runs import runs
+from turngate.store.schedules import schedule_fires
+from turngate.store.schedules.schedule_fires import AgentAtFire, Fire
 from turngate.wire.schedules import ScheduleDetail
 
 EACH_SECOND = Timetable(every_seconds=1)

@@ -16,9 +16,9 @@ from tools_under_test import Bench
 from turngate import Agent, App, ConfigurationError, Limits, Price, Toolkit, sub_agent
 from turngate.domain.conversation.messages import ModelResponse, Usage
 from turngate.domain.tools.results import Failure
-from turngate.store import used_below
 from turngate.store.database import Database
-from turngate.store.used_below import UsedBelow
+from turngate.store.runs import subtree_usage
+from turngate.store.runs.subtree_usage import UsedBelow
 
 PRICES = {f"scripted:{name}": Price(input=Decimal(1), output=Decimal(1)) for name in ("test", "middle", "leaf")}
 
@@ -80,7 +80,7 @@ async def test_what_a_sub_agent_uses_is_its_callers(
         if error_class != "time_cap":
             assert lowest.step == 3
             async with sqlite.read() as conn:
-                used = [await used_below.of(conn, each.id) for each in (top, below, lowest)]
+                used = [await subtree_usage.of(conn, each.id) for each in (top, below, lowest)]
             calls = 6  # two in each of three responses
             assert used == [
                 UsedBelow(tokens=4_000, cost_micros=4_000, tool_calls=calls + 1),
@@ -109,7 +109,7 @@ async def test_runs_at_once_exceed_a_budget_by_one_response_each(
         assert [each.step for each in children] == [1, 1]
         assert {each.outcome for each in (top, *children)} == {"budget"}
         async with database.read() as conn:
-            assert (await used_below.of(conn, top.id)).tokens == 2_000
+            assert (await subtree_usage.of(conn, top.id)).tokens == 2_000
 
 
 async def test_the_run_whose_budget_it_is_asks_for_more(client: Client, sqlite: Database, bench: Bench) -> None:

@@ -23,8 +23,9 @@ from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
-from turngate.store import requests, runs
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 from turngate.toolkits.signals import finish, hand_off, switch_model, wait_until
 
 FINISHED = call("finish", '{"answer": "All is paid."}', "f")

@@ -25,9 +25,11 @@ from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ConfigurationError, ConflictError, GoneError, UnavailableError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
-from turngate.store import events, queued_messages, requests, runs
 from turngate.store.clock import now
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.runs import queued_messages, runs
 
 PERSON = Principal(name="ada", via="session", scopes=frozenset({"runs:write", "requests:read", "requests:decide"}))
 PAY = call("pay", '{"cents": 5}', "p")

@@ -22,11 +22,12 @@ from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
 from turngate.domain.tools.toolkit import Toolkit
 from turngate.models import ModelRequest, OnDelta, OpenAICompatibleModel, ScriptedModel
-from turngate.store import deltas, runs
 from turngate.store.database import Database
-from turngate.store.deltas import Deltas
-from turngate.store.events import Event
-from turngate.store.following import EVERY_RUN, Told
+from turngate.store.events.events import Event
+from turngate.store.live import deltas
+from turngate.store.live.deltas import Deltas
+from turngate.store.live.watch import EVERY_RUN, Told
+from turngate.store.runs import runs
 
 SECRET = "a word that is nowhere else 9c1e"
 Line = Callable[[OnDelta], Awaitable[ModelResponse]]

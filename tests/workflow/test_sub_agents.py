@@ -27,9 +27,11 @@ from turngate.domain.errors import ForbiddenError, GoneError, ModelError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
-from turngate.store import calls, events, messages, requests, runs
 from turngate.store.clock import now
 from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.runs import calls, messages, runs
 from turngate.toolkits.signals import finish
 from worker import SANDBOX
 from workflows.agent_turn import AgentTurn

@@ -19,8 +19,9 @@ from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.policy.arguments import ArgumentMatcher
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
-from turngate.store import requests, runs
 from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import runs
 
 PARKED = 100
 TOOLS_AT_ONCE, MODELS_AT_ONCE = 4, 2

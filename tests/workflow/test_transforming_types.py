@@ -39,8 +39,8 @@ from turngate.domain.errors import InvalidInputError
 from turngate.models.openai_request import request_body
 from turngate.models.port import ModelRequest
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import calls, runs
 from turngate.store.database import Database
+from turngate.store.runs import calls, runs
 from turngate.toolkits.json_schema import json_schema_tool
 from worker import SANDBOX
 from workflows.agent_turn import AgentTurn

@@ -16,9 +16,10 @@ from approvals_api.runs import fork as fork_run
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store import requests, runs
 from turngate.store.database import Database
-from turngate.store.requests import Request
+from turngate.store.requests import requests
+from turngate.store.requests.requests import Request
+from turngate.store.runs import runs
 
 ASKING = Rule(name="money", verdict="ask", tools=["pay"])
 ask = interaction_tool(name="ask", description="Ask.", params=Amount, answer=Amount)

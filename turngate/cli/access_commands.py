@@ -20,8 +20,8 @@ from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import load_settings
 
 if TYPE_CHECKING:
-    from turngate.store.sessions import Session
-    from turngate.store.tokens import Token
+    from turngate.store.access.sessions import Session
+    from turngate.store.access.tokens import Token
 
 MINUTE_CHARS: Final = len("2026-01-01T00:00")
 
@@ -111,7 +111,7 @@ def token_add(
 
     async def make() -> str:
         from turngate.cli import stores  # noqa: PLC0415
-        from turngate.store import tokens  # noqa: PLC0415
+        from turngate.store.access import tokens  # noqa: PLC0415
         from turngate.store.clock import now  # noqa: PLC0415
 
         async with stores.opened_store(settings) as database, database.write() as conn:
@@ -135,7 +135,7 @@ def token_list(data_dir: DataDir = None) -> None:
 
     async def read() -> list[Token]:
         from turngate.cli import stores  # noqa: PLC0415
-        from turngate.store import tokens  # noqa: PLC0415
+        from turngate.store.access import tokens  # noqa: PLC0415
 
         async with stores.opened_store(settings) as database, database.read() as conn:
             return await tokens.listed(conn)
@@ -167,7 +167,7 @@ def token_revoke(
 
     async def change() -> int:
         from turngate.cli import stores  # noqa: PLC0415
-        from turngate.store import tokens  # noqa: PLC0415
+        from turngate.store.access import tokens  # noqa: PLC0415
 
         async with stores.opened_store(settings) as database, database.write() as conn:
             return len(await tokens.revoke(conn, name=name, token_id=name, by=stores.acting_as()))
@@ -185,7 +185,7 @@ def session_list(data_dir: DataDir = None) -> None:
 
     async def read() -> list[Session]:
         from turngate.cli import stores  # noqa: PLC0415
-        from turngate.store import sessions  # noqa: PLC0415
+        from turngate.store.access import sessions  # noqa: PLC0415
 
         async with stores.opened_store(settings) as database, database.read() as conn:
             return await sessions.listed(conn, idle=settings.session_idle)
@@ -220,7 +220,7 @@ def session_revoke(
 
     async def change() -> int:
         from turngate.cli import stores  # noqa: PLC0415
-        from turngate.store import sessions  # noqa: PLC0415
+        from turngate.store.access import sessions  # noqa: PLC0415
 
         async with stores.opened_store(settings) as database, database.write() as conn:
             if user is not None:

@@ -89,7 +89,7 @@ async def _export(
     settings: Settings, since: str | None, run: str | None, write: Callable[[str], object]
 ) -> tuple[int, int]:
     from turngate.cli import stores  # noqa: PLC0415 - slow to import
-    from turngate.store import audit, events  # noqa: PLC0415 - slow to import
+    from turngate.store.events import audit, events  # noqa: PLC0415 - slow to import
 
     counted, chains = 0, 0
     # One transaction, so that events and heads are of one moment.
@@ -112,7 +112,7 @@ async def _export(
 
 
 async def _heads(conn: Connection, first: int, run: str | None) -> AsyncIterator[str]:
-    from turngate.store import audit, events  # noqa: PLC0415 - slow to import
+    from turngate.store.events import audit, events  # noqa: PLC0415 - slow to import
 
     if run is None:
         async for head in audit.kept_heads(conn, since=first):
@@ -124,7 +124,7 @@ async def _heads(conn: Connection, first: int, run: str | None) -> AsyncIterator
 
 
 async def _first_seq(conn: Connection, since: str | None) -> int:
-    from turngate.store import audit  # noqa: PLC0415 - slow to import
+    from turngate.store.events import audit  # noqa: PLC0415 - slow to import
 
     if since is None:
         return 1
@@ -151,7 +151,7 @@ def _check_file(name: str) -> Checked:
 
 async def _check_store(settings: Settings) -> Checked:
     from turngate.cli import stores  # noqa: PLC0415 - slow to import
-    from turngate.store import audit, events  # noqa: PLC0415 - slow to import
+    from turngate.store.events import audit, events  # noqa: PLC0415 - slow to import
 
     check = LogCheck()
     async with stores.opened_store(settings) as database, database.read() as conn:

@@ -28,7 +28,7 @@ from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.runtime import ports
 from turngate.runtime.settings import Settings
-from turngate.store import tokens
+from turngate.store.access import tokens
 from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import RunDetail
 

@@ -20,9 +20,9 @@ from turngate.domain.errors import ConfigurationError
 from turngate.models.registry import Models
 from turngate.policies.judge_reports import JudgeReport, decided
 from turngate.runtime.settings import Settings, load_settings
-from turngate.store import judgements
 from turngate.store.clock import as_text
-from turngate.store.requests import Request
+from turngate.store.policy import judgements
+from turngate.store.requests.requests import Request
 
 ASKED_WITHOUT_YES: Final = 50
 ASKED_AT_MOST: Final = 1_000

@@ -23,7 +23,7 @@ from turngate.runtime.settings import Settings, load_settings
 if TYPE_CHECKING:
     from turngate.notifications.configuration import Channel
     from turngate.notifications.outcomes import Outcome
-    from turngate.store.deliveries import Delivery
+    from turngate.store.events.deliveries import Delivery
     from turngate.wire.notifications import DeliveryView
 
 MAX_ROWS: Final = 200

@@ -79,8 +79,8 @@ async def backtested(
 ) -> Report:
     """Return what rules answer to the newest ``limit`` calls of the store, and what changes."""
     from turngate.cli import stores  # noqa: PLC0415 - slow to import
-    from turngate.store import grants, policies, recorded_calls  # noqa: PLC0415
     from turngate.store.clock import as_text  # noqa: PLC0415
+    from turngate.store.policy import grants, policies, recorded_calls  # noqa: PLC0415
 
     app = None if app_name is None else load_builders_app(app_name)
     report = Report(examples_kept=examples)

@@ -14,7 +14,8 @@ from turngate.domain.identity import OWNERS_PREFIX
 from turngate.domain.policy.terms import Role
 from turngate.runtime.locations import write_atomically
 from turngate.runtime.settings import Settings
-from turngate.store import access, schema, tokens
+from turngate.store import schema
+from turngate.store.access import access, tokens
 from turngate.store.database import Database
 
 
@@ -91,7 +92,7 @@ async def owners_login_link(database: Database, api_url: str) -> str:
 async def new_login_link(database: Database, api_url: str, operator: str, role: Role | None = None) -> str:
     """Return the address of a page that logs one browser in, once, within 24 hours.
 
-    ``role``: of somebody who is no stored user; None: operator. Raises as ``turngate.store.access.checked_visitor``.
+    ``role``: of somebody who is no stored user; None: operator. Raises as ``turngate.store.access.access.checked_visitor``.
     """
     async with database.write() as conn:
         visitor = await access.checked_visitor(conn, operator, role)

@@ -19,8 +19,8 @@ from turngate.domain.identity import checked_password
 from turngate.runtime.settings import load_settings
 
 if TYPE_CHECKING:
+    from turngate.store.access.names import User
     from turngate.store.database import Connection
-    from turngate.store.names import User
 
 Done = TypeVar("Done")
 
@@ -51,8 +51,8 @@ def add(
     password = None if no_password else _password(from_stdin=password_stdin)
 
     async def change(conn: Connection, by: str) -> str:
-        from turngate.store import users  # noqa: PLC0415
-        from turngate.store.passwords import hash_password  # noqa: PLC0415
+        from turngate.store.access import users  # noqa: PLC0415
+        from turngate.store.access.passwords import hash_password  # noqa: PLC0415
 
         made = None if password is None else await hash_password(password)
         user = await users.add(conn, name=name, role=role.value, password_hash=made, email=email, by=by)
@@ -68,7 +68,7 @@ def listed(data_dir: DataDir = None) -> None:
     """List the users: name, role, how they come in, since when, e-mail."""
 
     async def read(conn: Connection, _by: str) -> list[User]:
-        from turngate.store import users  # noqa: PLC0415
+        from turngate.store.access import users  # noqa: PLC0415
 
         return await users.all_users(conn)
 
@@ -90,7 +90,7 @@ def role(
     """Give a user another role. It counts at once, in every session and for every token of theirs."""
 
     async def change(conn: Connection, by: str) -> None:
-        from turngate.store import users  # noqa: PLC0415
+        from turngate.store.access import users  # noqa: PLC0415
 
         await users.set_role(conn, name, role.value, by=by)
 
@@ -104,8 +104,8 @@ def password(name: UserName, password_stdin: PasswordStdin = False, data_dir: Da
     wanted = _password(from_stdin=password_stdin)
 
     async def change(conn: Connection, by: str) -> None:
-        from turngate.store import users  # noqa: PLC0415
-        from turngate.store.passwords import hash_password  # noqa: PLC0415
+        from turngate.store.access import users  # noqa: PLC0415
+        from turngate.store.access.passwords import hash_password  # noqa: PLC0415
 
         await users.set_password(conn, name, await hash_password(wanted), by=by)
 
@@ -127,7 +127,7 @@ def enable(name: UserName, data_dir: DataDir = None) -> None:
 
 def _set_disabled(data_dir: Path | None, name: str, *, disabled: bool) -> None:
     async def change(conn: Connection, by: str) -> None:
-        from turngate.store import users  # noqa: PLC0415
+        from turngate.store.access import users  # noqa: PLC0415
 
         await users.set_disabled(conn, name, disabled=disabled, by=by)
 

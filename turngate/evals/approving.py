@@ -27,9 +27,11 @@ from turngate.evals.cases import APPROVER, Approver, Case
 from turngate.evals.facts import Decided
 from turngate.evals.matching import fits, names_tool
 from turngate.evals.stage import Stage
-from turngate.store import following, requests, runs
 from turngate.store.clock import from_text
-from turngate.store.requests import Request
+from turngate.store.live import watch
+from turngate.store.requests import requests
+from turngate.store.requests.requests import Request
+from turngate.store.runs import runs
 
 LOOK_SECONDS: Final = 0.04
 MOST_WAITING: Final = 200
@@ -80,7 +82,7 @@ class Approvers:
         """Return the requests that wait in the run and its sub-agents', oldest first in each."""
         async with self._stage.database.read() as conn:
             found: list[Request] = []
-            for member in await following.family(conn, run_id):
+            for member in await watch.family(conn, run_id):
                 wanted = InboxFilter(run_id=member)
                 for listed in await requests.page(conn, wanted, limit=MOST_WAITING):
                     request = await requests.get(conn, listed.id)

@@ -10,8 +10,8 @@ from turngate.domain.agents.budgets import MILLION
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.runs.outcomes import RunOutcome
 from turngate.domain.runs.requests import Verb
-from turngate.store import following
 from turngate.store.database import Database
+from turngate.store.live import watch
 from turngate.wire.calls import CallView
 from turngate.wire.requests import RequestItem
 from turngate.wire.runs import RunDetail
@@ -101,7 +101,7 @@ async def facts_of(
     asks: list[RequestItem] = []
     async with database.read() as conn:
         for run_id in run_ids:
-            ids = await following.family(conn, run_id)
+            ids = await watch.family(conn, run_id)
             family += [await run_views.run_detail(conn, each) for each in ids]
         for run in family:
             page = await run_views.request_page(conn, InboxFilter(status="all", run_id=run.id), limit=MAX_ASKS)

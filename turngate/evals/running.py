@@ -29,7 +29,7 @@ from turngate.models.profiles import found_file, load_profiles
 from turngate.models.registry import Models, ModelSettings
 from turngate.runtime.app_loader import LoadedApp, check_app
 from turngate.runtime.settings import Settings, load_settings
-from turngate.store import runs
+from turngate.store.runs import runs
 
 logger = logging.getLogger(__name__)
 

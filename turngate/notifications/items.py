@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict
 from turngate.domain.runs.outcomes import outcome_of
 from turngate.domain.runs.requests import RunStatus
 from turngate.notifications.selection import name_of
-from turngate.store import requests, runs
 from turngate.store.database import Connection
-from turngate.store.events import SYSTEM, Event
-from turngate.store.requests import Request
+from turngate.store.events.events import SYSTEM, Event
+from turngate.store.requests import requests
+from turngate.store.requests.requests import Request
+from turngate.store.runs import runs
 
 MAX_ITEMS: Final = 50
 """Items that one message shows; what is beyond is counted."""

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 
 from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.notifications.items import Item, Payload
-from turngate.store import deliveries
 from turngate.store.clock import as_text, from_text
 from turngate.store.database import Connection
-from turngate.store.deliveries import Cursor
+from turngate.store.events import deliveries
+from turngate.store.events.deliveries import Cursor
 
 
 async def put(

@@ -12,10 +12,10 @@ from turngate.notifications import outbox
 from turngate.notifications.configuration import Channel
 from turngate.notifications.items import Item, item_of
 from turngate.notifications.selection import name_of
-from turngate.store import deliveries, events
 from turngate.store.clock import now
 from turngate.store.database import Connection, Database
-from turngate.store.deliveries import Cursor
+from turngate.store.events import deliveries, events
+from turngate.store.events.deliveries import Cursor
 
 BATCH: Final = 500
 KEEP_WITHIN: Final = 500

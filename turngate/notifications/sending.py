@@ -18,10 +18,10 @@ from pydantic import ValidationError
 from turngate.notifications.configuration import Channel
 from turngate.notifications.items import Payload
 from turngate.notifications.outcomes import Next, Outcome, Refused, Unreachable, next_of
-from turngate.store import deliveries
 from turngate.store.clock import from_text, now
 from turngate.store.database import Database
-from turngate.store.deliveries import Delivery
+from turngate.store.events import deliveries
+from turngate.store.events.deliveries import Delivery
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from turngate.domain.errors import ConfigurationError, TurngateError
 from turngate.domain.runs.fixtures import Fixture, FixtureDecision, parse_fixture
 from turngate.domain.tools.declared_parts import Handler
 from turngate.recording import STARTER_WORD, recorded_end, recorded_responses
-from turngate.store import messages
 from turngate.store.clock import from_text
+from turngate.store.runs import messages
 from turngate.testing.engine import OPERATOR, STARTER, RunningApp, running_app
 from turngate.testing.recorded_model import RecordedModel
 from turngate.testing.report import Divergence, Kind, ReplayReport, compared

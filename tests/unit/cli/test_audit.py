@@ -20,9 +20,10 @@ from turngate.cli import stores
 from turngate.cli.main import app
 from turngate.domain.runs.event_chain import ChainedEvent, chain_hash
 from turngate.runtime.settings import load_settings
-from turngate.store import audit, events, opening
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.events import audit, events
+from turngate.store.runs import new_run
 
 Answer = TypeVar("Answer")
 RUNS = ("run_a", "run_b", "run_c")
@@ -51,7 +52,7 @@ async def fill(conn: Connection) -> None:
             await events.append(conn, run_id, [("thing.happened", {"by": "ann", "number": number, "é": "\u2028"})])
     await events.append(conn, events.SYSTEM, [("user.added", {"name": "bob", "by": "ann"}), ("user.gone", {})])
     await events.keep_head(conn, "run_c")
-    await opening.remove_unstarted(conn, "run_c")
+    await new_run.remove_unstarted(conn, "run_c")
 
 
 def in_store(data_dir: Path, act: Callable[[Connection], Awaitable[Answer]]) -> Answer:

@@ -21,8 +21,10 @@ from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms
 from turngate.runtime.app_loader import check_app
 from turngate.runtime.settings import load_settings
-from turngate.store import calls, judgements, requests
 from turngate.store.database import Database
+from turngate.store.policy import judgements
+from turngate.store.requests import requests
+from turngate.store.runs import calls
 
 MADE: dict[str, tuple[str, str | None, str | None, dict[str, Any]]] = {
     "r0": ("allow", "rejected", "reject", {}),

@@ -16,8 +16,9 @@ from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.policy.policy import Verdict
-from turngate.store import calls, grants, messages, opening
 from turngate.store.database import Database
+from turngate.store.policy import grants
+from turngate.store.runs import calls, messages, new_run
 
 RULES = """
 # [[rule]] in a comment is none
@@ -137,7 +138,7 @@ async def recorded(database: Database) -> None:
             conn, message_id="m", parent_id=None, conversation_id="conv", run_id="run_1", step=None,
             message=user_message("go"),
         )  # fmt: skip
-        await opening.insert_run(conn, opening.NewRun(
+        await new_run.insert_run(conn, new_run.NewRun(
             id="run_1", conversation_id="conv", agent="agent", agent_version="v", model="m", task="go",
             input_message_id="m", started_by="ann",
         ))  # fmt: skip

@@ -7,7 +7,8 @@ from turngate.cli import stores
 from turngate.cli.api_link import find_api, read_cli_token
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.settings import load_settings
-from turngate.store import access, schema, tokens
+from turngate.store import schema
+from turngate.store.access import access, tokens
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ from turngate.cli.api_wiring import api_settings
 from turngate.cli.main import app
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.settings import load_settings
-from turngate.store import sessions, tokens
-from turngate.store.passwords import verify_password
+from turngate.store.access import sessions, tokens
+from turngate.store.access.passwords import verify_password
 
 PASSWORD = "correct horse battery"
 
@@ -70,7 +70,7 @@ def test_a_user_from_the_first_day_to_the_last():
 
 
 async def _hashes(conn, name):
-    from turngate.store import names  # noqa: PLC0415
+    from turngate.store.access import names  # noqa: PLC0415
 
     return [(await names.existing(conn, name)).password_hash]
 

@@ -10,10 +10,10 @@ from receivers import item, new_run, opened, webhook_channel
 from turngate.notifications import outbox
 from turngate.notifications.items import Payload, item_of
 from turngate.notifications.reading import Reader
-from turngate.store import deliveries, events
 from turngate.store.clock import as_text
 from turngate.store.database import Database
-from turngate.store.events import SYSTEM
+from turngate.store.events import deliveries, events
+from turngate.store.events.events import SYSTEM
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WINDOW = timedelta(seconds=10)

@@ -11,10 +11,10 @@ from receivers import Receiver, answer, webhook_channel
 from turngate.notifications import sending
 from turngate.notifications.items import Item, Payload
 from turngate.notifications.sending import claim_due, send_claimed, send_test
-from turngate.store import deliveries
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
-from turngate.store.deliveries import Delivery
+from turngate.store.events import deliveries
+from turngate.store.events.deliveries import Delivery
 
 ITEM = Item(seq=1, name="run.failed", at="2026-03-01T12:00:00+00:00", run_id="run_1", agent="a")
 

@@ -18,7 +18,7 @@ from turngate.domain.tools.presentation import (
     default_presentation,
 )
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store.calls import Call
+from turngate.store.runs.calls import Call
 
 HOSTILE = (
     "</pre></td></table></script><script>x</script><img src=x onerror=y>\" '>\u202edesrever\u200b\x1b[31m\x07\r\n⟨"

@@ -48,7 +48,7 @@ requests = Table(
     Column("claimed_until", StorableText),
     # Not unique by call and kind: a ``once`` call that is lost, sent again and lost again asks what became of it each time.
     Index("ix_requests_run_id", "run_id"),
-    # The inbox under any filter is read from these two alone (turngate.store.inbox): a row of this table is wide.
+    # The inbox under any filter is read from these two alone (turngate.store.requests.inbox): a row of this table is wide.
     Index(
         "ix_requests_pending",
         "created_at",

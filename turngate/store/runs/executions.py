@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from sqlalchemy import LABEL_STYLE_TABLENAME_PLUS_COL, bindparam, insert, select, update
 
 from turngate.domain.runs.requests import ExecutionState
-from turngate.store.calls import Call
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.runs.calls import Call
 from turngate.store.tables import calls, executions
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.

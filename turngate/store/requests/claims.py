@@ -11,10 +11,10 @@ from typing import Final, Literal
 
 from sqlalchemy import bindparam, select, update
 
-from turngate.store import events
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.requests import Request
+from turngate.store.events import events
+from turngate.store.requests.requests import Request
 from turngate.store.tables import requests
 
 SHORTEST_SECONDS: Final = 30

@@ -13,10 +13,11 @@ from sqlalchemy import delete, insert, select, update
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError
 from turngate.domain.identity import checked_name, name_key
 from turngate.domain.policy.terms import Role
-from turngate.store import events, names, sessions
+from turngate.store.access import names, sessions
+from turngate.store.access.names import User, all_users, existing, user_called
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.names import User, all_users, existing, user_called
+from turngate.store.events import events
 from turngate.store.tables import login_links, users
 
 __all__ = [

@@ -21,10 +21,11 @@ from turngate.domain.identity import (
     role_of_scopes,
 )
 from turngate.domain.policy.terms import Role
-from turngate.store import events, names
-from turngate.store.access import hashed, new_secret
+from turngate.store.access import names
+from turngate.store.access.access import hashed, new_secret
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
+from turngate.store.events import events
 from turngate.store.tables import api_tokens, users
 
 PREFIX: Final = "tg_"

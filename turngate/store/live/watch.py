@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, select
 
-from turngate.store import deltas, events, progress, sequences
+from turngate.store import sequences
 from turngate.store.database import Connection
-from turngate.store.deltas import Deltas
-from turngate.store.events import Event
-from turngate.store.progress import Progress
+from turngate.store.events import events
+from turngate.store.events.events import Event
+from turngate.store.live import deltas, progress
+from turngate.store.live.deltas import Deltas
+from turngate.store.live.progress import Progress
 from turngate.store.sequences import Numbered
 from turngate.store.tables import runs
 

@@ -9,8 +9,8 @@ from sqlalchemy import bindparam, func, select
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.grants import stands
-from turngate.store.inbox import count_query
+from turngate.store.policy.grants import stands
+from turngate.store.requests.inbox import count_query
 from turngate.store.sequences import NEWEST_EVENT
 from turngate.store.tables import grants
 

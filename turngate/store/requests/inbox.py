@@ -23,7 +23,7 @@ from turngate.store.clock import as_text, now
 from turngate.store.tables import requests
 
 if TYPE_CHECKING:
-    from turngate.store.requests import ListedRequest
+    from turngate.store.requests.requests import ListedRequest
 
 # Written out, not bound: only so do the planners see that an index of the pending requests alone will do.
 _PENDING = requests.c.status == literal_column("'pending'")

@@ -55,7 +55,7 @@ async def add(
     sent_by: str,
     fingerprint: str,
 ) -> None:
-    """Keep a message for a live run; the caller holds the run (:func:`turngate.store.runs.hold_live`)."""
+    """Keep a message for a live run; the caller holds the run (:func:`turngate.store.runs.runs.hold_live`)."""
     message = QueuedMessage(
         id=message_id,
         run_id=run_id,

@@ -13,10 +13,10 @@ from typing import Any, Literal
 from sqlalchemy import Select, bindparam, func, insert, literal, select, text
 
 from turngate.domain.conversation.messages import Message, user_message
-from turngate.store import messages
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.messages import StoredMessage
+from turngate.store.runs import messages
+from turngate.store.runs.messages import StoredMessage
 from turngate.store.storable import StorableText
 from turngate.store.tables import messages as messages_table
 from turngate.store.tables import summaries, summaries_wanted

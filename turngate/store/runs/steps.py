@@ -15,9 +15,9 @@ from turngate.domain.conversation.messages import Message, ModelResponse, ToolRe
 from turngate.domain.digest import derived_id
 from turngate.domain.errors import ConflictError
 from turngate.domain.tools.results import Failure
-from turngate.store import calls, messages, runs, used_below
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.runs import calls, messages, runs, subtree_usage
 from turngate.store.tables import steps
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
@@ -154,7 +154,7 @@ async def record_response(
         live = await runs.complete(conn, run, step=step, head_message_id=message_id, used=used)
     if not live:
         raise ConflictError(f"run {run.id} has ended; its response of step {step} came too late")
-    await used_below.add(conn, run, used_below.UsedBelow(tokens=used.tokens, cost_micros=used.cost_micros))
+    await subtree_usage.add(conn, run, subtree_usage.UsedBelow(tokens=used.tokens, cost_micros=used.cost_micros))
 
 
 async def record_plan(conn: Connection, run_id: str, step: int, plan: StepPlan) -> bool:

@@ -19,7 +19,7 @@ from turngate.domain.conversation.deltas import Delta
 from turngate.store import sequences
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.for_watchers import Sayings
+from turngate.store.live.live_rows import Sayings
 from turngate.store.sequences import NEWEST_EVENT, Numbered
 from turngate.store.tables import deltas, runs, steps
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import bindparam, select, text
 
-from turngate.store import runs
 from turngate.store.database import Connection
+from turngate.store.runs import runs
 from turngate.store.tables import used_below
 
 # As text: both databases read it, and each has a construct of its own for it in SQLAlchemy.

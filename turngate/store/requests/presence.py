@@ -8,9 +8,9 @@ from typing import Final
 
 from sqlalchemy import bindparam, literal, select, text, update
 
-from turngate.store import events
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.events import events
 from turngate.store.tables import views
 
 PRESENT_FOR: Final = timedelta(seconds=60)

@@ -15,7 +15,7 @@ from sqlalchemy import insert, update
 from turngate.domain.errors import ConflictError, ForbiddenError
 from turngate.domain.identity import Scope, checked_name
 from turngate.domain.policy.terms import Role
-from turngate.store import names
+from turngate.store.access import names
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import login_links

@@ -14,7 +14,7 @@ from sqlalchemy import RowMapping, bindparam, delete, func, insert, select
 from turngate.store import sequences
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.for_watchers import Sayings
+from turngate.store.live.live_rows import Sayings
 from turngate.store.sequences import NEWEST_EVENT, Numbered
 from turngate.store.tables import executions, progress
 

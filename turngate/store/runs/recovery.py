@@ -11,11 +11,12 @@ from sqlalchemy import select, tuple_, update
 
 from turngate.domain.agents.budgets import BEHIND_THE_STEP
 from turngate.domain.runs.turn_state import Answer, Gate, TurnState
-from turngate.store import approvals, requests, runs, steps
 from turngate.store.clock import from_text
 from turngate.store.database import Connection
-from turngate.store.requests import Request
-from turngate.store.runs import Run
+from turngate.store.requests import approvals, requests
+from turngate.store.requests.requests import Request
+from turngate.store.runs import runs, steps
+from turngate.store.runs.runs import Run
 from turngate.store.tables import calls as calls_table
 from turngate.store.tables import requests as requests_table
 from turngate.store.tables import runs as runs_table

@@ -8,9 +8,9 @@ from typing import Final
 
 from sqlalchemy import insert, select, tuple_
 
-from turngate.store import events
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.events import events
 from turngate.store.tables import comments
 
 MAX_CHARS: Final = 10_000

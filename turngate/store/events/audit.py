@@ -13,7 +13,7 @@ from sqlalchemy import Select, func, literal, or_, select, union_all
 from turngate.domain.runs.event_chain import ChainedEvent, ChainHead
 from turngate.store.clock import as_text
 from turngate.store.database import Connection
-from turngate.store.events import FOR_ALL_READERS, SYSTEM, Event
+from turngate.store.events.events import FOR_ALL_READERS, SYSTEM, Event
 from turngate.store.tables import event_chains, events, runs
 
 SCANNED_AT_ONCE: Final = 20_000

@@ -13,7 +13,7 @@ from turngate.domain.policy.terms import PLAIN_TERMS
 from turngate.domain.runs.requests import RequestStatus, Verb
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
-from turngate.store.requests import Request
+from turngate.store.requests.requests import Request
 from turngate.store.tables import calls, judgements, requests, runs
 
 PAGE: Final = 200

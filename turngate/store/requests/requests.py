@@ -12,9 +12,9 @@ from turngate.domain.policy.terms import AskTerms
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.runs.requests import Outcome, RequestKind, RequestStatus, Verb
 from turngate.domain.tools.tool import ToolManifest
-from turngate.store import inbox
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.requests import inbox
 from turngate.store.tables import decisions, requests, runs
 
 PENDING = InboxFilter()

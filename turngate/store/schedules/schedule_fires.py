@@ -13,11 +13,13 @@ from sqlalchemy import func, insert, or_, select, update
 from turngate.domain.agents.schedules import FireOutcome
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.digest import derived_id
-from turngate.store import events, messages, runs, schedules
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.opening import NewRun, open_run
-from turngate.store.schedules import Schedule
+from turngate.store.events import events
+from turngate.store.runs import messages, runs
+from turngate.store.runs.new_run import NewRun, open_run
+from turngate.store.schedules import schedules
+from turngate.store.schedules.schedules import Schedule
 from turngate.store.tables import runs as runs_table
 from turngate.store.tables import schedule_fires
 

@@ -15,11 +15,12 @@ from sqlalchemy import RowMapping, bindparam, delete, func, insert, literal_colu
 
 from turngate.domain.identity import Via, name_key
 from turngate.domain.policy.terms import Role
-from turngate.store import events, names
-from turngate.store.access import hashed, new_secret
+from turngate.store.access import names
+from turngate.store.access.access import hashed, new_secret
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
-from turngate.store.events import NewEvent
+from turngate.store.events import events
+from turngate.store.events.events import NewEvent
 from turngate.store.tables import sessions, users
 
 SESSION_LIFETIME: Final = timedelta(hours=12)

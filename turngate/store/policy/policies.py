@@ -15,7 +15,7 @@ from turngate.domain.policy.policy import Policy
 from turngate.domain.tools.known_tools import KnownTool
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.grants import stands
+from turngate.store.policy.grants import stands
 from turngate.store.tables import policy_versions, published_policies
 
 _TOOLS = TypeAdapter(list[KnownTool])

@@ -10,10 +10,11 @@ from sqlalchemy import insert
 
 from turngate.domain.conversation.messages import Message
 from turngate.domain.runs.requests import UnattendedAsks
-from turngate.store import events, external_calls, messages
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.external_calls import ExternalCall
+from turngate.store.events import events
+from turngate.store.runs import external_calls, messages
+from turngate.store.runs.external_calls import ExternalCall
 from turngate.store.tables import messages as messages_table
 from turngate.store.tables import runs
 
@@ -22,7 +23,7 @@ _INSERT = insert(runs)
 
 @dataclass(frozen=True, kw_only=True)
 class NewRun:
-    """A run as it begins; the fields are those of :class:`turngate.store.runs.Run`. ``path`` None: the agent's own name.
+    """A run as it begins; the fields are those of :class:`turngate.store.runs.runs.Run`. ``path`` None: the agent's own name.
 
     ``input_message_id``: of the message it answers. ``task``: all of the input; lists show its beginning.
     """

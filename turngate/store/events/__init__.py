@@ -1,0 +1,1 @@
+"""The event log, what reads it, and deliveries of notifications."""

@@ -1,0 +1,1 @@
+"""The operators' inbox: requests, decisions, claims, comments, who looks."""

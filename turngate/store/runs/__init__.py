@@ -1,0 +1,1 @@
+"""Runs and what belongs to one: steps, calls, executions, messages, results."""
