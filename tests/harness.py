@@ -47,7 +47,7 @@ from turngate.runtime.app_loader import check_app
 from turngate.runtime.embedded_temporal import TUNING, temporal_binary
 from turngate.runtime.temporal_client import data_converter
 from turngate.runtime.worker_group import WorkerGroup
-from turngate.store import model_names
+from turngate.store import agents as published
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.policy import policies
@@ -378,7 +378,7 @@ async def stack(
     await composition.publish_agents(app, database, task_queue=task_queue)
     if profiles is not None:
         async with database.write() as conn:
-            await model_names.publish(conn, profiles, ())
+            await published.publish_model_names(conn, profiles, ())
     models = model if isinstance(model, Cast) else OneModel(model)
     engine = composition.build_engine(app, database, models, profiles)
     made = Stack(client, database, engine, task_queue)

@@ -20,7 +20,7 @@ from approvals_api.settings import OidcSettings
 from turngate.domain.errors import ForbiddenError, InvalidInputError, TurngateError
 from turngate.domain.identity import MAX_NAME_CHARS, Via, checked_name, checked_password, normal_password
 from turngate.domain.policy.terms import Role
-from turngate.store.access import access, names, sessions, users
+from turngate.store.access import access, sessions, users
 from turngate.store.access.passwords import hash_password, verify_password
 from turngate.store.database import Connection
 from turngate.store.events import events
@@ -76,7 +76,7 @@ async def by_password(services: Services, browser: Browser, name: str, password:
     verified = await verify_password(stored, normal_password(password))
     async with services.database.write() as conn:
         # Hashing takes a while, in which the password may have been changed or the user disabled.
-        await names.one_at_a_time(conn)
+        await users.one_at_a_time(conn)
         now = None if user is None else await users.user_called(conn, user.name)
         if not verified.right or now is None or now.disabled or now.password_hash != stored or stored is None:
             await _tell_failure(conn, via="password", name=name, address=browser.address)

@@ -12,7 +12,7 @@ from approvals_api.runs.views import existing_run
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.domain.tools.external import is_external
-from turngate.store import agents, model_names
+from turngate.store import agents
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.runs import runs
@@ -61,7 +61,7 @@ async def require_known_model(conn: Connection, spec: str) -> None:
     Providers count when a worker told of them, or when an agent's own model is one's. While no worker has told of any, a
     name that no profile has is all that can be refused.
     """
-    names = await model_names.every(conn)
+    names = await agents.every_model_name(conn)
     profiles = [each.name for each in names if each.kind == "profile"]
     providers = [each.name for each in names if each.kind == "provider"]
     provider, colon, _name = spec.partition(":")
@@ -94,7 +94,7 @@ async def model_choices(conn: Connection) -> list[ModelChoice]:
     """Return the profiles with what they stand for, then the agents' own models, each once."""
     found = {
         each.name: ModelChoice(name=each.name, stands_for=each.model)
-        for each in await model_names.every(conn)
+        for each in await agents.every_model_name(conn)
         if each.kind == "profile"
     }
     for agent in await agents.every(conn):

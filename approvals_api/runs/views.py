@@ -18,7 +18,7 @@ from turngate.store.database import Connection
 from turngate.store.events.events import Event
 from turngate.store.live.deltas import Deltas
 from turngate.store.live.progress import Progress
-from turngate.store.requests import approvals, inbox, requests
+from turngate.store.requests import approvals, requests
 from turngate.store.requests.requests import Decision, ListedRequest, Request
 from turngate.store.runs import calls, executions, messages, overrides, queued_messages, runs, steps
 from turngate.store.runs.messages import StoredMessage
@@ -64,7 +64,7 @@ async def request_page(
     """Return one page of the inbox: pending requests oldest first, others newest first."""
     found = await requests.page(conn, wanted, limit=limit + 1, after=after)
     shown = found[:limit]
-    more = encode_cursor(*inbox.key_of(wanted, shown[-1])) if len(found) > limit else None
+    more = encode_cursor(*requests.key_of(wanted, shown[-1])) if len(found) > limit else None
     return Page(items=[request_item(request) for request in shown], next_cursor=more)
 
 

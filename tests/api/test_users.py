@@ -11,7 +11,7 @@ from door import PASSWORD, Door, door_on, log_in, session_of, status
 from people import told
 
 from approvals_api.settings import RateLimitSettings
-from turngate.store.access import names, sessions, users
+from turngate.store.access import sessions, users
 from turngate.store.database import Database
 
 OFF = RateLimitSettings(logins_per_name=None, logins_per_address=None)
@@ -109,7 +109,7 @@ async def test_an_old_hash_is_made_anew_at_the_next_log_in(door: Door) -> None:
     async with door.browser() as browser:
         assert (await log_in(browser, "ann")).status_code == 303
         async with door.database.read() as conn:
-            now = (await names.existing(conn, "ann")).password_hash
+            now = (await users.existing(conn, "ann")).password_hash
         assert now is not None
         assert now.split("$")[3] != weak.split("$")[3]
         assert (await log_in(browser, "ann")).status_code == 303

@@ -12,7 +12,7 @@ from turngate.domain.errors import InvalidInputError
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
-from turngate.store.requests import inbox, requests
+from turngate.store.requests import requests
 from turngate.store.runs import runs
 
 AT = now()
@@ -76,7 +76,7 @@ async def test_each_filter_lists_and_counts_the_same_in_its_order(database: Data
             seen, after = "", None
             while page := await requests.page(conn, wanted, limit=limit, after=after):
                 seen += "".join(request.id for request in page)
-                after = inbox.key_of(wanted, page[-1])
+                after = requests.key_of(wanted, page[-1])
             assert seen == expected, query
             assert await requests.count(conn, wanted) == len(expected), query
 

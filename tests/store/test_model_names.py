@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turngate.domain.agents.model_profiles import Profile, Profiles
-from turngate.store import model_names
+from turngate.store import agents
 from turngate.store.database import Database
 from turngate.store.runs import runs
 from turngate.store.runs.runs import Run
@@ -16,10 +16,10 @@ def named(*names: str, model: str = "p:m") -> Profiles:
 async def test_each_worker_adds_its_names_and_replaces_what_they_stood_for(database: Database) -> None:
     """Profiles first; a name is there once, with what was published last; a profile hides a provider of its name."""
     async with database.write() as conn:
-        await model_names.publish(conn, named("slow", "fast"), ["openai", "fast"])
-        await model_names.publish(conn, named("fast", model="p:new"), ["groq"])
+        await agents.publish_model_names(conn, named("slow", "fast"), ["openai", "fast"])
+        await agents.publish_model_names(conn, named("fast", model="p:new"), ["groq"])
     async with database.read() as conn:
-        found = [(each.kind, each.name, each.model) for each in await model_names.every(conn)]
+        found = [(each.kind, each.name, each.model) for each in await agents.every_model_name(conn)]
     assert found == [
         ("profile", "fast", "p:new"),
         ("profile", "slow", "p:m"),

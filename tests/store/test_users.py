@@ -9,7 +9,7 @@ from argon2 import PasswordHasher
 from people import added, told
 
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
-from turngate.store.access import access, names, passwords, sessions, tokens, users
+from turngate.store.access import access, passwords, sessions, tokens, users
 from turngate.store.database import Database
 
 ISSUER = "https://login.example/realm"
@@ -97,7 +97,7 @@ async def test_a_changed_password_ends_the_sessions(database: Database) -> None:
         assert [await sessions.find(conn, each) for each in secrets] == [None, None]
         assert await access.use_link(conn, link) is None
         await users.renew_hash(conn, "ann", old="old-hash", new="lost race")
-        assert (await names.existing(conn, "ann")).password_hash == "new-hash"
+        assert (await users.existing(conn, "ann")).password_hash == "new-hash"
     assert "hash" not in str(await told(database))
 
 

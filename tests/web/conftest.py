@@ -32,7 +32,7 @@ from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import model_names
+from turngate.store import agents
 from turngate.store.access import sessions
 from turngate.store.database import Database
 from turngate.store.requests import requests
@@ -297,7 +297,9 @@ async def limited_site(client: Client, sqlite: Database) -> AsyncIterator[Site]:
     limited = ListModel(ModelError("come back <b>later</b>", error_class="rate_limited", **later))
     models = Cast(test=limited, quick=ListModel(says("Done.")))
     async with sqlite.write() as conn:
-        await model_names.publish(conn, Profiles({"quick": Profile(name="quick", model="scripted:q")}), ["scripted"])
+        await agents.publish_model_names(
+            conn, Profiles({"quick": Profile(name="quick", model="scripted:q")}), ["scripted"]
+        )
     async with (
         stack(client, sqlite, *tools_of(ran), model=models, working=False) as engine,
         engine.worker(max_cached_workflows=500),

@@ -20,7 +20,7 @@ from turngate.domain.agents.budgets import Price
 from turngate.domain.agents.model_profiles import ModelOptions, Profile, Profiles
 from turngate.domain.conversation.messages import ModelResponse, Usage
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, ModelError, ModelErrorClass
-from turngate.store import model_names
+from turngate.store import agents
 from turngate.store.database import Database
 from turngate.store.runs import runs, steps
 from turngate.toolkits.signals import switch_model
@@ -100,7 +100,9 @@ async def test_who_may_switch_and_to_what(client: Client, sqlite: Database, benc
             engine.services, ADA, run.id, model="any:thing"
         )  # nobody told of any provider yet
         async with sqlite.write() as conn:
-            await model_names.publish(conn, Profiles({"fast": Profile(name="fast", model="openai:a")}), ["openai"])
+            await agents.publish_model_names(
+                conn, Profiles({"fast": Profile(name="fast", model="openai:a")}), ["openai"]
+            )
         for wrong in ("slow", "nosuch:model"):
             with pytest.raises(InvalidInputError, match="fast") as refused:
                 await model_switch.switch_model(engine.services, ADA, run.id, model=wrong)

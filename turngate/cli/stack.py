@@ -32,7 +32,7 @@ from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import Settings
-from turngate.store import model_names
+from turngate.store import agents
 from turngate.store.database import Database
 from worker import build_engine, build_worker, publish_agents
 
@@ -147,7 +147,7 @@ async def serving_worker(
     )
     await publish_agents(app, database, task_queue=settings.task_queue)
     async with database.write() as conn:
-        await model_names.publish(conn, models.profiles, models.providers)
+        await agents.publish_model_names(conn, models.profiles, models.providers)
     task = asyncio.create_task(worker.run(), name="worker")
     try:
         yield task

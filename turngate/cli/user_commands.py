@@ -19,7 +19,7 @@ from turngate.domain.identity import checked_password
 from turngate.runtime.settings import load_settings
 
 if TYPE_CHECKING:
-    from turngate.store.access.names import User
+    from turngate.store.access.users import User
     from turngate.store.database import Connection
 
 Done = TypeVar("Done")

@@ -32,7 +32,7 @@ from turngate.models.registry import Models
 from turngate.runtime.app_loader import LoadedApp, check_app
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import model_names
+from turngate.store import agents
 from turngate.store.database import Database
 from turngate.testing.engine import TIME_SKIPPING
 from worker import build_engine, build_worker, publish_agents
@@ -130,7 +130,7 @@ async def staged(app: LoadedApp, models: Models, directory: Path, *, clock: bool
             client = client if skipper is None else skipper.client
             await publish_agents(app, database, task_queue="turngate")
             async with database.write() as conn:
-                await model_names.publish(conn, models.profiles, models.providers)
+                await agents.publish_model_names(conn, models.profiles, models.providers)
             stage = Stage(app, models, database, client, skipper)
             try:
                 yield stage

@@ -10,7 +10,7 @@ from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.policy.grants import stands
-from turngate.store.requests.inbox import count_query
+from turngate.store.requests.requests import count_query
 from turngate.store.sequences import NEWEST_EVENT
 from turngate.store.tables import grants
 

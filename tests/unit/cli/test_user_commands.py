@@ -70,9 +70,9 @@ def test_a_user_from_the_first_day_to_the_last():
 
 
 async def _hashes(conn, name):
-    from turngate.store.access import names  # noqa: PLC0415
+    from turngate.store.access import users  # noqa: PLC0415
 
-    return [(await names.existing(conn, name)).password_hash]
+    return [(await users.existing(conn, name)).password_hash]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from sqlalchemy import insert, update
 from turngate.domain.errors import ConflictError, ForbiddenError
 from turngate.domain.identity import Scope, checked_name
 from turngate.domain.policy.terms import Role
-from turngate.store.access import names
+from turngate.store.access import users
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import login_links
@@ -52,9 +52,9 @@ async def checked_visitor(conn: Connection, name: str, role: Role | None) -> Vis
         ForbiddenError: ``user_disabled``.
     """
     name = checked_name(name)
-    user = await names.user_called(conn, name)
+    user = await users.user_called(conn, name)
     if user is None:
-        await names.require_no_token(conn, name)
+        await users.require_no_token(conn, name)
         return Visitor(name=name, role=role or "operator")
     if user.disabled:
         raise ForbiddenError(f"{user.name} is disabled: `turngate user enable {user.name}` first", code="user_disabled")
@@ -82,7 +82,7 @@ async def use_link(conn: Connection, secret: str) -> Visitor | None:
     None when it is unknown, used or out of date, or when its user is disabled by now. A link for somebody who has become
     a stored user since lets that user in, with that user's role.
     """
-    await names.one_at_a_time(conn)
+    await users.one_at_a_time(conn)
     at = as_text(now())
     used = (
         update(login_links)
@@ -94,7 +94,7 @@ async def use_link(conn: Connection, secret: str) -> Visitor | None:
     row = (await conn.execute(used.returning(login_links.c.operator, login_links.c.role))).one_or_none()
     if row is None:
         return None
-    user = await names.user_called(conn, row.operator)
+    user = await users.user_called(conn, row.operator)
     if user is None:
         return Visitor(name=row.operator, role=row.role)
     return None if user.disabled else Visitor(name=user.name, role=user.role)

@@ -15,7 +15,7 @@ from sqlalchemy import RowMapping, bindparam, delete, func, insert, literal_colu
 
 from turngate.domain.identity import Via, name_key
 from turngate.domain.policy.terms import Role
-from turngate.store.access import names
+from turngate.store.access import users as user_rows
 from turngate.store.access.access import hashed, new_secret
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
@@ -82,7 +82,7 @@ async def begin(
 
     What is over by now is swept away, so the table stays as small as the number of people who work.
     """
-    await names.one_at_a_time(conn)
+    await user_rows.one_at_a_time(conn)
     secret, session_id, at = new_secret(), f"ses_{secrets.token_hex(12)}", now()
     await conn.execute(delete(sessions).where(sessions.c.expires_at <= as_text(at)))
     await conn.execute(
@@ -125,7 +125,7 @@ async def note_seen(conn: Connection, session_id: str) -> None:
 
 async def end(conn: Connection, secret: str, *, reason: EndReason = "logout") -> None:
     """End the session of a cookie at once. Safe to repeat."""
-    await names.one_at_a_time(conn)
+    await user_rows.one_at_a_time(conn)
     gone = delete(sessions).where(sessions.c.token_hash == hashed(secret)).returning(sessions.c.id, sessions.c.operator)
     rows = (await conn.execute(gone)).all()
     await _tell(conn, [(row.id, row.operator) for row in rows], by=rows[0].operator if rows else "", reason=reason)
@@ -133,7 +133,7 @@ async def end(conn: Connection, secret: str, *, reason: EndReason = "logout") ->
 
 async def revoke(conn: Connection, session_id: str, *, by: str, of: str | None = None) -> bool:
     """End one session by its id; returns whether there was one. ``of``: only if it is this person's."""
-    await names.one_at_a_time(conn)
+    await user_rows.one_at_a_time(conn)
     wanted = sessions.c.id == session_id
     if of is not None:
         wanted &= sessions.c.operator == of
@@ -145,7 +145,7 @@ async def revoke(conn: Connection, session_id: str, *, by: str, of: str | None =
 
 async def revoke_all(conn: Connection, name: str, *, by: str, but: str | None = None) -> int:
     """End every session of a person; returns how many. ``but``: the id of one that stays."""
-    await names.one_at_a_time(conn)
+    await user_rows.one_at_a_time(conn)
     ended = await end_all(conn, name, by=by, but=but, reason="revoked")
     await events.append(conn, events.SYSTEM, ended)
     return len(ended)

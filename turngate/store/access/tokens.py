@@ -21,7 +21,7 @@ from turngate.domain.identity import (
     role_of_scopes,
 )
 from turngate.domain.policy.terms import Role
-from turngate.store.access import names
+from turngate.store.access import users as user_rows
 from turngate.store.access.access import hashed, new_secret
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
@@ -107,8 +107,8 @@ async def issue(
     check_token_scopes(granted, owned=owner is not None)
     if expires_at is not None and expires_at <= now():
         raise InvalidInputError("the token would be out of date at once", errors=[])
-    await names.one_at_a_time(conn)
-    await names.require_no_user(conn, name)
+    await user_rows.one_at_a_time(conn)
+    await user_rows.require_no_user(conn, name)
     bound = None if owner is None else await _owner(conn, owner, granted)
     return await _insert(conn, name=name, scopes=granted, owner=bound, expires_at=expires_at, by=by)
 
@@ -146,7 +146,7 @@ async def note_used(conn: Connection, token_id: str) -> None:
 
 async def revoke(conn: Connection, *, by: str, name: str | None = None, token_id: str | None = None) -> Sequence[str]:
     """Revoke every token of this name, or the one of this id; returns their ids. They stop working at once."""
-    await names.one_at_a_time(conn)
+    await user_rows.one_at_a_time(conn)
     live = api_tokens.c.revoked_at.is_(None)
     rows = (await conn.execute(select(api_tokens.c.token_hash, api_tokens.c.name).where(live))).all()
     key = None if name is None else name_key(name)
@@ -160,7 +160,7 @@ async def revoke(conn: Connection, *, by: str, name: str | None = None, token_id
 
 
 async def _owner(conn: Connection, owner: str, granted: frozenset[Scope]) -> str:
-    user = await names.existing(conn, owner)
+    user = await user_rows.existing(conn, owner)
     if user.disabled:
         raise ForbiddenError(f"{user.name} is disabled: enable them first", code="user_disabled")
     beyond = sorted(granted - ROLE_SCOPES[user.role])

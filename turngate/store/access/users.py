@@ -6,19 +6,102 @@ works at once: sessions and tokens look their user up with every request, and a 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from sqlalchemy import delete, insert, select, update
 
-from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError
+from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.domain.identity import checked_name, name_key
 from turngate.domain.policy.terms import Role
-from turngate.store.access import names, sessions
-from turngate.store.access.names import User, all_users, existing, user_called
+from turngate.store import sequences
+from turngate.store.access import sessions
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
-from turngate.store.tables import login_links, users
+from turngate.store.sequences import Numbered
+from turngate.store.tables import api_tokens, login_links, users
+
+# Whose name is whose: a name means one person or one machine, however it is spelled.
+#
+# Names are compared in Python, because no database folds Unicode as Python does; there are hundreds, not millions.
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """Somebody Turngate knows. ``oidc_issuer`` None: a local user, who has a password or comes in by links only."""
+
+    name: str
+    role: Role
+    email: str
+    password_hash: str | None
+    oidc_issuer: str | None
+    oidc_subject: str | None
+    created_at: str
+    disabled_at: str | None
+
+    @property
+    def disabled(self) -> bool:
+        """Whether they are kept out."""
+        return self.disabled_at is not None
+
+
+async def all_users(conn: Connection) -> list[User]:
+    """Return every stored user, by name."""
+    rows = (await conn.execute(select(users).order_by(users.c.name))).mappings()
+    return [User(**row) for row in rows]
+
+
+async def user_called(conn: Connection, name: str) -> User | None:
+    """Return the stored user of this name, however it is spelled."""
+    key = name_key(name)
+    names = (await conn.execute(select(users.c.name))).scalars()
+    stored = next((each for each in names if name_key(each) == key), None)
+    if stored is None:
+        return None
+    row = (await conn.execute(select(users).where(users.c.name == stored))).mappings().one()
+    return User(**row)
+
+
+async def existing(conn: Connection, name: str) -> User:
+    """Return the stored user of this name, however it is spelled. Raises NotFoundError."""
+    user = await user_called(conn, name)
+    if user is None:
+        raise NotFoundError(f"there is no user {name!r}: `turngate user list` shows who there is", code="no_such_user")
+    return user
+
+
+async def one_at_a_time(conn: Connection) -> None:
+    """Wait until no other transaction changes names, links or sessions; what is looked up after it stays so.
+
+    Every function that changes those begins with it. It takes the lock that every appended event takes, and such a
+    transaction ends with one anyway. Taken first, it also keeps two of them on PostgreSQL from each holding a row that
+    the other wants.
+    """
+    await sequences.take(conn, Numbered.EVENTS, 0)
+
+
+async def require_no_user(conn: Connection, name: str) -> None:
+    """Raise ConflictError (code ``name_taken``) when a stored user has this name."""
+    user = await user_called(conn, name)
+    if user is not None:
+        raise ConflictError(
+            f"{user.name!r} is a user's name: decisions must show who made them, so choose another", code="name_taken"
+        )
+
+
+async def require_no_token(conn: Connection, name: str) -> None:
+    """Raise ConflictError (code ``name_taken``) when an API token that is not revoked has this name."""
+    key = name_key(name)
+    rows = await conn.execute(select(api_tokens.c.name).where(api_tokens.c.revoked_at.is_(None)).distinct())
+    taken = next((each for each in rows.scalars() if name_key(each) == key), None)
+    if taken is not None:
+        raise ConflictError(
+            f"{taken!r} is the name of an API token: decisions must show who made them, so choose another, "
+            f"or revoke it with `turngate token revoke {taken}`",
+            code="name_taken",
+        )
+
 
 __all__ = [
     "User",
@@ -44,9 +127,9 @@ async def add(conn: Connection, *, name: str, role: Role, password_hash: str | N
         ConflictError: ``name_taken`` by a user or an API token, in any spelling.
     """
     name = checked_name(name)
-    await names.one_at_a_time(conn)
-    await names.require_no_user(conn, name)
-    await names.require_no_token(conn, name)
+    await one_at_a_time(conn)
+    await require_no_user(conn, name)
+    await require_no_token(conn, name)
     return await _insert(
         conn,
         User(
@@ -74,7 +157,7 @@ async def from_oidc(conn: Connection, *, issuer: str, subject: str, wanted_name:
         ConflictError: ``name_taken``, both ways to spell it.
         InvalidInputError: the name is none of ours.
     """
-    await names.one_at_a_time(conn)
+    await one_at_a_time(conn)
     known = (users.c.oidc_issuer == issuer) & (users.c.oidc_subject == subject)
     row = (await conn.execute(select(users).where(known))).mappings().one_or_none()
     if row is None:
@@ -101,7 +184,7 @@ async def from_oidc(conn: Connection, *, issuer: str, subject: str, wanted_name:
 
 async def set_role(conn: Connection, name: str, role: Role, *, by: str) -> None:
     """Give a local user another role. Raises NotFoundError, or ConflictError when their provider says which they have."""
-    await names.one_at_a_time(conn)
+    await one_at_a_time(conn)
     user = await existing(conn, name)
     _require_local(user, "their role comes from the provider's claim with every login")
     if user.role == role:
@@ -112,7 +195,7 @@ async def set_role(conn: Connection, name: str, role: Role, *, by: str) -> None:
 
 async def set_password(conn: Connection, name: str, password_hash: str, *, by: str) -> None:
     """Give a local user another password; all their sessions end. Raises NotFoundError or ConflictError."""
-    await names.one_at_a_time(conn)
+    await one_at_a_time(conn)
     user = await existing(conn, name)
     _require_local(user, "they have no password here")
     await conn.execute(update(users).where(users.c.name == user.name).values(password_hash=password_hash))
@@ -130,7 +213,7 @@ async def renew_hash(conn: Connection, name: str, *, old: str, new: str) -> None
 
 async def set_disabled(conn: Connection, name: str, *, disabled: bool, by: str) -> None:
     """Keep a user out, or let them in again. Keeping out ends their sessions and links; their tokens stop working."""
-    await names.one_at_a_time(conn)
+    await one_at_a_time(conn)
     user = await existing(conn, name)
     if user.disabled == disabled:
         return
@@ -161,8 +244,8 @@ async def _free_name(conn: Connection, name: str, issuer: str) -> str:
     for candidate in (name, longer):
         try:
             checked = checked_name(candidate)
-            await names.require_no_user(conn, checked)
-            await names.require_no_token(conn, checked)
+            await require_no_user(conn, checked)
+            await require_no_token(conn, checked)
         except (ConflictError, InvalidInputError):
             continue
         return checked

@@ -7,8 +7,6 @@ read the same on both databases.
 
 from __future__ import annotations
 
-from turngate.store.tables.deltas import deltas
-from turngate.store.tables.external import external_calls
 from turngate.store.tables.inbox import (
     approvals,
     comments,
@@ -16,16 +14,17 @@ from turngate.store.tables.inbox import (
     grant_uses,
     grants,
     idempotent_answers,
+    judgements,
     policy_versions,
     published_policies,
     requests,
     saved_views,
     views,
 )
-from turngate.store.tables.judgements import judgements
 from turngate.store.tables.log import (
     deliveries,
     delivery_attempts,
+    deltas,
     event_chains,
     event_counter,
     events,
@@ -38,18 +37,20 @@ from turngate.store.tables.runs import (
     calls,
     conversations,
     executions,
+    external_calls,
     messages,
     model_names,
     progress,
     queued_messages,
     runs,
     steps,
+    summaries,
+    summaries_wanted,
     used_below,
     whole_results,
     worlds,
 )
 from turngate.store.tables.schedules import schedule_fires, schedules
-from turngate.store.tables.summaries import summaries, summaries_wanted
 
 __all__ = [
     "agents",

@@ -48,7 +48,7 @@ requests = Table(
     Column("claimed_until", StorableText),
     # Not unique by call and kind: a ``once`` call that is lost, sent again and lost again asks what became of it each time.
     Index("ix_requests_run_id", "run_id"),
-    # The inbox under any filter is read from these two alone (turngate.store.requests.inbox): a row of this table is wide.
+    # The inbox under any filter is read from these two alone (turngate.store.requests.requests): a row of this table is wide.
     Index(
         "ix_requests_pending",
         "created_at",
@@ -207,4 +207,20 @@ idempotent_answers = Table(
     Column("fingerprint", StorableString(64), nullable=False),
     Column("answer", StorableText, nullable=False),
     Column("created_at", StorableText, nullable=False),
+)
+
+
+# What the judge said of calls.
+
+
+# Written when the judge has answered, which is before the call is planned: no foreign key to calls.
+judgements = Table(
+    "judgements",
+    metadata,
+    Column("run_id", StorableString(64), primary_key=True),
+    Column("tool_call_id", StorableString(255), primary_key=True),
+    # JSON of a Judgement.
+    Column("judgement", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+    Index("ix_judgements_created_at", "created_at"),
 )
