@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
@@ -23,6 +23,7 @@ from referencing.jsonschema import DRAFT202012, specification_with
 
 from turngate import InvalidToolInput, Tool, declare_tool
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.tools.declare import SplitToolOptions
 from turngate.domain.tools.failures import describe_issues
 from turngate.domain.tools.parameters import object_text
 
@@ -79,7 +80,7 @@ def json_schema_tool(
     description: str,
     parameters: Mapping[str, JsonValue] | None = None,
     success: Mapping[str, JsonValue] | None = None,
-    **options: Any,
+    **options: Unpack[SplitToolOptions],
 ) -> Tool:
     """Declare a tool whose schemas are JSON, not Python types.
 

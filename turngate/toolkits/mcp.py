@@ -14,8 +14,7 @@ from typing import Any
 
 from turngate import Tool, Toolkit
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tools.declare import DEFAULT_TIMEOUT
-from turngate.domain.tools.tool import AskPredicate, Effect
+from turngate.domain.tools.tool import DEFAULT_TIMEOUT, Ask, Effect
 from turngate.toolkits.mcp_servers.failures import (
     McpOutcomeUnknown,
     McpToolError,
@@ -42,8 +41,6 @@ _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ANSWER_SLACK_SECONDS = 60.0
 """The engine ends a call at its timeout; HTTP gives up only after that, so that there is one who decides."""
 
-Asking = bool | AskPredicate | None
-
 
 def mcp_toolkit(
     server: Server,
@@ -51,7 +48,7 @@ def mcp_toolkit(
     name: str,
     allow: Collection[str] | None = None,
     effects: Mapping[str, Effect] | None = None,
-    ask: Asking | Mapping[str, Asking] = None,
+    ask: Ask | Mapping[str, Ask] = None,
     timeout: timedelta = DEFAULT_TIMEOUT,
     connect_timeout: timedelta = CONNECT_TIMEOUT,
 ) -> Toolkit:

@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
@@ -25,33 +24,60 @@ from turngate.domain.tools.declared_parts import (
 from turngate.domain.tools.failures import ToolFailure
 from turngate.domain.tools.parameters import ModelParameters, NoParameters, Parameters
 from turngate.domain.tools.presentation import Presenter
-from turngate.domain.tools.preview import Preview
-from turngate.domain.tools.tool import AskPredicate, Effect, FailureMode, Tool
+from turngate.domain.tools.preview import Previewer
+from turngate.domain.tools.tool import DEFAULT_TIMEOUT, Ask, Effect, FailureMode, Tool
 
 if TYPE_CHECKING:
     from turngate.domain.agents.app import Agent
 
-Shown = Callable[[Any, Path | None], Preview | None]
 Params = TypeVar("Params", bound=BaseModel)
 
-DEFAULT_TIMEOUT = timedelta(minutes=10)
+
+class _HeldOptions(TypedDict, total=False):
+    """The options that a :class:`Tool` holds as they are declared."""
+
+    effect: Effect
+    """What running twice means; ``once`` (default) is never repeated by the engine."""
+    ask: Ask
+    """Whether a person must approve; a predicate gets the decoded parameters, and one that raises means ask."""
+    failure_mode: FailureMode
+    """``return`` (default) shows a declared failure to the model, ``raise`` fails the run."""
+    timeout: timedelta
+    """1 s to 7 days, for one execution; default: 10 minutes."""
+    task_queue: str | None
+    """Temporal task queue of the workers that have the handler; None is the app's own."""
+    strict: bool
+    """Ask the provider to hold the model to the schema."""
+    preview: Previewer | None
+    """``(params, workspace)`` → what will change; runs at planning, must not change anything."""
+    present: Presenter | None
+    """``(params, result)`` → what people see of the call and its result."""
+
+
+class ToolOptions(_HeldOptions, total=False):
+    """What every declaration of a local tool takes. Each may be left out; :class:`Tool` has the defaults."""
+
+    failures: Sequence[type[ToolFailure]]
+    """The ToolFailure classes the handler may raise."""
+    probe: Callable[..., Any] | None
+    """``(key: str, …services)`` → :class:`Happened`, :class:`DidNotHappen` or None, for a ``once`` call whose worker was
+    lost; ``key`` is the idempotency key the handler had."""
+    precondition: Callable[..., Any] | None
+    """``(params, …context, services)`` → any JSON value that the call depends on, such as a file's digest. Taken when a
+    person is asked and again before the call runs; when it differs, the person is asked again."""
+
+
+class SplitToolOptions(ToolOptions, total=False):
+    """What a declaration apart from its handler takes on top."""
+
+    origin: Mapping[str, str] | None
+    """Where a tool from outside comes from, such as its MCP server; part of what a decision's digest covers."""
+    handler: Handler | None
+    """The function that runs; None: ``kit.handlers(name=function)`` supplies it."""
 
 
 def tool(
-    *,
-    effect: Effect = "once",
-    ask: bool | AskPredicate | None = None,
-    failures: Sequence[type[ToolFailure]] = (),
-    failure_mode: FailureMode = "return",
-    timeout: timedelta = DEFAULT_TIMEOUT,
-    task_queue: str | None = None,
-    strict: bool = False,
-    preview: Shown | None = None,
-    probe: Callable[..., Any] | None = None,
-    precondition: Callable[..., Any] | None = None,
-    present: Presenter | None = None,
-    name: str | None = None,
-    description: str | None = None,
+    *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
 ) -> Callable[[Handler], Tool]:
     """Declare an async function as a tool.
 
@@ -60,25 +86,15 @@ def tool(
     is the success type, the docstring the description.
 
     Args:
-        effect: what running twice means; ``once`` (default) is never repeated by the engine.
-        ask: whether a person must approve; a predicate gets the decoded parameters, and one that raises means ask.
-        failures: the ToolFailure classes the handler may raise.
-        failure_mode: ``return`` shows a declared failure to the model, ``raise`` fails the run.
-        timeout: 1 s to 7 days, for one execution.
-        task_queue: Temporal task queue of the workers that have the handler; None is the app's own.
-        strict: ask the provider to hold the model to the schema.
-        preview: ``(params, workspace)`` → what will change; runs at planning, must not change anything.
-        probe: ``(key: str, …services)`` → :class:`Happened`, :class:`DidNotHappen` or None, for a ``once`` call whose
-            worker was lost; ``key`` is the idempotency key the handler had.
-        precondition: ``(params, …context, services)`` → any JSON value that the call depends on, such as a file's digest.
-            Taken when a person is asked and again before the call runs; when it differs, the person is asked again.
-        present: ``(params, result)`` → what people see of the call and its result.
         name: instead of the function's name.
         description: instead of its docstring.
+        options: see :class:`ToolOptions`.
 
     Raises:
         ConfigurationError: the function cannot be a tool; the message says why.
+        TypeError: there is no such option.
     """
+    _refuse_unknown(options, ToolOptions.__optional_keys__, "tool")
 
     def declare(function: Handler) -> Tool:
         handler = handler_of(function, name or str(getattr(function, "__name__", function)))
@@ -94,18 +110,8 @@ def tool(
             description=description or inspect.getdoc(function) or "",
             params=handler.params_type,
             success=handler.returns,
-            effect=effect,
-            ask=ask,
-            failures=failures,
-            failure_mode=failure_mode,
-            timeout=timeout,
-            task_queue=task_queue,
-            strict=strict,
-            preview=preview,
-            probe=probe,
-            precondition=precondition,
-            present=present,
             handler=function,
+            **options,
         )
 
     return declare
@@ -118,29 +124,25 @@ def declare_tool(
     params: type[BaseModel] | Parameters | None = None,
     success: Any = dict[str, JsonValue],
     success_schema: dict[str, JsonValue] | None = None,
-    effect: Effect = "once",
-    ask: bool | AskPredicate | None = None,
-    failures: Sequence[type[ToolFailure]] = (),
-    failure_mode: FailureMode = "return",
-    timeout: timedelta = DEFAULT_TIMEOUT,
-    task_queue: str | None = None,
-    strict: bool = False,
-    preview: Shown | None = None,
-    probe: Callable[..., Any] | None = None,
-    precondition: Callable[..., Any] | None = None,
-    present: Presenter | None = None,
-    origin: Mapping[str, str] | None = None,
-    handler: Handler | None = None,
+    **options: Unpack[SplitToolOptions],
 ) -> Tool:
     """Declare a tool apart from its handler; supply that by ``kit.handlers(name=function)``, or as ``handler``.
 
     ``params``: a pydantic model, any :class:`Parameters`, or None for a tool that takes nothing. ``success``: the type
-    a handler returns; ``success_schema`` is shown in its place when given. The others are as in :func:`tool`.
+    a handler returns; ``success_schema`` is shown in its place when given. The others: see :class:`SplitToolOptions`.
 
     Raises:
         ConfigurationError: the name, timeout or handler cannot be; the message says why.
+        TypeError: there is no such option.
     """
+    _refuse_unknown(options, SplitToolOptions.__optional_keys__, "declare_tool")
     parameters = parameters_of(params)
+    failures = failures_of(options.pop("failures", ()), name)
+    probe = options.pop("probe", None)
+    precondition = options.pop("precondition", None)
+    origin = options.pop("origin", None)
+    handler = options.pop("handler", None)
+    held: _HeldOptions = options
     declared = Tool(
         name=name,
         description=description,
@@ -148,21 +150,21 @@ def declare_tool(
         parameters=parameters,
         success=TypeAdapter(success),
         success_schema=success_schema,
-        effect=effect,
-        ask=ask,
-        failures=failures_of(failures, name),
-        failure_mode=failure_mode,
-        timeout=timeout,
-        task_queue=task_queue,
-        strict=strict,
-        preview=preview,
+        failures=failures,
         probe=None if probe is None else probe_of(probe, name),
         precondition=None if precondition is None else precondition_of(precondition, parameters, name),
-        present=present,
         origin=dict(origin or {}),
         declared_in=_caller(),
+        **held,
     )
     return declared if handler is None else with_handler(declared, handler)
+
+
+def _refuse_unknown(options: Mapping[str, object], known: frozenset[str], function: str) -> None:
+    """Refuse, as Python itself would, an option that is no such; some are fields of a Tool, and would be set."""
+    for option in options:
+        if option not in known:
+            raise TypeError(f"{function}() got an unexpected keyword argument {option!r}")
 
 
 def with_handler(declared: Tool, function: Handler) -> Tool:
@@ -201,7 +203,7 @@ def signal_tool(
     description: str,
     params: type[Params],
     interpret: Callable[[Params], Signal],
-    ask: bool | AskPredicate | None = False,
+    ask: Ask = False,
 ) -> Tool:
     """Declare a tool that the loop around the model interprets: finish, wait, hand off, switch model.
 
@@ -257,7 +259,7 @@ def sub_agent(
     description: str | None = None,
     params: type[BaseModel] = SubAgentTask,
     brief: Callable[[Any], str] | None = None,
-    ask: bool | AskPredicate | None = False,
+    ask: Ask = False,
 ) -> Tool:
     """Declare a tool that another agent answers: a run of its own, with its own tools, limits and inbox requests.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 PreviewKind = Literal["diff", "command", "text"]
 
@@ -25,6 +27,10 @@ class Preview:
     def command(*words: str) -> Preview:
         """Return the preview of a command that runs with exactly these words as its argument vector."""
         return Preview(kind="command", text=json.dumps(words, ensure_ascii=False))
+
+
+Previewer = Callable[[Any, Path | None], Preview | None]
+"""``(params, workspace)`` → what will change. Runs at planning, and must not change anything."""
 
 
 def command_words(preview_text: str) -> list[str]:

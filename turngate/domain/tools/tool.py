@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -27,7 +26,7 @@ from turngate.domain.tools.injection import Injected
 from turngate.domain.tools.middleware import Middleware
 from turngate.domain.tools.parameters import Parameters
 from turngate.domain.tools.presentation import Presenter
-from turngate.domain.tools.preview import Preview
+from turngate.domain.tools.preview import Previewer
 from turngate.domain.tools.results import Failure, Ok
 
 if TYPE_CHECKING:
@@ -79,13 +78,16 @@ class ToolManifest(BaseModel):
 
 
 AskPredicate = Callable[[Any], bool]
+Ask = bool | AskPredicate | None
+"""True, False, or a predicate over the decoded parameters; None leaves it to the default, which is to ask."""
+
+DEFAULT_TIMEOUT: Final = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
     """One declared capability.
 
-    ``ask``: True / False, or a predicate over the decoded parameters; None leaves it to the default, which is to ask.
     ``success_schema``: shown in place of the success type's own, when that is not known as a Python type.
     ``handler``: of kind ``local`` only; None when it was declared apart and is not here. ``interpret``: of kind
     ``signal``: decoded parameters → what the loop shall do. ``agent``, ``brief``: of kind ``agent``: who answers, and
@@ -97,15 +99,15 @@ class Tool:
     kind: ToolKind
     parameters: Parameters
     success: TypeAdapter[Any]
-    effect: Effect
+    effect: Effect = "once"
     success_schema: dict[str, JsonValue] | None = None
-    ask: bool | AskPredicate | None = None
+    ask: Ask = None
     failures: tuple[type[ToolFailure], ...] = ()
     failure_mode: FailureMode = "return"
-    timeout: timedelta = timedelta(minutes=10)
+    timeout: timedelta = DEFAULT_TIMEOUT
     task_queue: str | None = None
     strict: bool = False
-    preview: Callable[[Any, Path | None], Preview | None] | None = None
+    preview: Previewer | None = None
     probe: Injected | None = None
     precondition: Injected | None = None
     present: Presenter | None = None

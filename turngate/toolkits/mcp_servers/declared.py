@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from turngate import Tool, ToolContext, declare_tool
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tools.tool import AskPredicate, Effect
+from turngate.domain.tools.tool import Ask, Effect
 from turngate.toolkits.json_schema import JsonSchemaParameters
 from turngate.toolkits.mcp_servers import failures
 from turngate.toolkits.mcp_servers.calling import Calls
@@ -32,7 +32,7 @@ def declared(
     *,
     server_version: str,
     effect: Effect,
-    ask: bool | AskPredicate | None,
+    ask: Ask,
     timeout: timedelta,
 ) -> Tool:
     """Return the server's tool. Raises ConfigurationError when its schema cannot be used."""

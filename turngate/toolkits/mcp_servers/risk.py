@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from mcp.types import ToolAnnotations
 
-from turngate.domain.tools.tool import AskPredicate, Effect
+from turngate.domain.tools.tool import Ask, Effect
 
 
-def raised(
-    effect: Effect, ask: bool | AskPredicate | None, hints: ToolAnnotations | None
-) -> tuple[Effect, bool | AskPredicate | None]:
+def raised(effect: Effect, ask: Ask, hints: ToolAnnotations | None) -> tuple[Effect, Ask]:
     """Return effect and ``ask``, stricter where the server warns. Hints that are left out or reassure change nothing."""
     if hints is None:
         return effect, ask
