@@ -24,7 +24,7 @@ from turngate.domain.conversation.messages import Message, ModelResponse, Reason
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.declare import interaction_tool, tool
 from turngate.domain.tools.preview import Preview
-from turngate.drivers.json_lines import JsonLines
+from turngate.frontends.lines import JsonLines
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.store.access import access
 

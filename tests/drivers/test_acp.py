@@ -21,7 +21,7 @@ from terminal_process import TURNGATE, Screen
 from typer.testing import CliRunner
 
 from turngate.cli import main
-from turngate.drivers.acp_agent import serve_acp
+from turngate.frontends.acp.agent import serve_acp
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +258,7 @@ async def test_in_a_terminal_it_says_who_it_is_or_what_is_wrong(driven_api: Api,
 
 def test_without_its_package_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extra is named, and the exit code is that of a wrong configuration."""
-    for name in [name for name in sys.modules if name.startswith("turngate.drivers.acp")]:
+    for name in [name for name in sys.modules if name.startswith("turngate.frontends.acp")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "acp", None)
     done = CliRunner().invoke(main.app, ["acp"])

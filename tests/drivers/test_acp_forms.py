@@ -13,8 +13,8 @@ from driven import inside, owner_token
 from editor_desk import Desk, desk_on, the_run
 from harness import until
 
-from turngate.drivers.acp_agent import serve_acp
-from turngate.drivers.acp_forms import form_of
+from turngate.frontends.acp.agent import serve_acp
+from turngate.frontends.acp.gates import form_of
 
 
 @pytest.fixture(scope="module")

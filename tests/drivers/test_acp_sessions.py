@@ -15,7 +15,7 @@ from editor_desk import Desk, desk_on, the_run
 from harness import until
 
 from turngate.client import TurngateClient
-from turngate.drivers.acp_agent import serve_acp
+from turngate.frontends.acp.agent import serve_acp
 from turngate.store.access import access, tokens, users
 
 

@@ -17,9 +17,9 @@ from jsonschema import Draft202012Validator
 from terminal_process import TURNGATE
 
 from turngate.client import TurngateClient
-from turngate.drivers.rpc_params import WatchRun
-from turngate.drivers.rpc_server import serve_rpc
-from turngate.drivers.rpc_watching import Watches
+from turngate.frontends.rpc.parameters import WatchRun
+from turngate.frontends.rpc.server import serve_rpc
+from turngate.frontends.rpc.watch import Watches
 
 NO_PARAMS: dict[str, Any] = {}
 

@@ -14,11 +14,11 @@ from turngate.domain.errors import ModelError
 from turngate.domain.runs.outcomes import outcome_of
 from turngate.domain.tools.presentation import DiffBlock, TextBlock
 from turngate.domain.tools.results import Failure, Ok
-from turngate.drivers import acp_showing as show
-from turngate.drivers.acp_calls import Calls
-from turngate.drivers.acp_diffs import Hunk, hunks
-from turngate.drivers.acp_prompts import prompt_text
-from turngate.drivers.acp_turn import stop_reason
+from turngate.frontends.acp import render as show
+from turngate.frontends.acp.agent import prompt_text
+from turngate.frontends.acp.calls import Calls
+from turngate.frontends.acp.diffs import Hunk, hunks
+from turngate.frontends.acp.turn import stop_reason
 from turngate.toolkits.diffs import unified_diff
 from turngate.wire.calls import CallView
 from turngate.wire.runs import RunDetail

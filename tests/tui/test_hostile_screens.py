@@ -13,13 +13,13 @@ from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
 from turngate.client import Retries, TurngateClient
 from turngate.domain.text.hidden_text import is_hidden
+from turngate.frontends.tui.app import TurngateTui
+from turngate.frontends.tui.grants_screen import GrantScreen
+from turngate.frontends.tui.request_screen import RequestScreen
+from turngate.frontends.tui.run_screen import RunScreen
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.access import tokens
 from turngate.store.database import Database
-from turngate.tui.app import TurngateTui
-from turngate.tui.grants_screen import GrantScreen
-from turngate.tui.request_screen import RequestScreen
-from turngate.tui.run_screen import RunScreen
 
 WORD = "zqhostile"
 HOSTILE = f"{WORD}[b]x[/b] [link=y][@click=app.quit]z[/] \u202e\u200b\x1b[2J\x9b31m\r\x07\U000e0041"

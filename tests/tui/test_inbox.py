@@ -10,8 +10,8 @@ from textual import events
 from textual.widgets import Input, TextArea
 from tui_bench import person_at
 
-from turngate.tui.reading import Reading
-from turngate.tui.request_screen import RequestScreen
+from turngate.frontends.tui.reading import Reading
+from turngate.frontends.tui.request_screen import RequestScreen
 
 
 async def test_calls_are_approved_rejected_and_edited_as_shown(api: Api) -> None:

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from turngate.cli.main import app as commands
 from turngate.client import Retries, TurngateClient
+from turngate.frontends.tui.app import TurngateTui
 from turngate.store.database import Database
-from turngate.tui.app import TurngateTui
 
 
 class Kept(httpx.AsyncBaseTransport):
@@ -78,7 +78,7 @@ def test_the_command_says_what_it_lacks(missing: bool, why: str, monkeypatch: py
     """Without its package or without a terminal, the command names the fix, with the exit code of a wrong configuration."""
     if missing:
         gone: Any = None
-        for name in [each for each in sys.modules if each.startswith(("textual", "turngate.tui"))]:
+        for name in [each for each in sys.modules if each.startswith(("textual", "turngate.frontends.tui"))]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "textual", gone)
     answer = CliRunner().invoke(commands, ["tui"])

@@ -14,8 +14,8 @@ from tui_bench import person_at
 from approvals_api.api_app import create_api_app
 from approvals_api.settings import ApiSettings
 from turngate.client.answers import check
+from turngate.frontends.tui.problems import problem_words
 from turngate.store.access import tokens
-from turngate.tui.problems import problem_words
 
 
 async def test_who_was_first_and_what_ended_is_said(api: Api) -> None:

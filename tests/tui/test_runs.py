@@ -12,8 +12,8 @@ from tui_bench import DUG, calling, person_at
 from approvals_api.api_app import create_api_app
 from approvals_api.settings import ApiSettings
 from turngate.domain.conversation.deltas import Delta
-from turngate.tui.spoken import Spoken
-from turngate.tui.texts import plain
+from turngate.frontends.tui.spoken import Spoken
+from turngate.frontends.tui.texts import plain
 from turngate.wire.events import DeltaView, ProgressView
 
 

@@ -25,10 +25,10 @@ from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.declare import interaction_tool, tool
+from turngate.frontends.tui.app import TurngateTui
+from turngate.frontends.tui.controls import Press
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.store.access import access, tokens
-from turngate.tui.app import TurngateTui
-from turngate.tui.controls import Press
 
 __all__ = ["DUG", "POLICY", "TOOLS", "Person", "Talker", "calling", "person_at"]
 

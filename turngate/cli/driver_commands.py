@@ -17,7 +17,7 @@ from turngate.cli.pipes import when_unread
 from turngate.cli.plain_text import plain
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError
-from turngate.drivers.json_lines import JsonLines
+from turngate.frontends.lines import JsonLines
 
 SESSIONS: Final = Path("turngate") / "acp-sessions"
 """Below the user's state directory (https://specifications.freedesktop.org/basedir-spec): which session is which conversation."""
@@ -32,7 +32,7 @@ def rpc(data_dir: DataDir = None, url: Url = None) -> None:
 
         echo '{"jsonrpc": "2.0", "id": 1, "method": "agents.list"}' | turngate rpc
     """
-    from turngate.drivers.rpc_server import serve_rpc  # noqa: PLC0415 - slow to import
+    from turngate.frontends.rpc.server import serve_rpc  # noqa: PLC0415 - slow to import
 
     link = find_api(data_dir, url)
 
@@ -60,8 +60,8 @@ def acp(
     the token's owner. Needs the extra `acp`: pip install 'turngate[acp]'. Ends when stdin ends; runs go on. Exit code: 0.
     """
     try:
-        from turngate.drivers.acp_agent import serve_acp  # noqa: PLC0415 - an extra, needed here alone
-        from turngate.drivers.acp_models import answering_agent  # noqa: PLC0415
+        from turngate.frontends.acp.agent import serve_acp  # noqa: PLC0415 - an extra, needed here alone
+        from turngate.frontends.acp.models import answering_agent  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "acp":
             raise

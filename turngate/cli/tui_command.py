@@ -19,7 +19,7 @@ def tui(data_dir: DataDir = None, url: Url = None) -> None:
     Exit code: 0; runs go on.
     """
     try:
-        from turngate.tui.app import TurngateTui  # noqa: PLC0415 - an extra, needed here alone
+        from turngate.frontends.tui.app import TurngateTui  # noqa: PLC0415 - an extra, needed here alone
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "textual":
             raise

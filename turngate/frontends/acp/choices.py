@@ -1,0 +1,137 @@
+"""What an editor offers about a request: the answers this person may give there, and which decision each one is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from acp.schema import PermissionOption
+
+from turngate.client import TurngateClient
+from turngate.domain.errors import TurngateError
+from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.runs.requests import Outcome, Verb
+from turngate.frontends.acp import render as show
+from turngate.wire.people import MeView
+from turngate.wire.requests import RequestDetail
+
+DECIDING: Final = frozenset({"requests:decide", "admin"})
+GRANT_SECONDS: Final = 3600
+GRANT_USES: Final = 100
+MAX_PATTERN_CHARS: Final = 300
+"""A longer pattern would be cut where it is shown, and nobody grants what they cannot see."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One answer that the editor offers, and the decision that it is.
+
+    ``form``: what has to be filled in before it counts: a ``reason``, or the tool's ``name``, typed out.
+    """
+
+    option: PermissionOption
+    verb: Verb
+    outcome: Outcome | None = None
+    grant: WantedGrant | None = None
+    form: Literal["reason", "name"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a person decided. ``args``: JSON text."""
+
+    verb: Verb
+    outcome: Outcome | None = None
+    grant: WantedGrant | None = None
+    args: str | None = None
+    message: str = ""
+
+
+async def choices_of(client: TurngateClient, request: RequestDetail, me: MeView, *, forms: bool) -> list[Choice]:
+    """Return what this person may answer in the editor; what needs more than it can ask is left to the page.
+
+    ``forms``: the editor can ask for words.
+    """
+    if not may_decide(request, me):
+        return []
+    if request.kind == "outcome":
+        return [_choice("tell", "Tell the agent that nobody knows", "reject_once", "respond", outcome="tell_model")]
+    found: list[Choice] = []
+    if "approve" in request.allowed_verbs and request.risk != "high":
+        found.append(_choice("allow", "Allow once", "allow_once", "approve"))
+        found += await _grant(client, request)
+    elif "approve" in request.allowed_verbs and forms:
+        found.append(_choice("allow", "Allow once, by typing the tool's name", "allow_once", "approve", form="name"))
+    if "reject" in request.allowed_verbs:
+        found.append(_choice("reject", "Reject", "reject_once", "reject"))
+        if forms:
+            found.append(_choice("reject-why", "Reject, and say why", "reject_once", "reject", form="reason"))
+    return found
+
+
+def may_decide(request: RequestDetail, me: MeView) -> bool:
+    """Tell whether this person may decide such a request at all (I10); the API has the last word."""
+    return not DECIDING.isdisjoint(me.scopes) and request.not_by != me.name
+
+
+def asked(request: RequestDetail, page: str, choices: list[Choice], *, forms: bool) -> list[show.Content]:
+    """Return what a person needs to know of a request besides the call: why it is asked, and where else to answer."""
+    facts = [f"risk {request.risk} · effect {request.manifest.effect} · asked by {request.rule}: {request.reason}"]
+    if request.quorum > 1:
+        facts.append(f"approvals {request.approvals} of {request.quorum}")
+    if (judged := request.judged) is not None:
+        facts.append(f"the judge (a model, {judged.model}) {judged.said}: {judged.reason}")
+    return [show.value("\n".join(facts)), show.paragraph(_elsewhere(request, page, choices, forms=forms))]
+
+
+def filled_in(choice: Choice, request: RequestDetail, content: Mapping[str, object]) -> Answer | None:
+    """Return the answer of a choice whose form was filled in; None: what was typed is not the tool's name."""
+    typed = str(content.get(choice.form or "", "")).strip()
+    if choice.form == "name" and typed != request.tool_name:
+        return None
+    return Answer(verb=choice.verb, message=typed if choice.form == "reason" else "")
+
+
+def _elsewhere(request: RequestDetail, page: str, choices: list[Choice], *, forms: bool) -> str:
+    if not choices:
+        return f"You may not decide this one here: somebody who may does at {page}."
+    if request.kind == "question":
+        return f"This asks for an answer in words: give it at {page}."
+    if request.kind == "outcome":
+        return f"This call may or may not have happened: say which at {page}."
+    if request.risk == "high" and not forms:
+        return (
+            "This call is of high risk: approving it takes the tool's name typed out, at "
+            f"{page} or in a terminal with `turngate watch {request.run_id}`. Here it can be rejected."
+        )
+    why = "" if forms else ", or say why not"
+    return f"To change the arguments{why}: {page}."
+
+
+async def _grant(client: TurngateClient, request: RequestDetail) -> list[Choice]:
+    """Return the answer that grants calls like this one, where the API says that there may be one."""
+    try:
+        seen = await client.preview_grant(request.id)
+    except TurngateError:  # the call can be allowed without
+        return []
+    pattern = show.marked(seen.says)
+    if seen.ungrantable is not None or seen.pattern is None or len(pattern) > MAX_PATTERN_CHARS:
+        return []
+    grant = WantedGrant(pattern=seen.pattern, scope="run", expires_after_seconds=GRANT_SECONDS, max_uses=GRANT_USES)
+    name = f"Always allow in this run, for an hour, at most {GRANT_USES} times: {pattern}"
+    return [_choice("always", name, "allow_always", "approve", grant=grant)]
+
+
+def _choice(
+    option_id: str,
+    name: str,
+    kind: str,
+    verb: Verb,
+    *,
+    outcome: Outcome | None = None,
+    grant: WantedGrant | None = None,
+    form: Literal["reason", "name"] | None = None,
+) -> Choice:
+    option = PermissionOption.model_validate({"option_id": option_id, "name": name, "kind": kind})
+    return Choice(option=option, verb=verb, outcome=outcome, grant=grant, form=form)

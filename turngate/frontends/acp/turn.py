@@ -1,0 +1,201 @@
+"""One turn in an editor: a run followed to its end, its events told as session updates, its gates asked about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from acp import RequestError, update_agent_message_text, update_agent_thought_text
+from acp.schema import StopReason
+
+from turngate.client import TurngateClient
+from turngate.domain.runs.outcomes import RunOutcome
+from turngate.frontends.acp import render as show
+from turngate.frontends.acp.calls import Calls
+from turngate.frontends.acp.editor import Editor
+from turngate.frontends.acp.gates import Gates
+from turngate.wire.events import DeltaView, EventView, ProgressView
+from turngate.wire.runs import RunDetail, StepView
+
+GATE_ENDS: Final = frozenset({"request.decided", "request.expired", "request.cancelled", "request.superseded"})
+STOP_REASONS: Final[dict[RunOutcome, StopReason]] = {
+    "completed": "end_turn",
+    "interrupted": "cancelled",
+    "step_cap": "max_turn_requests",
+    "budget": "max_turn_requests",
+    "no_progress": "max_turn_requests",
+}
+"""The other outcomes are errors of the turn."""
+TOKEN_CAP: Final = "token_cap"  # noqa: S105 - an error class
+AGAIN: Final = "\n\n*(The response broke off, and is made again.)*\n\n"
+
+
+@dataclass
+class _Said:
+    """What of one step's response was said live. ``again``: another attempt had been heard before, which is void now."""
+
+    attempt: int
+    again: bool = False
+    texts: dict[str, str] = field(default_factory=lambda: {"text": "", "reasoning": ""})
+
+
+class Turn:
+    """A run as the editor sees it. ``shown``: steps that it has already, as (run, step); grows with what is told.
+
+    ``on_model``: is told of a model that the run is switched to.
+    """
+
+    def __init__(
+        self,
+        client: TurngateClient,
+        editor: Editor,
+        calls: Calls,
+        gates: Gates,
+        shown: set[tuple[str, int]],
+        on_model: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._editor = editor
+        self._calls = calls
+        self._gates = gates
+        self._shown = shown
+        self._on_model = on_model
+        self._said: dict[int, _Said] = {}
+        self._run_id = ""
+        self._last_text = ""
+
+    async def follow(self, run_id: str) -> RunDetail:
+        """Tell a run to its end, and return it as it ended."""
+        self._run_id = run_id
+        try:
+            async for told in self._client.follow_events(run_id, with_deltas=True):
+                if isinstance(told, DeltaView):
+                    await self._speak(told)
+                elif isinstance(told, ProgressView):
+                    text = told.payload if isinstance(told.payload, str) else json.dumps(told.payload)
+                    await self._calls.progress(self._calls.id_of(told.run_id, told.tool_call_id), text)
+                else:
+                    await self._happened(told)
+        finally:
+            await self._gates.close()
+        return await self._ended()
+
+    async def _happened(self, event: EventView) -> None:
+        said: dict[str, Any] = event.payload
+        match event.type:
+            case "step.responded":
+                await self._responded(event.run_id, int(said["step"]))
+            case "request.opened":
+                self._gates.open(str(said["request_id"]))
+            case kind if kind in GATE_ENDS:
+                await self._gate_ended(event, str(said["request_id"]))
+            case "execution.started":
+                await self._calls.start(self._calls.id_of(event.run_id, str(said["tool_call_id"])))
+            case "execution.finished" | "call.closed":
+                await self._settled(event.run_id, str(said["tool_call_id"]))
+            case "run.model_switched" if event.run_id == self._run_id:
+                await self._on_model(str(said["to"]))
+            case "model.retrying":
+                await self._editor.tell(
+                    update_agent_thought_text(
+                        f"The model fails, and is asked again: {show.fenced(str(said['message']))}\n"
+                    )
+                )
+            case _:
+                pass
+
+    async def _speak(self, told: DeltaView) -> None:
+        if told.run_id != self._run_id or (told.run_id, told.step) in self._shown:
+            return
+        before = self._said.get(told.step)
+        if before is None or before.attempt != told.attempt or told.reset is not None:
+            heard = before is not None and (before.again or any(before.texts.values()))
+            before = self._said[told.step] = _Said(told.attempt, again=heard)
+        for delta in told.deltas:
+            if delta.kind == "tool-call" or not delta.text:
+                continue
+            await self._say_again(before)
+            before.texts[delta.kind] += delta.text
+            tell = update_agent_thought_text if delta.kind == "reasoning" else update_agent_message_text
+            await self._editor.tell(tell(delta.text))
+
+    async def _say_again(self, said: _Said) -> None:
+        """Say that what was heard is void, once there is something to hear in its place: a run may have been stopped."""
+        if said.again:
+            said.again = False
+            await self._editor.tell(update_agent_message_text(AGAIN))
+
+    async def _responded(self, run_id: str, number: int) -> None:
+        run = await self._client.get_run(run_id)
+        step = next((each for each in run.steps if each.step == number), None)
+        if step is None:
+            return
+        agents = "" if run_id == self._run_id else show.marked(run.agents)
+        if (run_id, number) not in self._shown:
+            self._shown.add((run_id, number))
+            await self._say(step, agents)
+        for call in step.calls:
+            await self._calls.announce(run_id, call, agents)
+            await self._calls.settle(run_id, call)
+
+    async def _say(self, step: StepView, agents: str) -> None:
+        """Say what of a step was not said live; a sub-agent's words are thoughts."""
+        if agents:
+            if step.text.strip():
+                await self._editor.tell(update_agent_thought_text(f"{agents}: {step.text}\n\n"))
+            return
+        said = self._said.pop(step.step, _Said(0))
+        await self._say_again(said)
+        live = said.texts
+        if rest := _rest(live["reasoning"], step.reasoning):
+            await self._editor.tell(update_agent_thought_text(rest))
+        if rest := _rest(live["text"], step.text):
+            await self._editor.tell(update_agent_message_text(rest))
+        if step.text and step.calls:
+            await self._editor.tell(update_agent_message_text("\n\n"))
+        self._last_text = step.text
+
+    async def _gate_ended(self, event: EventView, request_id: str) -> None:
+        self._gates.ended(request_id)
+        request = await self._client.get_request(request_id)
+        known = self._calls.id_of(event.run_id, request.tool_call_id)
+        by = "" if request.decided_by is None else f" by {request.decided_by}"
+        message = "" if request.decision is None or not request.decision.message else f": {request.decision.message}"
+        await self._calls.decided(known, "The request has ended:", f"{request.status}{by}{message}")
+
+    async def _settled(self, run_id: str, tool_call_id: str) -> None:
+        run = await self._client.get_run(run_id)
+        for call in (call for step in run.steps for call in step.calls if call.tool_call_id == tool_call_id):
+            await self._calls.announce(run_id, call)
+            await self._calls.settle(run_id, call)
+
+    async def _ended(self) -> RunDetail:
+        run = await self._client.get_run(self._run_id)
+        for call in (call for step in run.steps for call in step.calls):
+            await self._calls.settle(run.id, call)
+        if run.final_text and run.final_text != self._last_text:
+            await self._editor.tell(update_agent_message_text(f"\n\n{run.final_text}"))
+        if run.outcome != "completed":
+            why = f"{run.how_it_ended or run.status}{f': {run.reason}' if run.reason else ''}"
+            await self._editor.tell(update_agent_message_text(f"\n\nThe run has ended:\n{show.fenced(why)}\n"))
+        return run
+
+
+def stop_reason(run: RunDetail) -> StopReason:
+    """Return why a turn stopped. Raises RequestError, with the run's outcome, where it failed."""
+    if run.outcome == "budget" and run.error_class == TOKEN_CAP:
+        return "max_tokens"
+    if run.outcome in STOP_REASONS:
+        return STOP_REASONS[run.outcome]
+    told = run.how_it_ended or run.status
+    details = {"run_id": run.id, "outcome": run.outcome, "error_class": run.error_class, "reason": run.reason}
+    raise RequestError(-32603, f"the run failed ({told}): {run.reason}", details)
+
+
+def _rest(said: str, whole: str) -> str:
+    """Return what is left to say; all of it again, and that it is, where something else was said."""
+    if whole.startswith(said):
+        return whole[len(said) :]
+    return f"\n\n*(In full:)*\n\n{whole}"

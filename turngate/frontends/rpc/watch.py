@@ -1,0 +1,83 @@
+"""``run.watch``: a run's events, and what is said live, as JSON-RPC notifications."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from turngate.client import Told, TurngateClient
+from turngate.domain.errors import TurngateError
+from turngate.frontends.rpc.parameters import Unwatch, WatchBegun, WatchRun, WatchStopped
+from turngate.frontends.rpc.wire import application_error, notification
+from turngate.wire.events import DeltaView, EventView
+
+EVENT: Final = "run.event"
+PROGRESS: Final = "run.progress"
+DELTA: Final = "run.delta"
+ENDED: Final = "run.watch_ended"
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class Watches:
+    """The watches of one connection. Each ends with its run's last event, with :meth:`stop`, or with the connection."""
+
+    def __init__(self, client: TurngateClient, send: Send) -> None:
+        self._client = client
+        self._send = send
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._answered: dict[str, asyncio.Event] = {}
+
+    async def watch(self, params: WatchRun) -> WatchBegun:
+        """Watch a run; nothing is told before :meth:`begin`. Raises NotFoundError, as a request should."""
+        await self._client.get_run(params.run_id)
+        watch_id = f"watch_{secrets.token_hex(8)}"
+        self._answered[watch_id] = asyncio.Event()
+        self._tasks[watch_id] = asyncio.create_task(self._follow(watch_id, params))
+        return WatchBegun(watch_id=watch_id, run_id=params.run_id)
+
+    def begin(self, watch_id: str) -> None:
+        """Let a watch tell: its client has the answer that names it."""
+        self._answered[watch_id].set()
+
+    async def stop(self, params: Unwatch) -> WatchStopped:
+        """Stop a watch; the run goes on."""
+        task = self._tasks.get(params.watch_id)
+        return WatchStopped(stopped=task is not None and task.cancel())
+
+    async def close(self) -> None:
+        """Stop every watch."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _follow(self, watch_id: str, params: WatchRun) -> None:
+        try:
+            await self._answered[watch_id].wait()
+            error = await self._tell_all(watch_id, params)
+            await self._tell(ENDED, watch_id, run_id=params.run_id, error=error)
+        finally:
+            del self._tasks[watch_id], self._answered[watch_id]
+
+    async def _tell_all(self, watch_id: str, params: WatchRun) -> dict[str, Any] | None:
+        try:
+            async for told in self._client.follow_events(
+                params.run_id, after=params.after, with_progress=params.progress, with_deltas=params.deltas
+            ):
+                method, name = _kind(told)
+                await self._tell(method, watch_id, **{name: told.model_dump(mode="json")})
+        except TurngateError as error:
+            return application_error(error).body
+        return None
+
+    async def _tell(self, method: str, watch_id: str, **told: Any) -> None:
+        await self._send(notification(method, {"watch_id": watch_id, **told}))
+
+
+def _kind(told: Told) -> tuple[str, str]:
+    if isinstance(told, EventView):
+        return EVENT, "event"
+    return (DELTA, "delta") if isinstance(told, DeltaView) else (PROGRESS, "progress")

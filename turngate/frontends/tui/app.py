@@ -1,0 +1,111 @@
+"""The program: one stream of events for all screens, and what holds them together."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar, Final
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+
+from turngate.client import TurngateClient
+from turngate.domain.errors import TurngateError
+from turngate.frontends.tui.grants_screen import GrantsScreen
+from turngate.frontends.tui.inbox_screen import InboxScreen
+from turngate.frontends.tui.problems import problem_words
+from turngate.frontends.tui.runs_screen import RunsScreen
+from turngate.frontends.tui.screens import LiveScreen
+from turngate.frontends.tui.session import Session
+from turngate.frontends.tui.texts import plain_line
+from turngate.wire.events import EventView
+
+FIRST_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 5.0
+
+
+class TurngateTui(App[None]):
+    """The terminal UI on a client, which the caller closes."""
+
+    TITLE = "Turngate"
+    ENABLE_COMMAND_PALETTE = False
+    CSS_PATH = "tui.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit", "Quit"),
+        Binding("1", "inbox", "Inbox"),
+        Binding("2", "runs", "Runs"),
+        Binding("3", "grants", "Grants"),
+    ]
+
+    def __init__(self, client: TurngateClient) -> None:
+        super().__init__()
+        self.session = Session(client)
+        self.animation_level = "none"  # A text that still slides is one that nobody reads.
+
+    def on_mount(self) -> None:
+        """Show the inbox and follow everything."""
+        self.set_class(self.no_color, "colourless")
+        self.push_screen(InboxScreen(self.session))
+        self.run_worker(self._follow())
+
+    async def _follow(self) -> None:
+        """Follow all runs from now on. What came before is what the screens read once the stream is open."""
+        after: int | None = None
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                async for told in self.session.client.follow_events(
+                    after=after, with_progress=False, on_link=self._on_link
+                ):
+                    pause = FIRST_PAUSE_SECONDS
+                    if isinstance(told, EventView):
+                        after = told.seq
+                        for screen in self._live_screens():
+                            screen.told(told)
+            except TurngateError as error:
+                self._away(problem_words(error))
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    def _on_link(self, is_open: bool) -> None:
+        if not is_open:
+            self._away(f"{plain_line(self.session.client.url, 60)} does not answer.")
+            return
+        self._away("")
+        if self.session.who is None:
+            self.run_worker(self._who())
+        for screen in self._live_screens():  # Subscribed first, looked at second: nothing falls in between.
+            screen.refresher.ask()
+
+    async def _who(self) -> None:
+        try:
+            self.session.who = await self.session.client.get_me()
+        except TurngateError:
+            return  # the stream says what is wrong, and the next link asks again
+        for screen in self._live_screens():
+            screen.refresher.ask()
+
+    def _away(self, why: str) -> None:
+        self.session.away = why
+        for screen in self._live_screens():
+            screen.show_away(why)
+
+    def _live_screens(self) -> list[LiveScreen]:
+        return [screen for screen in self.screen_stack if isinstance(screen, LiveScreen) and screen.is_drawn]
+
+    def action_inbox(self) -> None:
+        """Go back to the inbox."""
+        self._to_bottom()
+
+    def action_runs(self) -> None:
+        """Show the runs, above the inbox."""
+        self._to_bottom()
+        self.push_screen(RunsScreen(self.session))
+
+    def action_grants(self) -> None:
+        """Show the grants, above the inbox."""
+        self._to_bottom()
+        self.push_screen(GrantsScreen(self.session))
+
+    def _to_bottom(self) -> None:
+        while not isinstance(self.screen, InboxScreen):
+            self.pop_screen()

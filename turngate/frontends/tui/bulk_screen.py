@@ -1,0 +1,112 @@
+"""Many requests at once: all of them are shown whole, and only what was shown is decided."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Static
+
+from turngate.domain.errors import TurngateError
+from turngate.frontends.tui.arming import Arming
+from turngate.frontends.tui.dialogs import AskDialog
+from turngate.frontends.tui.problems import problem_words
+from turngate.frontends.tui.reading import Reading
+from turngate.frontends.tui.request_text import RISK_STYLE
+from turngate.frontends.tui.screens import LiveScreen
+from turngate.frontends.tui.session import Sent, Session
+from turngate.frontends.tui.texts import at, block, exact_arguments, folded, line, plain_line
+from turngate.wire.bulk import DecidedItem
+from turngate.wire.requests import RequestItem
+
+
+class BulkScreen(LiveScreen):
+    """Decides requests of one tool and one rule alike. High risk is decided one by one; the API says so."""
+
+    KEYS = "j k scroll  a a approve all  r reject all  Escape back  ? keys"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "approve", "Approve all"),
+        Binding("r", "reject", "Reject all"),
+    ]
+
+    def __init__(self, session: Session, chosen: list[RequestItem]) -> None:
+        super().__init__(session)
+        self.chosen = chosen
+        self._became: dict[str, str] = {}
+        self._arming = Arming(self, self.say)
+
+    def middle(self) -> ComposeResult:
+        """Draw every call."""
+        yield Reading(Static(Text(), id="calls"))
+
+    def on_mount(self) -> None:
+        """Draw, and let the keys scroll."""
+        self._draw()
+        self.query_one(Reading).focus()
+
+    def _draw(self) -> None:
+        self.title_line(line(("Decide together  ", "bold"), f"{len(self.chosen)} requests, each as it would run"))
+        lines = []
+        for item in self.chosen:
+            became = self._became.get(item.id, "")
+            lines.append(
+                at(
+                    "",
+                    (plain_line(item.tool_name, 64), "bold"),
+                    "  risk ",
+                    (item.risk, RISK_STYLE.get(item.risk, "")),
+                    f"  {plain_line(item.agents, 60)}, rule {plain_line(item.rule, 60)}",
+                )
+            )
+            lines.extend(block(exact_arguments(item.input), "  "))
+            if became:
+                lines.append(at("  ", (became, "bold")))
+            lines.append(at(""))
+        self.query_one("#calls", Static).update(folded(lines))
+
+    def action_approve(self) -> None:
+        """Approve all of them, once all of them were on screen."""
+        reading = self.query_one(Reading)
+        if self._became:
+            self.say("They were decided; see what became of each.")
+        elif not reading.was_read:
+            self._arming.disarm()
+            reading.scroll_page_down(animate=False)
+            self.say("There is more below: look at all of them, then press a.")
+        else:
+            self._arming.press("a", f"Press a again to approve all {len(self.chosen)}.", self._approve)
+
+    def _approve(self) -> None:
+        self.run_worker(self._send("approve", ""))
+
+    def action_reject(self) -> None:
+        """Ask for a reason and reject all of them."""
+        self._arming.disarm()
+        if self._became:
+            return
+        self.app.push_screen(
+            AskDialog("Reject all of them", "Why? The agents read it.", lambda text: self._send("reject", text))
+        )
+
+    async def _send(self, verb: Literal["approve", "reject"], message: str) -> Sent:
+        self.say("Sending…")
+        digests = {item.id: item.digest for item in self.chosen}
+        try:
+            decided = await self.client.decide_requests(digests, verb=verb, message=message)
+        except TurngateError as error:
+            words = f"Nothing was decided: {problem_words(error)}"
+            self.say(words, is_bad=True)
+            return Sent(taken=False, words=words)
+        self._became = {each.request_id: _became(each) for each in decided.items}
+        wrong = sum(each.problem is not None for each in decided.items)
+        self.say(f"{len(decided.items) - wrong} decided, {wrong} not; each says why.", is_bad=bool(wrong))
+        self._draw()
+        return Sent(taken=True, words="")
+
+
+def _became(item: DecidedItem) -> str:
+    if item.problem is not None:
+        return f"→ not decided: {plain_line(str(item.problem.get('detail', '')), 500)}"
+    return f"→ {item.request_status or 'recorded; it takes effect when a worker runs again'}"

@@ -1,0 +1,122 @@
+"""The inbox: what waits for a person, oldest first, live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+
+from turngate.frontends.tui.bulk_screen import BulkScreen
+from turngate.frontends.tui.form_dialog import FormDialog
+from turngate.frontends.tui.form_model import Draft
+from turngate.frontends.tui.inbox_filter import Filter, asking_for
+from turngate.frontends.tui.list_screen import ListScreen
+from turngate.frontends.tui.request_screen import RequestScreen
+from turngate.frontends.tui.request_text import item_text
+from turngate.frontends.tui.session import Session
+from turngate.frontends.tui.texts import line, plain_line
+from turngate.wire.events import EventView
+from turngate.wire.requests import RequestItem
+
+SHOWN: Final = 200
+"""Most requests that are listed: the oldest, which come first."""
+
+
+class InboxScreen(ListScreen):
+    """The requests that wait. ``x`` chooses some of them for :class:`BulkScreen`, ``/`` narrows them."""
+
+    KEYS = "Enter open  a approve  r reject  e edit  x choose  / filter  2 runs  ? keys"
+    EMPTY = "Nothing waits. New requests appear here by themselves."
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("x", "pick", "Choose"),
+        Binding("a", "act('approve')", "Approve"),
+        Binding("r", "act('reject')", "Reject"),
+        Binding("e", "act('edit')", "Edit"),
+        Binding("slash", "filter", "Filter"),
+    ]
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.items: dict[str, RequestItem] = {}
+        self.picked: set[str] = set()
+        self.filter = Filter()
+        self._total = 0
+
+    def told(self, event: EventView) -> None:
+        """Look again when a request may have come or gone."""
+        if event.type.startswith(("request.", "run.ended", "run.recovered")):
+            self.refresher.ask()
+
+    async def look(self) -> None:
+        """Read the oldest requests."""
+        wanted = self.filter
+        page = await self.client.list_requests(limit=SHOWN, **wanted.where)
+        total = len(page.items)
+        if page.next_cursor is not None:
+            total = (await self.client.count_requests(**wanted.where)).count
+        if wanted is not self.filter:
+            return  # It was changed meanwhile, and is asked again.
+        self._total = total
+        self.items = {item.id: item for item in page.items}
+        self.picked &= self.items.keys()
+        self.looked()
+
+    def rows(self, width: int) -> Iterable[tuple[str, Text]]:
+        """Return the requests."""
+        for each in self.items.values():
+            yield each.id, item_text(each, me=self.session.me, picked=each.id in self.picked, width=width)
+
+    def heading(self) -> Text:
+        """Return how many wait, under which filter, and who one is."""
+        waits = f"{self._total:,} {'waits' if self._total == 1 else 'wait'} for a person"
+        more = f", the oldest {len(self.items)} shown" if self._total > len(self.items) else ""
+        picked = f", {len(self.picked)} chosen" if self.picked else ""
+        who = f"  {plain_line(self.session.me, 40)}" if self.session.me else ""
+        narrowed = f"  only {self.filter.says}" if self.filter.where else ""
+        return line(("Inbox  ", "bold"), f"{waits}{more}{picked}", (narrowed, "yellow"), (who, "dim"))
+
+    def empty_words(self) -> str:
+        """Return why nothing is shown."""
+        return "Nothing waits under this filter; / changes it." if self.filter.where else self.EMPTY
+
+    def open(self, row_id: str) -> None:
+        """Open a request."""
+        self._open(row_id)
+
+    def action_pick(self) -> None:
+        """Choose the marked request, or not."""
+        if (marked := self.marked) is not None:
+            self.picked ^= {marked}
+            self.draw()
+
+    def action_act(self, verb: str) -> None:
+        """Open what is to be decided: nothing is decided from a line of a list."""
+        chosen = [item for item in self.items.values() if item.id in self.picked]
+        marked = self.marked
+        if chosen and verb != "edit":
+            self.app.push_screen(BulkScreen(self.session, chosen), lambda _: self.picked.clear())
+        elif marked is not None:
+            self._open(marked, wanted=verb)
+
+    def _open(self, request_id: str, wanted: str = "") -> None:
+        order = list(self.items)
+        self.app.push_screen(
+            RequestScreen(self.session, request_id, order=order, where=self.filter.where, wanted=wanted)
+        )
+
+    def action_filter(self) -> None:
+        """Ask what is to be shown."""
+
+        def narrow(to: Filter) -> None:
+            self.filter = to
+            self.refresher.ask()
+
+        key = ("inbox", "filter")
+        draft = self.session.forms.get(key) or Draft()
+
+        def keep(typed: Draft) -> None:
+            self.session.forms[key] = typed
+
+        self.app.push_screen(FormDialog(asking_for(narrow), draft.copy(), keep))

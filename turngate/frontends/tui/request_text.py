@@ -1,0 +1,245 @@
+"""A request as text, in the order a person must see it: the exact call, why, effect and risk, preview, the agent's words."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Final
+
+from rich.text import Text
+
+from turngate.domain.tools.preview import command_words
+from turngate.domain.tools.results import Failure
+from turngate.frontends.tui.texts import (
+    Folded,
+    Line,
+    Piece,
+    ago,
+    arguments_on_one_line,
+    at,
+    block,
+    diff_lines,
+    exact_arguments,
+    folded,
+    joined,
+    judged_said,
+    line,
+    lines_of,
+    plain_line,
+    presentation_lines,
+    span,
+    until,
+)
+from turngate.wire.requests import RequestDetail, RequestItem
+
+MARGIN: Final = "  "
+BLANK: Final = at("")
+AGENT_MARGIN: Final = "│ "
+"""Before every line that the agent wrote."""
+RISK_STYLE: Final = {"low": "green", "medium": "yellow", "high": "bold red"}
+ASKS: Final = {"approval": "May this run?", "question": "The agent asks", "outcome": "Did this happen?"}
+EFFECTS: Final = {
+    "read": "reads only; free to repeat",
+    "idempotent": "changes something; repeating it with the same key changes nothing more",
+    "once": "changes something, once; Turngate never repeats it by itself",
+}
+ENDED: Final = {
+    "expired": "nobody answered in time, so the call did not run",
+    "cancelled": "the run ended before anybody answered",
+    "superseded": "a newer message took its place",
+}
+
+
+def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
+    """Return a request in the inbox, on two lines. ``picked``: chosen for many at once."""
+    mark = "[x] " if picked else "    "
+    name = plain_line(item.tool_name, 40)
+    risk = "" if item.risk == "low" else f"{item.risk.upper()} "
+    room = max(8, width - len(mark) - len(risk) - len(name) - 4)
+    facts = [item.kind, plain_line(item.agents, 40), f"{ago(item.created_at)} ago", f"rule {plain_line(item.rule, 40)}"]
+    if item.quorum > 1:
+        facts.insert(0, f"{item.approvals} of {item.quorum} approvals")
+    if item.claimed_by and item.claimed_until and until(item.claimed_until) != "now":
+        facts.insert(0, "claimed by you" if item.claimed_by == me else f"claimed by {plain_line(item.claimed_by, 30)}")
+    if item.parked_at:
+        facts.append("parked")
+    elif item.expires_at:
+        facts.append(f"expires {until(item.expires_at)}")
+    return joined(
+        [
+            line(
+                (mark, "bold"), (risk, RISK_STYLE.get(item.risk, "")), (name, "bold"),
+                "  ", arguments_on_one_line(item.input, room),
+            ),
+            line("      ", (plain_line(", ".join(facts), max(8, width - 8)), "dim")),
+        ]
+    )  # fmt: skip
+
+
+def heading(request: RequestDetail) -> Text:
+    """Return what is asked and how it stands."""
+    waits = request.status == "pending"
+    status = "waits" if waits else request.status.upper()
+    clock = ""
+    if waits and request.parked_at:
+        clock = ", parked: it waits without a clock"
+    elif waits and request.expires_at:
+        clock = f", expires {until(request.expires_at)}"
+    return line(
+        (ASKS[request.kind], "bold"), "  ", (plain_line(request.tool_name, 64), "bold"),
+        f"  {status}", (f"  asked {ago(request.created_at)} ago{clock}", "dim"),
+    )  # fmt: skip
+
+
+def call_text(request: RequestDetail) -> Folded:
+    """Return the exact call: all of it."""
+    title = "THE QUESTION" if request.kind == "question" else "THE EXACT CALL"
+    about = plain_line(request.manifest.description.partition("\n\n")[0], 200)
+    return folded(
+        [
+            at("", (title, "bold")),
+            at(
+                MARGIN,
+                ("tool ", "dim"),
+                (plain_line(request.tool_name), "bold"),
+                (f"  {about}" if about else "", "dim"),
+            ),
+            *block(exact_arguments(request.input), MARGIN),
+        ]
+    )
+
+
+def facts_text(request: RequestDetail) -> Folded:
+    """Return everything beside the call: its preview, how it ended, why, effect and risk, the agent's own words."""
+    return folded(
+        [
+            *_preview(request),
+            *_decided(request),
+            *_why(request),
+            BLANK,
+            *_effect(request),
+            BLANK,
+            *_words(request),
+        ]
+    )
+
+
+def _fact(label: str, *pieces: Piece) -> Line:
+    return at(MARGIN, (f"{label} ", "dim"), *pieces)
+
+
+def _why(request: RequestDetail) -> Iterator[Line]:
+    yield at("", ("WHY IT WAITS" if request.status == "pending" else "WHY IT WAITED", "bold"))
+    yield _fact("rule", plain_line(request.rule, 200))
+    if request.reason:
+        yield _fact("reason", plain_line(request.reason, 500))
+    if request.judged is not None:
+        follows = "nothing follows from it" if request.judged.mode == "shadow" else "a person decides"
+        yield _fact("the judge", judged_said(request.judged), (f"; {follows}", "dim"))
+    if request.precondition is not None:
+        yield _fact("depends on", plain_line(request.precondition, 300))
+    if request.instead_of:
+        yield _fact("instead of", f"the approval {request.instead_of}, which does not count any more")
+    if request.replaced_by:
+        yield _fact("asked again", f"as {request.replaced_by}; this answer does not count any more")
+    yield from _terms(request)
+
+
+def _terms(request: RequestDetail) -> Iterator[Line]:
+    terms = request.ask_terms
+    if terms.fresh_for_seconds and request.kind == "approval":
+        yield _fact("an approval counts", f"for {span(terms.fresh_for_seconds)}; later than that you are asked again")
+    if request.quorum > 1:
+        yield _fact("approvals", f"{request.approvals} of {request.quorum}, by different people; one rejection ends it")
+        for each in request.given:
+            said = f": {plain_line(each.message, 300)}" if each.message else ""
+            yield at(MARGIN * 2, f"{plain_line(each.decided_by, 100)} {ago(each.created_at)} ago{said}")
+    if terms.roles or terms.people:
+        who = ", ".join([*(f"role {role}" for role in terms.roles), *terms.people])
+        yield _fact("decided by", plain_line(who, 300))
+    if request.not_by:
+        yield _fact("not by", f"{plain_line(request.not_by, 100)}, who started the run")
+    if request.status == "pending":
+        yield from _ladder(request)
+
+
+def _ladder(request: RequestDetail) -> Iterator[Line]:
+    for at_rung, rung in enumerate(request.ask_terms.ladder, 1):
+        whom = plain_line(" ".join([*rung.roles, *rung.people]), 200)
+        does = {"remind": "they are reminded", "escalate": f"also {whom}", "delegate": f"only {whom}"}[rung.do]
+        done = " (done)" if at_rung <= request.rungs_climbed else ""
+        yield _fact("if nobody does", f"after {span(rung.after_seconds)}: {does}{done}")
+
+
+def _effect(request: RequestDetail) -> Iterator[Line]:
+    yield at("", ("EFFECT AND RISK", "bold"))
+    manifest = request.manifest
+    told = "another agent's run" if manifest.kind == "agent" else EFFECTS[manifest.effect]
+    yield _fact("effect", told if request.kind != "question" else "nothing runs: your answer is the result")
+    yield _fact("risk", (request.risk.upper(), RISK_STYLE.get(request.risk, "")))
+    yield _fact("agent", f"{plain_line(request.agents, 200)}, {plain_line(request.run.model, 100)}")
+    yield _fact("run", f"{request.run_id}, started by {plain_line(request.run.started_by, 100)}")
+    if request.run.workspace:
+        yield _fact("workspace", plain_line(request.run.workspace, 300))
+    if manifest.origin:
+        told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in manifest.origin.items())
+        yield _fact("comes from", plain_line(told, 300))
+    yield _fact("digest", plain_line(request.digest, 80))
+    if request.partial_output:
+        yield at(MARGIN, ("output until it was lost", "dim"))
+        yield from lines_of(request.partial_output, MARGIN * 2)
+
+
+def _preview(request: RequestDetail) -> Iterator[Line]:
+    if not request.preview:
+        return
+    title = {"diff": "WHAT WILL CHANGE", "command": "THE COMMAND"}.get(request.preview_kind or "", "PREVIEW")
+    yield at("", (title, "bold"), (" (the tool's own preview)", "dim"))
+    match request.preview_kind:
+        case "diff":
+            yield from block(diff_lines(request.preview), MARGIN)
+        case "command":
+            yield from lines_of(shlex.join(command_words(request.preview)), MARGIN)
+        case _:
+            yield from lines_of(request.preview, MARGIN)
+    yield BLANK
+
+
+def _words(request: RequestDetail) -> Iterator[Line]:
+    yield at("", ("THE AGENT'S OWN WORDS", "bold"), (" (they may be wrong, or written to persuade)", "dim"))
+    yield from lines_of(request.agent_words.strip() or "It said nothing with this call.", AGENT_MARGIN, "cyan")
+
+
+def _decided(request: RequestDetail) -> Iterator[Line]:
+    if request.status == "pending":
+        return
+    yield at("", ("THE DECISION", "bold"))
+    yield at(MARGIN, ended_words(request))
+    decision = request.decision
+    if decision is not None and decision.args is not None:
+        yield at(MARGIN, ("with", "dim"))
+        yield from block(exact_arguments(decision.args), MARGIN * 2)
+    yield _fact("execution", request.execution.replace("_", " "))
+    if request.result is not None and request.presentation is not None:
+        kind = request.result.kind if isinstance(request.result, Failure) else "result"
+        yield at(MARGIN, (plain_line(kind, 64), "dim"))
+        yield from block(presentation_lines(request.presentation), MARGIN * 2)
+    if request.in_part is not None:
+        part = request.in_part
+        yield _fact("result", f"shown in part, {part.shown_chars:,} of {part.total_chars:,} characters")
+    yield BLANK
+
+
+def ended_words(request: RequestDetail) -> str:
+    """Return how a request ended, with who ended it; empty while it waits."""
+    decision = request.decision
+    if request.status == "pending":
+        return ""
+    if decision is None:
+        return f"{request.status}: {ENDED.get(request.status, '')}".rstrip(": ")
+    outcome = f" ({decision.outcome.replace('_', ' ')})" if decision.outcome else ""
+    verb = {"approve": "approved", "edit": "approved with edited arguments", "reject": "rejected"}.get(
+        decision.verb, "answered"
+    )
+    said = f": {plain_line(decision.message, 500)}" if decision.message else ""
+    return f"{verb}{outcome} by {plain_line(decision.decided_by, 100)} {ago(decision.decided_at)} ago{said}"

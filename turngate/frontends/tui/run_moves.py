@@ -1,0 +1,225 @@
+"""What may be done to a run: hold it, speak to it, stop it, give it another model, go on from where it ended or before."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+
+from turngate.domain.errors import TurngateError, UnavailableError
+from turngate.frontends.tui.confirm_dialog import ConfirmDialog
+from turngate.frontends.tui.dialogs import AskDialog, TextDialog
+from turngate.frontends.tui.form_dialog import Asking, FormDialog
+from turngate.frontends.tui.form_model import Draft
+from turngate.frontends.tui.problems import problem_words, problems_of
+from turngate.frontends.tui.run_text import explanation_text
+from turngate.frontends.tui.screens import LiveScreen
+from turngate.frontends.tui.session import Sent, Session
+from turngate.frontends.tui.steering_forms import FIELD_OF, fork_form, fork_text, message_form, retry_form
+from turngate.frontends.tui.texts import plain_line
+from turngate.wire.runs import RunDetail, RunSummary
+
+
+class RunMoves(LiveScreen):
+    """A screen that stands at one run."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "hold", "Pause, resume"),
+        Binding("m", "message", "Message"),
+        Binding("s", "switch_model", "Another model"),
+        Binding("i", "interrupt", "Interrupt"),
+        Binding("t", "retry", "Retry"),
+        Binding("f", "fork", "Fork"),
+        Binding("w", "why", "Why"),
+    ]
+
+    def __init__(self, session: Session, run_id: str) -> None:
+        super().__init__(session)
+        self.run_id = run_id
+        self.run_view: RunDetail | None = None
+
+    def opened(self, run_id: str) -> None:
+        """Show another run, which was started from here."""
+
+    def action_hold(self) -> None:
+        """Hold the run, or let it go on. Nothing is lost by either."""
+        if (run := self._live()) is not None:
+            self.run_worker(self._hold(run))
+
+    async def _hold(self, run: RunDetail) -> None:
+        try:
+            if run.paused_at:
+                await self.client.resume(run.id)
+                self.say("It goes on.")
+            else:
+                await self.client.pause(run.id)
+                self.say("It is held: what runs goes on to its end, nothing new starts.")
+        except TurngateError as error:
+            self.say(problem_words(error), is_bad=True)
+        self.refresher.ask()
+
+    def action_interrupt(self) -> None:
+        """Interrupt the run, after asking: what it does now is stopped."""
+        if (run := self._live()) is None:
+            return
+
+        async def send(reason: str) -> Sent:
+            return await self._steered(lambda: self.client.interrupt(run.id, reason=reason), "It is told to stop.")
+
+        lead = (
+            "What runs is stopped, what waits is closed, and the run ends. Say why (it may be empty); Enter interrupts."
+        )
+        self.app.push_screen(AskDialog("Interrupt this run?", lead, send, pasteable=False), self._sent)
+
+    def action_switch_model(self) -> None:
+        """Let another model answer the run's next request."""
+        if (run := self._live()) is not None:
+            self.run_worker(self._switch_model(run))
+
+    async def _switch_model(self, run: RunDetail) -> None:
+        try:
+            names = [each.name for each in await self.client.list_models()]
+        except TurngateError:
+            names = []  # whoever knows a name can type it
+
+        async def send(model: str) -> Sent:
+            act = partial(self.client.switch_model, run.id, model.strip())
+            return await self._steered(act, "The next request goes to it.")
+
+        known = f" There are: {', '.join(plain_line(name, 60) for name in names)}." if names else ""
+        lead = f"Now {plain_line(run.model, 80)}. Give a profile's name, or provider:name.{known}"
+        check = partial(_or_complaint, "Say which, or leave with Escape.")
+        self.app.push_screen(AskDialog("Another model", lead, send, check=check), self._sent)
+
+    def action_message(self) -> None:
+        """Send the run a message, and say when it is read."""
+        if (run := self._known()) is None:
+            return
+
+        async def send(said: dict[str, Any]) -> Sent:
+            text, when = said["message"], said.get("the agent reads it")
+            key = self.session.id_of("message", run.id, text, when)
+
+            def act() -> Awaitable[RunSummary]:
+                return self.client.send_message(run.id, text, while_running=when, idempotency_key=key)
+
+            return await self._steered(act, "Sent.")
+
+        self._ask("message", message_form(run, send))
+
+    def action_retry(self) -> None:
+        """Go on where the run ended, with nothing new said."""
+        if (run := self._known()) is None:
+            return
+        if run.status not in {"failed", "interrupted"}:
+            self.say("Only a run that failed or was interrupted is retried.")
+            return
+
+        async def send(said: dict[str, Any]) -> Sent:
+            model = said["model"].strip() or None
+            key = self.session.id_of("retry", run.id, model)
+            act = partial(self.client.retry_run, run.id, model=model, idempotency_key=key)
+            return await self._steered(act, "It goes on in the run shown here.")
+
+        self._ask("retry", retry_form(run, send))
+
+    def action_fork(self) -> None:
+        """Go on from a closed step in a conversation of its own."""
+        if (run := self._known()) is None:
+            return
+        if not any(step.closed_at for step in run.steps):
+            self.say("There is no closed step to go on from.")
+            return
+        self.run_worker(self._fork(run))
+
+    async def _fork(self, run: RunDetail) -> None:
+        try:
+            agents = await self.client.list_agents()
+        except TurngateError as error:
+            self.say(problem_words(error), is_bad=True)
+            return
+
+        async def send(said: dict[str, Any]) -> Sent:
+            step, agent, model = int(said["step"]), said.get("agent"), said["model"].strip() or None
+            try:
+                shown = fork_text(await self.client.preview_fork(run.id, step=step, agent=agent, model=model))
+            except TurngateError as error:
+                return Sent(taken=False, words=problem_words(error), problems=problems_of(error))
+            summarise = "past" in said
+            key = self.session.id_of("fork", run.id, said["text"], step, agent, model, summarise)
+            act = partial(
+                self.client.fork_run,
+                run.id,
+                said["text"],
+                step=step,
+                agent=agent,
+                model=model,
+                summarise=summarise,
+                idempotency_key=key,
+            )
+            start = partial(self._steered, act, "It goes on in the run shown here.")
+            confirmed = await self.app.push_screen_wait(ConfirmDialog("start the fork", shown, start))
+            return confirmed or Sent(taken=False, words="Not started.")
+
+        self._ask("fork", fork_form(run, agents, send))
+
+    def _ask(self, what: str, asking: Asking) -> None:
+        forms, key = self.session.forms, (self.run_id, what)
+
+        def done(sent: Sent | None) -> None:
+            if sent is not None:
+                forms.pop(key, None)
+            self._sent(sent)
+
+        draft = forms.get(key) or Draft()
+        self.app.push_screen(FormDialog(asking, draft.copy(), partial(forms.__setitem__, key)), done)
+
+    async def _steered(self, act: Callable[[], Awaitable[RunSummary]], words: str) -> Sent:
+        try:
+            run = await act()
+        except UnavailableError as error:
+            told = "Nobody knows whether it arrived. Send it again: the same counts once."
+            return Sent(taken=False, words=f"{told} ({problem_words(error)})")
+        except TurngateError as error:
+            places = [
+                {**each, "pointer": FIELD_OF.get(each["pointer"], each["pointer"])} for each in problems_of(error)
+            ]
+            return Sent(taken=False, words=problem_words(error), problems=places)
+        return Sent(taken=True, words=words, run_id=run.id)
+
+    def _sent(self, sent: Sent | None) -> None:
+        if sent is not None and sent.run_id is not None and sent.run_id != self.run_id:
+            self.opened(sent.run_id)
+        elif sent is not None:
+            self.say(sent.words)
+        self.refresher.ask()
+
+    def _known(self) -> RunDetail | None:
+        if self.run_view is None:
+            self.say("One moment: this run is still being looked up.")
+        return self.run_view
+
+    def _live(self) -> RunDetail | None:
+        run = self._known()
+        if run is not None and run.status != "running":
+            self.say("This run has ended.")
+            return None
+        return run
+
+    def action_why(self) -> None:
+        """Say why the run ended as it did, or what it waits for."""
+        self.run_worker(self._why())
+
+    async def _why(self) -> None:
+        try:
+            found = await self.client.explain_run(self.run_id)
+        except TurngateError as error:
+            self.say(problem_words(error), is_bad=True)
+            return
+        self.app.push_screen(TextDialog("Why", explanation_text(found)))
+
+
+def _or_complaint(complaint: str, text: str) -> str | None:
+    return None if text.strip() else complaint

@@ -1,0 +1,176 @@
+"""A run as text: its head, and each step with what the model said, its calls, who decided, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.text import Text
+
+from turngate.domain.runs.requests import RunStatus
+from turngate.domain.tools.results import Failure
+from turngate.frontends.tui.spoken import Spoken
+from turngate.frontends.tui.texts import (
+    Folded,
+    Line,
+    Piece,
+    ago,
+    arguments_on_one_line,
+    at,
+    block,
+    first_lines,
+    folded,
+    joined,
+    line,
+    lines_of,
+    plain_line,
+    until,
+)
+from turngate.wire.calls import CallRequest, CallView
+from turngate.wire.explanation import Explanation
+from turngate.wire.runs import RunDetail, RunSummary, StepView
+
+AGENT_MARGIN: Final = "│ "
+RESULT_MARGIN: Final = "      ┊ "
+RESULT_LINES: Final = 8
+"""Most lines of one result: `turngate result` and the page show the rest."""
+STATUS_STYLE: Final[dict[RunStatus, str]] = {"completed": "green", "failed": "red", "interrupted": "yellow"}
+
+
+def status_piece(run: RunSummary) -> Piece:
+    """Return how a run stands, or how it ended."""
+    if run.status == "running":
+        return ("PAUSED", "bold yellow") if run.paused_at else ("running", "bold")
+    return (plain_line(run.how_it_ended or run.status, 80), STATUS_STYLE.get(run.status, ""))
+
+
+def summary_text(run: RunSummary, width: int) -> Text:
+    """Return a run in the list, on two lines."""
+    name = plain_line(run.agents, 40)
+    steps = f"{run.step} step{'' if run.step == 1 else 's'}"
+    return joined(
+        [
+            line("  ", (name, "bold"), "  ", status_piece(run), f"  {steps}", (f"  {ago(run.created_at)} ago", "dim")),
+            line("      ", (plain_line(run.task, max(8, width - 8)), "dim")),
+        ]
+    )
+
+
+def head_text(run: RunDetail) -> Folded:
+    """Return what a run is about."""
+    facts = [
+        f"model {plain_line(run.model, 80)}",
+        f"started by {plain_line(run.started_by, 60)} {ago(run.created_at)} ago",
+    ]
+    if run.tokens_used:
+        facts.append(f"{run.tokens_used:,} tokens")
+    if run.cost:
+        facts.append(f"cost {run.cost}")
+    lines = [at("", (", ".join(facts), "dim"))]
+    if run.paused_at:
+        why = f": {plain_line(run.pause_reason, 200)}" if run.pause_reason else ""
+        lines.append(at("", ("held ", "yellow"), f"by {plain_line(run.paused_by or 'somebody', 60)}{why}"))
+    lines.extend(lines_of(run.task, "you │ "))
+    return folded(lines)
+
+
+def tail_text(run: RunDetail) -> Folded:
+    """Return how a run ended, and what waits to be read; empty for a live one of which nothing waits."""
+    lines = [
+        at("", ("to be read ", "dim"), f"from {plain_line(each.sent_by, 60)}: {plain_line(each.text, 300)}")
+        for each in run.waiting_messages
+    ]
+    if run.status != "running":
+        reason = f": {plain_line(run.reason, 1_000)}" if run.reason else ""
+        lines.append(at("", ("OUTCOME ", "bold"), status_piece(run), reason))
+    return folded(lines)
+
+
+def step_text(step: StepView, spoken: Spoken) -> Folded:
+    """Return one step."""
+    tokens = f"  {step.tokens:,} tokens" if step.tokens else ""
+    lines = [at("", (f"STEP {step.step}", "bold"), (f"  {plain_line(step.model, 60)}{tokens}", "dim"))]
+    if step.cut is not None:
+        done = (
+            "the oldest messages were summarised" if step.cut.kind == "summary" else "the oldest messages were left out"
+        )
+        lines.append(at("", ("⇒ ", "magenta"), done))
+    for told in step.told:
+        lines.extend(lines_of(told.text, f"{plain_line(told.sent_by, 30)} │ "))
+    if step.reasoning.strip():
+        lines.extend(lines_of(step.reasoning.strip(), "┆ ", "dim"))
+    if step.text.strip():
+        lines.extend(lines_of(step.text.strip(), AGENT_MARGIN, "cyan"))
+    for call in step.calls:
+        lines.extend(_call(call, spoken))
+    if step.corrective is not None:
+        lines.append(at("", ("! ", "yellow"), "nothing could be made of this response; the model is told so"))
+    if step.nudge is not None:
+        lines.append(at("", ("! ", "yellow"), "no progress: the same calls, the same results; the model is told so"))
+    return folded([*lines, at("")])
+
+
+def _call(call: CallView, spoken: Spoken) -> Iterator[Line]:
+    name = plain_line(call.tool_name, 64)
+    recorded = " (recorded)" if call.recorded_call_id else ""
+    yield at("  ", (_mark(call), ""), (name, "bold"), "  ", arguments_on_one_line(call.input, 400), (recorded, "dim"))
+    for request in call.requests:
+        yield at("      ", (_asked(request), "yellow" if request.status == "pending" else "dim"))
+    if call.edited_input is not None:
+        yield at("      ", ("ran with ", "dim"), arguments_on_one_line(call.edited_input, 400))
+    if call.child_run_id:
+        yield at("      ", (f"answered by run {call.child_run_id}", "dim"))
+    if call.waits_until is not None and call.result is None:
+        yield at("      ", (f"waits, ends {until(call.waits_until)}", "yellow"))
+    if call.result is None:
+        for said in spoken.progress_of(call.tool_call_id):
+            yield at(RESULT_MARGIN, said)
+        return
+    if isinstance(call.result, Failure):
+        yield at("      ", (plain_line(call.result.kind, 64), "red"), f": {plain_line(call.result.reason, 500)}")
+    else:
+        yield from block(first_lines(call.presentation or (), RESULT_LINES), RESULT_MARGIN)
+    if call.in_part is not None:
+        yield at(RESULT_MARGIN, (f"… {call.in_part.total_chars:,} characters in all", "yellow"))
+
+
+def _mark(call: CallView) -> str:
+    """Return a mark and a word that need no colour."""
+    if call.result is not None:
+        return "✗ " if isinstance(call.result, Failure) else "✓ "
+    if call.request is not None and call.request.status == "pending":
+        return "… "
+    return {"executing": "→ ", "unknown": "? "}.get(call.execution, "· ")
+
+
+def _asked(request: CallRequest) -> str:
+    if request.status == "pending":
+        return {"question": "asks you", "outcome": "may or may not have happened"}.get(
+            request.kind, "waits for approval"
+        )
+    by = f" by {plain_line(request.decided_by, 60)}" if request.decided_by else ""
+    edited = " as edited" if request.verb == "edit" else ""
+    return f"{request.status}{edited}{by}"
+
+
+def explanation_text(found: Explanation) -> Folded:
+    """Return why a run ended, or what it waits for, and what a person can do."""
+    lines = [at("", (plain_line(found.cause, 2_000), "bold"))]
+    if found.run.reason:
+        lines.extend(lines_of(found.run.reason, "  │ "))
+    for waits in found.waits_for:
+        since = f", since {ago(waits.since)}" if waits.since else ""
+        lines.append(at("  ", ("waits ", "dim"), f"{plain_line(waits.says, 500)}{since}"))
+    lines.extend(
+        at("  ", (f"step {tried.step}, attempt {tried.attempt} ", "dim"), plain_line(tried.message, 500))
+        for tried in found.model_attempts
+    )
+    for each in found.model_fallbacks:
+        took = f"{plain_line(each.model, 80)} took over from {plain_line(each.instead_of, 80)}"
+        lines.append(at("  ", (f"step {each.step} ", "dim"), f"{took}: {plain_line(each.message, 300)}"))
+    if found.actions:
+        lines.extend([at(""), at("", ("WHAT TO DO", "bold"))])
+    for action in found.actions:
+        command = f"  {plain_line(action.command, 200)}" if action.command else ""
+        lines.append(at("  ", plain_line(action.text, 500), (command, "dim")))
+    return folded(lines)

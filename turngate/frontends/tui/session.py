@@ -1,0 +1,94 @@
+"""What the screens share: the client, who one is, what was typed and not sent, and the ids of what is sent."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from turngate.client import TurngateClient
+from turngate.domain.errors import TurngateError, UnavailableError
+from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.runs.requests import Outcome, Verb
+from turngate.frontends.tui.form_model import Draft
+from turngate.frontends.tui.problems import problem_words, problems_of
+from turngate.wire.people import MeView
+from turngate.wire.requests import RequestDetail
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """What came of something that was sent. ``taken``: it was; otherwise ``words`` say why not, and nothing is lost.
+
+    ``problems``: the places of the input that do not fit, ``pointer`` and ``message`` each. ``run_id``: the run that was
+    started by it.
+    """
+
+    taken: bool
+    words: str
+    problems: Sequence[Mapping[str, str]] = ()
+    run_id: str | None = None
+
+
+@dataclass
+class Session:
+    """Shared by all screens. ``drafts``, ``forms``: what was typed and not sent, by what it was for."""
+
+    client: TurngateClient
+    who: MeView | None = None
+    away: str = ""
+    drafts: dict[tuple[str, str], str] = field(default_factory=dict)
+    forms: dict[tuple[str, str], Draft] = field(default_factory=dict)
+    _ids: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def me(self) -> str:
+        """One's own name; empty until it is known."""
+        return "" if self.who is None else self.who.name
+
+    @property
+    def may_decide(self) -> bool:
+        """Whether the token may decide at all; so long as it is not known, the API says it."""
+        return self.who is None or not {"requests:decide", "admin"}.isdisjoint(self.who.scopes)
+
+    def id_of(self, *content: object) -> str:
+        """Return the id under which this content is sent: the same for the same, so that sent twice it counts once."""
+        return self._ids.setdefault(json.dumps(content), f"tui_{secrets.token_hex(12)}")
+
+    async def decide(
+        self,
+        request: RequestDetail,
+        verb: Verb,
+        *,
+        args: str | None = None,
+        message: str = "",
+        outcome: Outcome | None = None,
+        grant: WantedGrant | None = None,
+    ) -> Sent:
+        """Send a decision about the very call that ``request`` shows.
+
+        The same decision keeps its id, so that one whose answer was lost can be sent again and counts once.
+        """
+        wanted = None if grant is None else grant.model_dump_json()
+        try:
+            answer = await self.client.decide(
+                request.id,
+                verb=verb,
+                digest=request.digest,
+                args=args,
+                message=message,
+                outcome=outcome,
+                grant=grant,
+                decision_id=self.id_of(request.id, request.digest, verb, args, message, outcome, wanted),
+            )
+        except UnavailableError as error:
+            words = "Nobody knows whether it arrived. Send it again: the same decision counts once"
+            return Sent(taken=False, words=f"{words}. ({problem_words(error)})")
+        except TurngateError as error:
+            return Sent(taken=False, words=f"Not decided. {problem_words(error)}", problems=problems_of(error))
+        if answer.status is None:
+            return Sent(taken=True, words="Recorded; it takes effect when a worker runs again.")
+        if answer.status == "pending":
+            return Sent(taken=True, words=f"Counts as one of {request.quorum} approvals that it needs.")
+        return Sent(taken=True, words=f"Done: {answer.status}.")

@@ -1,0 +1,139 @@
+"""What is asked of a person who speaks to a run, forks it, retries it or gives it another model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final
+
+from turngate.frontends.tui.form_dialog import Asking
+from turngate.frontends.tui.form_model import Control, choice_of, object_form
+from turngate.frontends.tui.session import Sent
+from turngate.frontends.tui.texts import Folded, Line, at, folded, line, plain_line
+from turngate.wire.agents import AgentView
+from turngate.wire.previews import PastCall, Preview
+from turngate.wire.runs import RunDetail
+
+Send = Callable[[dict[str, Any]], Awaitable[Sent]]
+"""Takes what the form says."""
+
+FIELD_OF: Final = {"/input": "/message", "/while_running": "/the agent reads it"}
+"""Where the API's complaints about a message are shown."""
+MESSAGE: Final = Control(name="", key="message", kind="text", text="")
+WHEN: Final = choice_of(
+    "the agent reads it",
+    [
+        (None, "as the agent declares"),
+        ("queue", "queue: when this run has ended, in a run of its own"),
+        ("inject", "inject: before its next step"),
+        ("supersede", "supersede: before its next step; what waits for a person ends now"),
+    ],
+)
+MODEL_HINT: Final = "provider:name, or a profile's name; empty: the run's own"
+
+
+def message_form(run: RunDetail, send: Send) -> Asking:
+    """Return what asks for a message, and for when a live run reads it."""
+    live = run.status == "running"
+    form = object_form(MESSAGE, WHEN) if live else object_form(MESSAGE)
+    return Asking(
+        title="Message to the run" if live else "Next message of this conversation",
+        lead=line(f"To {plain_line(run.agent, 60)}." if live else "This run has ended: it starts the next one."),
+        draw=lambda _source: form,
+        send=_taking(send),
+        fault=lambda args: None if json.loads(args)["message"].strip() else "Say something, or leave with Escape.",
+        pointer="",
+    )
+
+
+def retry_form(run: RunDetail, send: Send) -> Asking:
+    """Return what asks whether, and with which model, to go on where a run ended."""
+    form = object_form(Control(name="", key="model", kind="line", text="", required=False, description=MODEL_HINT))
+    return Asking(
+        title="Retry: go on where it ended, with nothing new said?",
+        lead=line(
+            "What it did stays done, and no call is sent twice. What did not run is asked for again, if the agent still "
+            f"wants it. Its model was {plain_line(run.model, 80)}."
+        ),
+        draw=lambda _source: form,
+        send=_taking(send),
+        pointer="",
+    )
+
+
+def fork_form(run: RunDetail, agents: Sequence[AgentView], send: Send) -> Asking:
+    """Return what asks where a fork goes on from, and with what."""
+    closed = [step.step for step in run.steps if step.closed_at]
+    names = [each.name for each in agents if each.name != run.agent and not each.sub_agent_of]
+    form = object_form(
+        choice_of("step", [(str(each), str(each)) for each in reversed(closed)], description="after which closed step"),
+        Control(name="", key="text", kind="text", text="", description="what to say then"),
+        choice_of("agent", [(None, f"the run's: {run.agent}"), *((name, name) for name in names)]),
+        Control(name="", key="model", kind="line", text="", required=False, description=MODEL_HINT),
+        choice_of("past", [(None, "the messages as they are"), ("summary", "a summary of them, which a model writes")]),
+    )
+    return Asking(
+        title="Fork: go on from a step in a conversation of its own",
+        lead=line("This run stays as it is. Ctrl+S shows what is used again and what is not undone, before it starts."),
+        draw=lambda _source: form,
+        send=_taking(send),
+        fault=lambda args: None if json.loads(args)["text"].strip() else "Say what it should do, or leave with Escape.",
+        pointer="",
+    )
+
+
+def _taking(send: Send) -> Callable[[str], Awaitable[Sent]]:
+    async def take(args: str) -> Sent:
+        return await send(json.loads(args))
+
+    return take
+
+
+def fork_text(found: Preview) -> Folded:
+    """Return what a fork would use again, what is not undone, and what the model may do anew."""
+    return folded([*_used_again(found), at(""), *_not_undone(found), at(""), *_anew(found), *_differences(found)])
+
+
+def _used_again(found: Preview) -> Iterator[Line]:
+    yield at("", ("USED AGAIN AS IT IS", "bold"))
+    results = f"the recorded results of {found.reused_total:,} calls"
+    yield at("  ", f"{found.messages:,} messages up to step {found.step}, with {results}. None of them runs again.")
+    yield from _calls(found.reused, found.reused_total)
+
+
+def _not_undone(found: Preview) -> Iterator[Line]:
+    yield at("", ("NOT UNDONE", "bold"))
+    for each in found.effects:
+        unknown = f"; of {each.unknown} nobody knows the end" if each.unknown else ""
+        calls = f"{each.calls} call{'' if each.calls == 1 else 's'}"
+        yield at("  ", (plain_line(each.tool_name, 64), "bold"), f"  {calls}, {plain_line(each.effect, 40)}{unknown}")
+    if not found.effects:
+        yield at("  ", "nothing that the run did has an effect to undo")
+
+
+def _anew(found: Preview) -> Iterator[Line]:
+    yield at("", ("ASKED FOR ANEW", "bold"))
+    yield at("  ", "Whatever the model asks for is judged by policy, and asked for as if it was the first time.")
+    yield from _calls(found.again, found.again_total, again=True)
+
+
+def _calls(calls: Sequence[PastCall], total: int, *, again: bool = False) -> Iterator[Line]:
+    for each in calls:
+        twice = ("  it has happened: made again, it may happen twice", "bold yellow") if again and each.happened else ""
+        result = plain_line(each.result or "open", 40)
+        name = (plain_line(each.tool_name, 64), "bold")
+        yield at(
+            "  ", (f"step {each.step} ", "dim"), name, f"  {plain_line(each.input, 100)}  ", (result, "dim"), twice
+        )
+    if total > len(calls):
+        yield at("  ", (f"… {total - len(calls):,} more", "dim"))
+
+
+def _differences(found: Preview) -> Iterator[Line]:
+    if found.differences:
+        yield at("")
+        yield at("", ("OTHER THAN IN THIS RUN", "bold"))
+    for each in found.differences:
+        yield at("  ", (f"{each.name} ", "dim"), f"{plain_line(each.was, 200)} → {plain_line(each.will_be, 200)}")
+    if found.needs_admin:
+        yield at("  ", ("The run has a policy of its own: only an admin may start another one under it.", "yellow"))
