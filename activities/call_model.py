@@ -14,7 +14,6 @@ from sqlalchemy.exc import IntegrityError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.after_step import after_step
 from activities.engine.costs import cost_micros
 from activities.engine.engine import Engine
 from activities.engine.external_agents import response
@@ -27,7 +26,7 @@ from activities.planning.judge import Judging
 from activities.planning.planner import Planner
 from activities.planning.signals import carry_out
 from activities.runs import no_progress
-from activities.runs.queued_messages import open_next, take_messages
+from activities.runs.step_boundary import after_step, open_next, take_messages
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.no_progress import Trail

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from temporalio import activity
 
-from activities.engine.after_step import after_step
 from activities.engine.engine import Engine
 from activities.planning.signals import SIGNAL
-from activities.runs.queued_messages import open_next, recorded_next
+from activities.runs.step_boundary import after_step, open_next, recorded_next
 from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, CloseStepResult
 from turngate.domain.conversation.messages import Message, TextPart

@@ -17,8 +17,8 @@ import svcs
 
 from activities.engine.author_code import call_injected, heard
 from activities.engine.engine import Engine
+from activities.execution.executor import encoded
 from activities.execution.redemption import LookFirst
-from activities.execution.success import encoded
 from activities.planning.requests import previewed
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.hooks import Deny, HookedCall, RunScope

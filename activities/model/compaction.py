@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 from activities.engine.engine import Engine
 from activities.model.cuts import Cutter, Request
 from activities.model.history import History
+from activities.model.routing import window_of
 from activities.model.summaries import SKIPPED
-from activities.model.windows import window_of
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.context_window import LEFT_AFTER_A_CUT, message_tokens, text_tokens, tools_tokens
 from turngate.domain.errors import ModelError

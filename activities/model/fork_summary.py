@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from activities.engine.engine import Engine
+from activities.model.routing import window_of
 from activities.model.summaries import NoSummaryError, Summariser, Summary
-from activities.model.windows import window_of
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.context_window import Context
 from turngate.domain.conversation.messages import Message, user_message

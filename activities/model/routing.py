@@ -15,7 +15,7 @@ from activities.engine.costs import lacks_price
 from activities.engine.engine import Engine
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.hooks import RunScope
-from turngate.domain.agents.model_profiles import MAX_SPEC_CHARS, falls_back
+from turngate.domain.agents.model_profiles import MAX_SPEC_CHARS, Profiles, falls_back
 from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.models.port import LanguageModel
 from turngate.store.events import events
@@ -99,3 +99,17 @@ def _spec(answer: object) -> str | None:
     if not isinstance(answer, str) or not answer or len(answer) > MAX_SPEC_CHARS:
         raise TypeError("model_for_step must return provider:name, a profile's name, or None")
     return answer
+
+
+# How many tokens models take, as far as anybody has said.
+
+
+def window_of(profiles: Profiles, spec: str) -> int | None:
+    """Return how many tokens the model of a spec takes; None: nobody has said.
+
+    A model that is named without a profile takes what a profile of the same model says: the window is the model's.
+    """
+    if spec in profiles:
+        return profiles[spec].context_window
+    said = (each.context_window for each in profiles.values() if each.model == spec)
+    return next((window for window in said if window is not None), None)

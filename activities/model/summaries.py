@@ -14,7 +14,7 @@ import structlog
 
 from activities.engine.costs import lacks_price, spend
 from activities.engine.engine import Engine
-from activities.model.windows import window_of
+from activities.model.routing import window_of
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.context_window import Context, message_tokens, text_tokens
 from turngate.domain.conversation.messages import Message, ModelResponse, Usage

@@ -11,9 +11,10 @@ from harness import ListModel, call, says, stack
 from temporalio.client import Client
 from tools_under_test import Amount, Bench
 
-from activities.engine import after_step as after_step_module
-from activities.execution import after_call, preflight
-from activities.model import transforms
+from activities import run_tool
+from activities.execution import preflight
+from activities.model import model_call
+from activities.runs import step_boundary
 from turngate import Agent, Deny, HookedCall, Hooks, Limits, RunScope, ToolFailure, Toolkit, sub_agent, tool
 from turngate.domain.agents.hooks import Generate
 from turngate.domain.conversation.history import is_reconciled
@@ -201,8 +202,8 @@ async def test_after_hooks_have_their_time(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that hangs holds up neither the run for ever nor the hooks behind it."""
-    monkeypatch.setattr(after_call, "HOOK_SECONDS", 0.1)
-    monkeypatch.setattr(after_step_module, "HOOK_SECONDS", 0.1)
+    monkeypatch.setattr(run_tool, "HOOK_SECONDS", 0.1)
+    monkeypatch.setattr(step_boundary, "HOOK_SECONDS", 0.1)
 
     class Hangs(Hooks):
         async def after_tool(self, scope: RunScope, call: HookedCall, result: Ok | Failure) -> None:
@@ -299,7 +300,7 @@ async def test_i1_whatever_a_transform_answers_something_can_be_sent(
     second: str,
 ) -> None:
     """I1: messages in any shape are taken as such; an answer that leaves nothing to send, or comes late, changes nothing."""
-    monkeypatch.setattr(transforms, "TRANSFORM_SECONDS", 0.1 if change is never_lets_go else 20.0)
+    monkeypatch.setattr(model_call, "TRANSFORM_SECONDS", 0.1 if change is never_lets_go else 20.0)
     model = ListModel(says(LOOK), says("Done."))
     async with stack(client, sqlite, bench.look, model=model, hooks=[Transform(change)]) as engine:
         run = await engine.start()
