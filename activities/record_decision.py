@@ -16,8 +16,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.engine.engine import Engine
+from activities.engine.preconditions import precondition
 from activities.execution.authorization import digest_of
-from activities.execution.preflight import precondition
 from activities.planning.signals import read_signal
 from turngate.domain import contract
 from turngate.domain.contract import DecideInput, RecordDecisionInput, RecordedDecision

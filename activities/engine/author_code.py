@@ -14,6 +14,9 @@ from turngate.domain.tools.injection import Injected
 
 Answer = TypeVar("Answer")
 
+AUTHOR_SECONDS = 30.0
+"""How long one hook, precondition or probe may take; beyond it the call does not run, or a person is asked."""
+
 
 class AuthorCodeError(Exception):
     """Author's code ended in a way that is no Exception: it gave itself up, or asked the process to exit."""

@@ -66,8 +66,3 @@ async def underway(engine: Engine, conn: Connection, call: calls.Call, tool: Too
     signal = SIGNAL.validate_json(call.signal or "")  # settled calls never come here, and every other signal is settled
     assert isinstance(signal, WaitUntil)  # noqa: S101 - see above
     return Waits(wait_of(signal))
-
-
-def is_finish(call: calls.Call) -> bool:
-    """Tell whether a settled call ends the run with its step."""
-    return call.signal is not None and isinstance(SIGNAL.validate_json(call.signal), Finish)

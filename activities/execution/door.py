@@ -11,15 +11,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from activities.engine.engine import Engine
+from activities.engine.preconditions import idempotency_key
 from activities.engine.rules import RulesInForce
 from activities.execution.authorization import authority, judged, raises
-from activities.execution.delegation import delegate, is_finish, take_signal, underway
+from activities.execution.delegation import delegate, take_signal, underway
 from activities.execution.external_calls import UNWANTED, came_back, hand_out, is_wanted
 from activities.execution.lost_calls import again
-from activities.execution.preflight import Seen, idempotency_key, looks_first
+from activities.execution.preflight import Seen, looks_first
 from activities.execution.redemption import AlreadySettled, AskAgain, LookFirst, Redeemed, Redemption, Waits
 from activities.execution.settlement import Start, refuse, tell_started
 from activities.planning.requests import ask_after_all, ask_again, asked_after_all, asked_again, is_stale
+from activities.planning.signals import is_finish
 from turngate.domain.contract import RunToolInput
 from turngate.domain.policy.judged_verdict import with_judgement
 from turngate.domain.policy.policy import Verdict

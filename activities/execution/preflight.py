@@ -6,36 +6,29 @@ The agent's before-hooks, the tool's precondition (is the world still as it was 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import structlog
 import svcs
 
+from activities.engine import author_code
 from activities.engine.author_code import call_injected, heard
 from activities.engine.engine import Engine
+from activities.engine.preconditions import idempotency_key, precondition, precondition_or_failure
 from activities.execution.executor import encoded
 from activities.execution.redemption import LookFirst
 from activities.planning.requests import previewed
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.hooks import Deny, HookedCall, RunScope
-from turngate.domain.digest import framed_sha256
 from turngate.domain.tools import results
-from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.probes import DidNotHappen, Happened, ProbeAnswer
 from turngate.domain.tools.results import Failure
 from turngate.domain.tools.tool import Tool
-from turngate.store.clock import now
 from turngate.store.runs import calls, runs
 
 log = structlog.get_logger(__name__)
-
-AUTHOR_SECONDS = 30.0
-"""How long one hook, precondition or probe may take; beyond it the call does not run, or a person is asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +44,6 @@ class Seen:
     preview: Preview | None = None
     probed: ProbeAnswer = None
     for_asking: bool = False
-
-
-def idempotency_key(run_id: str, tool_call_id: str) -> str:
-    """Return the key a handler gets: the same for every attempt of a call."""
-    return framed_sha256(run_id, tool_call_id)[:32]
 
 
 def looks_first(agent: Agent, tool: Tool, *, asked: bool, lost: bool) -> bool:
@@ -93,37 +81,6 @@ async def look(engine: Engine, first: LookFirst) -> Seen:
     return Seen(precondition=current, preview=await previewed(tool, params, run.workspace))
 
 
-async def precondition_or_failure(
-    engine: Engine, tool: Tool, params: Any, run: runs.Run, tool_call_id: str
-) -> str | None:
-    """As :func:`precondition`; one that fails is returned as such: it differs from whatever is seen later."""
-    try:
-        return await precondition(engine, tool, params, run, tool_call_id)
-    except Exception as error:
-        log.exception("precondition failed", tool=tool.name, run_id=run.id)
-        return json.dumps({"precondition_failed": type(error).__name__})
-
-
-async def precondition(engine: Engine, tool: Tool, params: Any, run: runs.Run, tool_call_id: str) -> str | None:
-    """Return what the call depends on, as canonical JSON; None when its tool does not say. Raises what the author's does."""
-    if tool.precondition is None:
-        return None
-    ctx = ToolContext(
-        run_id=run.id,
-        tool_call_id=tool_call_id,
-        idempotency_key=idempotency_key(run.id, tool_call_id),
-        workspace=None if run.workspace is None else Path(run.workspace),
-        deadline=now() + timedelta(seconds=AUTHOR_SECONDS),
-    )
-    async with svcs.Container(engine.services) as container:
-        asked = call_injected(tool.precondition, container, params=params, ctx=ctx)
-        value = await heard(asked, seconds=AUTHOR_SECONDS)
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    # Half a surrogate pair, from a file name that is not UTF-8, as its JSON escape: the store would change the character
-    # itself, so that it differed from itself for ever.
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 async def probe(engine: Engine, tool: Tool, run_id: str, tool_call_id: str) -> ProbeAnswer:
     """Ask the tool whether a lost call took effect; None when it does not know, fails, or answers anything else.
 
@@ -134,7 +91,7 @@ async def probe(engine: Engine, tool: Tool, run_id: str, tool_call_id: str) -> P
     try:
         async with svcs.Container(engine.services) as container:
             asked = call_injected(tool.probe, container, key=idempotency_key(run_id, tool_call_id))
-            answer = await heard(asked, seconds=AUTHOR_SECONDS)
+            answer = await heard(asked, seconds=author_code.AUTHOR_SECONDS)
         if isinstance(answer, Happened):
             return Happened(encoded(tool, answer.result))
     except Exception:
@@ -149,7 +106,7 @@ async def _hooks(agent: Agent, run: runs.Run, call: calls.Call, raw_input: str, 
     hooked = HookedCall(tool_name=call.tool_name, tool_call_id=call.tool_call_id, raw_input=raw_input, params=params)
     for hook in agent.hooks:
         try:
-            answer = await heard(hook.before_tool(scope, hooked), seconds=AUTHOR_SECONDS)
+            answer = await heard(hook.before_tool(scope, hooked), seconds=author_code.AUTHOR_SECONDS)
         except Exception as error:
             log.exception("before_tool hook failed", hook=type(hook).__name__, tool=call.tool_name, run_id=run.id)
             why = f"{type(hook).__name__}.before_tool failed ({type(error).__name__})"

@@ -9,8 +9,8 @@ from typing import Any
 
 from activities.engine.engine import Engine
 from activities.engine.external_agents import rejected_before
+from activities.engine.preconditions import precondition_or_failure
 from activities.engine.rules import RulesInForce
-from activities.execution.preflight import precondition_or_failure
 from activities.planning.requests import new_request, opened, planned_call, previewed, request_id_of
 from activities.planning.signals import read_signal
 from turngate.domain.agents.app import Agent

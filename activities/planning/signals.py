@@ -74,6 +74,11 @@ def wait_of(signal: WaitUntil) -> Wait:
     return Wait(until=signal.until, seconds=signal.seconds)
 
 
+def is_finish(call: calls.Call) -> bool:
+    """Tell whether a settled call ends the run with its step."""
+    return call.signal is not None and isinstance(SIGNAL.validate_json(call.signal), Finish)
+
+
 async def carry_out(engine: Engine, conn: Connection, run: runs.Run, step: int) -> bool:
     """Let the signals of a step that has just been closed change who goes on with the run; of several the last counts.
 

@@ -17,7 +17,7 @@ from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
 import worker as composition
-from activities.execution import preflight
+from activities.engine import author_code
 from activities.record_decision import RecordDecision
 from activities.run_tool import RunTool
 from turngate import Deny, HookedCall, Hooks, RunScope, ToolContext, tool
@@ -132,7 +132,7 @@ async def test_i2_a_precondition_that_answers_after_its_time_does_not_count(
     client: Client, sqlite: Database, market: Market, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I2: what it says when it is stopped is said too late, also when it is what it was: the call does not run."""
-    monkeypatch.setattr(preflight, "AUTHOR_SECONDS", 0.2)
+    monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.2)
 
     async def holds_on(params: Sale) -> int:
         try:

@@ -12,7 +12,7 @@ from temporalio.client import Client
 from tools_under_test import Amount, Bench
 
 from activities import run_tool
-from activities.execution import preflight
+from activities.engine import author_code
 from activities.model import model_call
 from activities.runs import step_boundary
 from turngate import Agent, Deny, HookedCall, Hooks, Limits, RunScope, ToolFailure, Toolkit, sub_agent, tool
@@ -72,7 +72,7 @@ async def test_i2_a_hook_that_answers_after_its_time_stops_the_call(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I2: "no objections" from a hook that had to be stopped is said too late."""
-    monkeypatch.setattr(preflight, "AUTHOR_SECONDS", 0.2)
+    monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.2)
     model = ListModel(says(LOOK), says("Oh."))
     async with stack(client, sqlite, bench.look, model=model, hooks=[HoldsOn()]) as engine:
         run = await engine.start()

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from temporalio.client import Client
 from tools_under_test import Bench
 
-from activities.execution import preflight
+from activities.engine import author_code
 from turngate import Deny, Hooks, Policy, Rule
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import Message, TextPart, user_message
@@ -134,7 +134,7 @@ async def test_i2_a_hook_that_hangs_stops_the_call(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I2: a hook has its time; when it is over the call does not run."""
-    monkeypatch.setattr(preflight, "AUTHOR_SECONDS", 0.2)
+    monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.2)
     async with stack(
         client, sqlite, bench.look, model=ListModel(says(LOOK), says("Done.")), hooks=[Before(asyncio.sleep)]
     ) as engine:

@@ -20,7 +20,7 @@ from temporalio.worker import Replayer
 from tools_under_test import Amount
 
 import worker as composition
-from activities.execution import preflight
+from activities.engine import author_code
 from activities.run_tool import RunTool
 from turngate import Hooks, Policy, Preview, Rule, ToolContext, tool
 from turngate.domain.contract import RunToolInput, RunToolResult
@@ -255,7 +255,7 @@ async def test_i2_one_that_fails_before_the_call_runs_stops_it(
     client: Client, sqlite: Database, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     """I2: an error on the gate path means not executed; the model is told so, and the run goes on."""
-    monkeypatch.setattr(preflight, "AUTHOR_SECONDS", 0.3)
+    monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.3)
     world = World(100)
     async with stack(client, sqlite, world.tool(), model=paying()) as engine:
         run = await engine.start()

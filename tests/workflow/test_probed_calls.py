@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from activities.execution import lost_calls, preflight
+from activities.engine import author_code
+from activities.execution import lost_calls
 from activities.run_tool import RunTool
 from turngate import DidNotHappen, Happened, Limits, ProbeAnswer, ToolContext, tool
 from turngate.domain.contract import RunToolInput
@@ -215,7 +216,7 @@ async def test_i3_a_probe_without_an_answer_leaves_it_to_a_person(
     client: Client, sqlite: Database, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I3: it does not know, fails, hangs or answers anything else: the outcome is asked for, and nothing starts again."""
-    monkeypatch.setattr(preflight, "AUTHOR_SECONDS", 0.5)
+    monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.5)
     probes: list[Probe] = [no_idea, away, hangs, never_lets_go, gives_up, says_no, the_class, misfit]
     names = [probe.__name__ for probe in probes]
     tools = [ledger.lossy(probe.__name__, probe) for probe in probes]

@@ -1,0 +1,58 @@
+"""Preconditions: what a call depends on, taken when a person is asked about it and again before it starts."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import structlog
+import svcs
+
+from activities.engine import author_code
+from activities.engine.author_code import call_injected, heard
+from activities.engine.engine import Engine
+from turngate.domain.digest import framed_sha256
+from turngate.domain.tools.context import ToolContext
+from turngate.domain.tools.tool import Tool
+from turngate.store.clock import now
+from turngate.store.runs import runs
+
+log = structlog.get_logger(__name__)
+
+
+def idempotency_key(run_id: str, tool_call_id: str) -> str:
+    """Return the key a handler gets: the same for every attempt of a call."""
+    return framed_sha256(run_id, tool_call_id)[:32]
+
+
+async def precondition(engine: Engine, tool: Tool, params: Any, run: runs.Run, tool_call_id: str) -> str | None:
+    """Return what the call depends on, as canonical JSON; None when its tool does not say. Raises what the author's does."""
+    if tool.precondition is None:
+        return None
+    ctx = ToolContext(
+        run_id=run.id,
+        tool_call_id=tool_call_id,
+        idempotency_key=idempotency_key(run.id, tool_call_id),
+        workspace=None if run.workspace is None else Path(run.workspace),
+        deadline=now() + timedelta(seconds=author_code.AUTHOR_SECONDS),
+    )
+    async with svcs.Container(engine.services) as container:
+        asked = call_injected(tool.precondition, container, params=params, ctx=ctx)
+        value = await heard(asked, seconds=author_code.AUTHOR_SECONDS)
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    # Half a surrogate pair, from a file name that is not UTF-8, as its JSON escape: the store would change the character
+    # itself, so that it differed from itself for ever.
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+async def precondition_or_failure(
+    engine: Engine, tool: Tool, params: Any, run: runs.Run, tool_call_id: str
+) -> str | None:
+    """As :func:`precondition`; one that fails is returned as such: it differs from whatever is seen later."""
+    try:
+        return await precondition(engine, tool, params, run, tool_call_id)
+    except Exception as error:
+        log.exception("precondition failed", tool=tool.name, run_id=run.id)
+        return json.dumps({"precondition_failed": type(error).__name__})
