@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 from sqlalchemy.exc import IntegrityError
 from temporalio import activity
@@ -24,20 +23,16 @@ from activities.planning.budgets import extension
 from activities.planning.dry_run import DryPlanner
 from activities.planning.judge import Judging
 from activities.planning.planner import Planner
-from activities.planning.signals import carry_out
-from activities.runs import no_progress
-from activities.runs.step_boundary import after_step, open_next, take_messages
+from activities.runs.step_boundary import StepBoundary, after_step, open_next
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent
-from turngate.domain.agents.no_progress import Trail
 from turngate.domain.contract import CallModelInput, StepPlan
-from turngate.domain.conversation.history import CLOSED_BY_REPAIR
 from turngate.domain.conversation.messages import Message, ModelResponse
 from turngate.domain.runs.outcomes import end_told
 from turngate.domain.tools.external import is_external
 from turngate.store.events import events
 from turngate.store.requests import requests
-from turngate.store.runs import calls, messages, queued_messages, runs, steps, subtree_usage
+from turngate.store.runs import calls, runs, steps, subtree_usage
 
 
 class CallModel:
@@ -45,6 +40,7 @@ class CallModel:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._boundary = StepBoundary(engine)
         self._planner = Planner(engine)
         self._judging = Judging(engine, self._planner)
         self._dry_planner = DryPlanner(engine)
@@ -60,7 +56,8 @@ class CallModel:
                 its Retry-After as the next delay) or ``configuration`` (not retryable).
         """
         async with heartbeating():
-            run, stored, response = await self._load(start)
+            begin = await self._boundary.begin(start.run_id, start.step)
+            run, stored, response = begin.run, begin.stored, begin.response
             if stored is not None and stored.stored_plan is not None:
                 return stored.stored_plan
             agent = await self._agent(run)
@@ -91,53 +88,6 @@ class CallModel:
             return self._engine.agent(run.agent)
         async with self._engine.database.read() as conn:
             return await self._engine.agent_of(conn, run)
-
-    async def _load(self, start: CallModelInput) -> tuple[runs.Run, steps.Step | None, Message | None]:
-        """Return the run with its previous step closed, and what an earlier attempt stored of this one."""
-        async with self._engine.database.glance() as conn:
-            before, previous, stored = await steps.up_to(conn, start.run_id, start.step)
-            run = await runs.get(conn, start.run_id)  # behind the steps: the head of a closed one is there to be seen
-            response = None if stored is None else await messages.get(conn, stored.assistant_message_id)
-            told = stored is None and await queued_messages.wait_for_next_step(conn, start.run_id)
-        if run is None:
-            raise ApplicationError(
-                f"the store has no run {start.run_id!r}; was it taken back, or is this another database?",
-                "configuration",
-                type=contract.ERROR_CONFIGURATION,
-                non_retryable=True,
-            )
-        trail = Trail() if previous is None else previous.kept_trail
-        if previous is not None and previous.closed_at is None:
-            run, trail = await self._close(run, previous, before)
-        if told:
-            trail = Trail()
-            async with self._engine.database.write() as conn:
-                run = await take_messages(conn, run)
-                await no_progress.forget(conn, run.id, start.step - 1)
-        if stored is None:
-            no_progress.require_progress(self._engine.agents.get(run.agent), trail)
-        return run, stored, response
-
-    async def _close(self, run: runs.Run, step: steps.Step, before: Trail) -> tuple[runs.Run, Trail]:
-        """Close a step whose calls are settled, and carry out its signals. ``before``: the trail up to it.
-
-        Returns the run as it goes on, and whether the step repeats others.
-        """
-        closed_by, trail = run, step.kept_trail
-        async with self._engine.database.write() as conn:
-            closed = await steps.close(conn, run, step.step, CLOSED_BY_REPAIR)
-            if closed is None:  # another attempt did
-                run = await runs.get(conn, run.id) or run
-                trail = await steps.trail(conn, run.id, step.step)
-            else:
-                run = replace(run, head_message_id=closed.head_message_id)
-                signals = step.stored_plan is not None and step.stored_plan.signals
-                if signals and await carry_out(self._engine, conn, run, step.step):
-                    run = await runs.get(conn, run.id) or run
-                limit = no_progress.limit_of(self._engine.agents.get(closed_by.agent))
-                run, trail = await no_progress.note(conn, run, step.step, closed.calls, before=before, limit=limit)
-        await after_step(self._engine, closed_by, step.step)
-        return run, trail
 
     async def _store(self, run: runs.Run, step: int, answer: ModelResponse, corrective: str | None) -> None:
         async with _first_attempt_counts(), self._engine.database.write() as conn:

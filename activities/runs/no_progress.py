@@ -1,13 +1,13 @@
-"""Runs that go round in circles: noticed when a step is closed, told to the model once, and ended where that did not help.
+"""Runs that go round in circles: noticed when a step is closed, pointed out to the model once, and ended if that did not help.
 
-Whether a step repeats is stored with it, in the transaction that closes it: a retry, a recovered run and a run that was
-continued as new all find the same.
+Whether a step repeats others is stored with it, in the transaction that closes it. So a retry, a recovered run and a run that
+was continued as new all read the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from temporalio.exceptions import ApplicationError
 
@@ -25,55 +25,54 @@ from turngate.store.events import events
 from turngate.store.runs import calls, messages, runs, steps
 
 
-def limit_of(agent: Agent | None) -> NoProgress | None:
-    """Return what bounds the agent's circles; None: nothing, or this worker has no such agent."""
-    return None if agent is None else agent.limits.no_progress
+@dataclass(frozen=True)
+class ProgressGuard:
+    """Nudges a run that repeats its steps, and ends it if it goes on. ``limit`` None: the run may repeat what it likes."""
 
+    limit: NoProgress | None
 
-async def note(
-    conn: Connection,
-    run: runs.Run,
-    step: int,
-    closed: Sequence[calls.Call],
-    *,
-    before: Trail,
-    limit: NoProgress | None,
-) -> tuple[runs.Run, Trail]:
-    """Let a step that this transaction closed keep whether it repeats, and nudge the model when it is time to.
+    @classmethod
+    def of(cls, agent: Agent | None) -> ProgressGuard:
+        """Return the guard for an agent's steps; one without a limit if this worker has no such agent."""
+        return cls(None if agent is None else agent.limits.no_progress)
 
-    ``closed``: its calls with their results. ``before``: the trail up to it. ``limit``: of the agent that took it. Returns
-    the run as it goes on, and the trail. Runs once for each step.
-    """
-    if limit is None:
-        return run, Trail()
-    made = [each for each in closed if each.position < BEHIND_THE_STEP]
-    trail = before.then(_digest(made, limit))
-    await steps.note_trail(conn, run.id, step, trail)
-    if trail.in_a_row == limit.steps:
-        run = await _nudged(conn, run, step, nudge(trail.in_a_row, [each.tool_name for each in made]), trail.in_a_row)
-    return run, trail
+    async def note(
+        self, conn: Connection, run: runs.Run, step: int, closed: Sequence[calls.Call], before: Trail
+    ) -> tuple[runs.Run, Trail]:
+        """Store whether a step that this transaction closed repeats others, and nudge the model when it is time to.
+
+        ``closed``: its calls with their results. ``before``: the trail up to it. Returns the run with its head, and the
+        trail. Runs once for each step.
+        """
+        if self.limit is None:
+            return run, Trail()
+        by_model = [each for each in closed if each.position < BEHIND_THE_STEP]
+        trail = before.then(_digest(by_model, self.limit))
+        await steps.note_trail(conn, run.id, step, trail)
+        if trail.in_a_row == self.limit.steps:
+            text = nudge(trail.in_a_row, [each.tool_name for each in by_model])
+            run = await _append_nudge(conn, run, step, text, trail.in_a_row)
+        return run, trail
+
+    def require_progress(self, trail: Trail) -> None:
+        """Refuse the next step of a run that was nudged and still repeats itself.
+
+        Raises:
+            ApplicationError: ``run_failed``, not retryable; ``details[0]``: ``no_progress``.
+        """
+        if self.limit is not None and trail.in_a_row >= self.limit.end:
+            raise ApplicationError(
+                ended_reason(trail.in_a_row), NO_PROGRESS, type=contract.ERROR_RUN_FAILED, non_retryable=True
+            )
 
 
 async def forget(conn: Connection, run_id: str, step: int) -> None:
-    """Let what comes after this step count as new: somebody told the model something."""
+    """Start a new trail after this step: the model has been told something new."""
     await steps.note_trail(conn, run_id, step, Trail())
 
 
-def require_progress(agent: Agent | None, trail: Trail) -> None:
-    """Refuse the next step of a run that was nudged and goes on in circles.
-
-    Raises:
-        ApplicationError: ``run_failed``, not retryable; ``details[0]``: ``no_progress``.
-    """
-    limit = limit_of(agent)
-    if limit is not None and trail.in_a_row >= limit.end:
-        raise ApplicationError(
-            ended_reason(trail.in_a_row), NO_PROGRESS, type=contract.ERROR_RUN_FAILED, non_retryable=True
-        )
-
-
-async def _nudged(conn: Connection, run: runs.Run, step: int, text: str, in_a_row: int) -> runs.Run:
-    """Append the nudge behind the results of the step."""
+async def _append_nudge(conn: Connection, run: runs.Run, step: int, text: str, in_a_row: int) -> runs.Run:
+    """Append the nudge after the results of the step."""
     message_id = derived_id("msg", run.id, str(step), "nudge")
     await messages.append(
         conn,
@@ -89,9 +88,9 @@ async def _nudged(conn: Connection, run: runs.Run, step: int, text: str, in_a_ro
     return replace(run, head_message_id=message_id)
 
 
-def _digest(made: list[calls.Call], limit: NoProgress) -> str | None:
+def _digest(by_model: list[calls.Call], limit: NoProgress) -> str | None:
     """Return what makes this step the same as another; None for one that never counts: it waited, or may be repeated."""
-    if any(_waited(each) or limit.lets_repeat(each.tool_name) for each in made):
+    if any(_waited(each) or limit.lets_repeat(each.tool_name) for each in by_model):
         return None
     return step_digest(
         [
@@ -101,7 +100,7 @@ def _digest(made: list[calls.Call], limit: NoProgress) -> str | None:
                 ran_with=each.edited_input or "",
                 result=f"{_result(each)}{each.whole_result or ''}",
             )
-            for each in made
+            for each in by_model
         ]
     )
 
@@ -111,6 +110,6 @@ def _waited(call: calls.Call) -> bool:
 
 
 def _result(call: calls.Call) -> str:
-    """Return the result without the id of the run that gave it, which is another one each time."""
+    """Return the result without the id of the sub-agent's run, which differs each time."""
     result = call.result or ""
     return result if call.child_run_id is None else result.replace(call.child_run_id, "")

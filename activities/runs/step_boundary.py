@@ -1,25 +1,129 @@
-"""Messages that were sent while a run was live: read before its next step, or answered by the conversation's next run."""
+"""What happens to a run between two steps, and between its last step and the conversation's next run.
+
+Before a step begins, the one before it is closed: its signals are carried out, the agent's hooks see its results, and it is
+noted whether the run goes round in circles. Then messages that were sent meanwhile are appended. When a run ends, the oldest
+message that still waits opens the next one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
+from temporalio.exceptions import ApplicationError
 
 from activities.engine.author_code import heard
 from activities.engine.engine import Engine
+from activities.planning.signals import carry_out
+from activities.runs.no_progress import ProgressGuard, forget
+from turngate.domain import contract
 from turngate.domain.agents.hooks import RunScope
+from turngate.domain.agents.no_progress import Trail
 from turngate.domain.contract import ChildRun, RunLimits
-from turngate.domain.conversation.messages import user_message
+from turngate.domain.conversation.history import CLOSED_BY_REPAIR
+from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.digest import derived_id
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.runs import messages, queued_messages, runs, steps
 from turngate.store.runs.new_run import NewRun, open_run
 
+log = structlog.get_logger(__name__)
+
+HOOK_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class StepStart:
+    """Where a step begins: the run with its previous step closed, and what an earlier attempt stored of this step."""
+
+    run: runs.Run
+    stored: steps.Step | None
+    response: Message | None
+
+
+class StepBoundary:
+    """Takes the runs of an engine from one step to the next."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def begin(self, run_id: str, step: int) -> StepStart:
+        """Close the step before this one, if there is one, and return where this one begins. Safe to repeat.
+
+        Raises:
+            ApplicationError: not retryable: ``configuration`` (the store has no such run) or ``run_failed`` with
+                ``no_progress`` as ``details[0]`` (the run goes round in circles).
+        """
+        async with self._engine.database.glance() as conn:
+            before, previous, stored = await steps.up_to(conn, run_id, step)
+            run = await runs.get(conn, run_id)  # after the steps: if one is closed, this shows the head it left
+            response = None if stored is None else await messages.get(conn, stored.assistant_message_id)
+            has_messages = stored is None and await queued_messages.wait_for_next_step(conn, run_id)
+        if run is None:
+            raise ApplicationError(
+                f"the store has no run {run_id!r}; was it taken back, or is this another database?",
+                "configuration",
+                type=contract.ERROR_CONFIGURATION,
+                non_retryable=True,
+            )
+        trail = Trail() if previous is None else previous.kept_trail
+        if previous is not None and previous.closed_at is None:
+            run, trail = await self._close(run, previous, before)
+        if has_messages:
+            trail = Trail()
+            async with self._engine.database.write() as conn:
+                run = await take_messages(conn, run)
+                await forget(conn, run.id, step - 1)
+        if stored is None:
+            ProgressGuard.of(self._engine.agents.get(run.agent)).require_progress(trail)
+        return StepStart(run, stored, response)
+
+    async def _close(self, run: runs.Run, step: steps.Step, before: Trail) -> tuple[runs.Run, Trail]:
+        """Close a step whose calls are settled, and carry out its signals. ``before``: the trail up to it.
+
+        Returns the run as it continues, and the trail with this step.
+        """
+        closed_by, trail = run, step.kept_trail
+        async with self._engine.database.write() as conn:
+            closed = await steps.close(conn, run, step.step, CLOSED_BY_REPAIR)
+            if closed is None:  # another attempt has closed it
+                run = await runs.get(conn, run.id) or run
+                trail = await steps.trail(conn, run.id, step.step)
+            else:
+                run = replace(run, head_message_id=closed.head_message_id)
+                signals = step.stored_plan is not None and step.stored_plan.signals
+                if signals and await carry_out(self._engine, conn, run, step.step):
+                    run = await runs.get(conn, run.id) or run
+                guard = ProgressGuard.of(self._engine.agents.get(closed_by.agent))
+                run, trail = await guard.note(conn, run, step.step, closed.calls, before)
+        await after_step(self._engine, closed_by, step.step)
+        return run, trail
+
+
+async def after_step(engine: Engine, run: runs.Run, step: int) -> None:
+    """Call the agent's hooks for a closed step; what they raise is logged. ``run.agent``: the agent that took the step.
+
+    Not in a dry run: nothing has happened there that they could report.
+    """
+    agent = engine.agents.get(run.agent)
+    if agent is None or not agent.hooks or run.is_dry:
+        return
+    async with engine.database.read() as conn:
+        closed = await steps.get(conn, run.id, step)
+        results_id = None if closed is None else closed.results_message_id
+        closing = [] if results_id is None else [await messages.get(conn, results_id)]
+    results = [message for message in closing if message.role == "tool"]  # not the answer to a malformed response
+    scope = RunScope(run_id=run.id, agent=agent.name, step=step)
+    for hook in agent.hooks:
+        try:
+            await heard(hook.after_step(scope, results), seconds=HOOK_SECONDS)
+        except Exception:
+            log.exception("after_step hook failed", hook=type(hook).__name__, run_id=run.id)
+
 
 async def take_messages(conn: Connection, run: runs.Run) -> runs.Run:
-    """Append what waits for the run's next step behind its head, and return the run as it goes on. Safe to repeat."""
+    """Append the messages that wait for the run's next step, and return the run with its new head. Safe to repeat."""
     for message in await queued_messages.waiting(conn, run.id):
         if message.while_running == "queue":
             continue
@@ -40,10 +144,10 @@ async def take_messages(conn: Connection, run: runs.Run) -> runs.Run:
 
 
 async def open_next(engine: Engine, conn: Connection, run: runs.Run) -> ChildRun | None:
-    """Record the run that answers the oldest message which waits for a run that has just ended; None: none waits.
+    """Record the run that answers the oldest message still waiting when a run has just ended; None: no message waits.
 
-    In the transaction that ends it, so that the conversation never lacks one that was accepted. The other messages wait
-    for the new run. A sub-agent's run has no next: its end answers its parent.
+    Part of the transaction that ends the run, so that a conversation never loses a message it accepted. The other messages
+    wait for the new run. A sub-agent's run has no next run: its end answers its parent.
     """
     if run.parent_run_id is not None:
         return None
@@ -71,47 +175,18 @@ async def open_next(engine: Engine, conn: Connection, run: runs.Run) -> ChildRun
     await queued_messages.hand_on(conn, run.id, to=next_id)
     head = await messages.head_of(conn, run.conversation_id)
     await open_run(conn, new, says=user_message(message.text), behind=head, told={"follows": run.id})
-    return _to_start(engine, next_id, run.agent)
+    return _next_run(engine, next_id, run.agent)
 
 
 async def recorded_next(engine: Engine, conn: Connection, run_id: str) -> ChildRun | None:
-    """Return the run that :func:`open_next` recorded for this one in an attempt whose answer was lost; None: it did not."""
+    """Return the next run that an earlier attempt of :func:`open_next` recorded for this one; None: there is none."""
     run = await runs.get(conn, run_id)
     live = None if run is None else await runs.live_of_conversation(conn, run.conversation_id)
     if live is None or live.step > 0 or live.id != derived_id("run", run_id, live.input_message_id):
         return None
-    return _to_start(engine, live.id, live.agent)
+    return _next_run(engine, live.id, live.agent)
 
 
-def _to_start(engine: Engine, run_id: str, agent_name: str) -> ChildRun:
+def _next_run(engine: Engine, run_id: str, agent_name: str) -> ChildRun:
     agent = engine.agents.get(agent_name)
     return ChildRun(run_id=run_id, agent=agent_name, limits=RunLimits() if agent is None else agent.limits.for_run())
-
-
-# After a step is closed: the agent's after-hooks see its results. They can change nothing.
-
-
-log = structlog.get_logger(__name__)
-
-HOOK_SECONDS = 30.0
-
-
-async def after_step(engine: Engine, run: runs.Run, step: int) -> None:
-    """Call the hooks of the run's agent for a closed step; what they raise is logged. ``run.agent``: who took that step.
-
-    Not in a dry replay: nothing has happened there that they could tell of.
-    """
-    agent = engine.agents.get(run.agent)
-    if agent is None or not agent.hooks or run.is_dry:
-        return
-    async with engine.database.read() as conn:
-        closed = await steps.get(conn, run.id, step)
-        results_id = None if closed is None else closed.results_message_id
-        closing = [] if results_id is None else [await messages.get(conn, results_id)]
-    results = [message for message in closing if message.role == "tool"]  # not what a malformed response was answered
-    scope = RunScope(run_id=run.id, agent=agent.name, step=step)
-    for hook in agent.hooks:
-        try:
-            await heard(hook.after_step(scope, results), seconds=HOOK_SECONDS)
-        except Exception:
-            log.exception("after_step hook failed", hook=type(hook).__name__, run_id=run.id)
