@@ -5,20 +5,11 @@ from __future__ import annotations
 from temporalio import activity
 
 from activities.engine.engine import Engine
-from activities.planning.signals import SIGNAL
+from activities.runs.ending import end_run
 from activities.runs.step_boundary import after_step, open_next, recorded_next
 from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, CloseStepResult
-from turngate.domain.conversation.messages import Message, TextPart
-from turngate.domain.digest import derived_id
-from turngate.domain.runs.outcomes import end_told
-from turngate.domain.tools import results
-from turngate.domain.tools.control_calls import Finish
 from turngate.domain.tools.results import Failure
-from turngate.store.database import Connection
-from turngate.store.events import events
-from turngate.store.requests import requests
-from turngate.store.runs import calls, executions, messages, runs, steps
 
 FAILED = Failure(kind="cancelled", reason="The run failed before this call could run.")
 
@@ -41,82 +32,3 @@ class CloseStep:
         if run is not None and order.status == "completed":
             await after_step(self._engine, run, run.step)
         return CloseStepResult(next=follows)
-
-
-async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
-    """End a live run in the caller's transaction and return it as it was; None for one that had ended.
-
-    With it end the runs of its sub-agents that still live: recorded and never started, or their workflow is gone too.
-    """
-    run = await runs.get(conn, order.run_id)
-    if run is None or run.status != "running":
-        return None
-    new: list[events.NewEvent] = [
-        ("request.cancelled", {"request_id": request_id, "by": order.by})
-        for request_id in await requests.cancel_pending(conn, run.id, at=order.at)
-    ]
-    answer = await _answer(conn, run) if order.status == "completed" else None
-    await _close_calls(conn, run, order)
-    closed = await steps.close(conn, run, run.step, _closure(order, started=False))
-    if answer is None:
-        by = (order.by or None) if order.status == "interrupted" else None
-        told = {"reason": order.reason, "error_class": order.error_class}
-        await runs.end(conn, run.id, status=order.status, by=by, **told)
-    else:
-        await _complete(conn, run, run.head_message_id if closed is None else closed.head_message_id, answer)
-    ended = end_told(status=order.status, reason=order.reason, error_class=order.error_class, by=order.by)
-    await events.append(conn, run.id, [*new, ("run.ended", ended)])
-    return run
-
-
-async def _answer(conn: Connection, run: runs.Run) -> str:
-    """Return the answer that a ``finish`` signal of the step at hand gave."""
-    for call in reversed(await calls.of_step(conn, run.id, run.step)):  # of several the last counts
-        signal = None if call.signal is None else SIGNAL.validate_json(call.signal)
-        if isinstance(signal, Finish):
-            return signal.answer
-    raise LookupError(f"no call of step {run.step} of run {run.id!r} finishes it")
-
-
-async def _complete(conn: Connection, run: runs.Run, head: str, answer: str) -> None:
-    """Complete the run with the signal's answer as the model's last message, as if it had said it without a call."""
-    message_id = derived_id("msg", run.id, str(run.step), "answer")
-    await messages.append(
-        conn,
-        message_id=message_id,
-        parent_id=head,
-        conversation_id=run.conversation_id,
-        run_id=run.id,
-        step=run.step,
-        message=Message(role="assistant", parts=(TextPart(text=answer),)),
-    )
-    await runs.complete(conn, run, step=run.step, head_message_id=message_id)
-
-
-async def _close_calls(conn: Connection, run: runs.Run, order: CloseStepInput) -> None:
-    """Settle each open call of the step at hand, saying of each whether its handler had started."""
-    started = {execution.tool_call_id: execution for execution in await executions.of_run(conn, run.id)}
-    for call in await calls.of_step(conn, run.id, run.step):
-        if call.result is not None:
-            continue
-        if call.child_run_id is not None:
-            ends = {"run_id": call.child_run_id, "status": "interrupted", "by": order.by or "engine", "error_class": ""}
-            await end_run(conn, order.model_copy(update=ends))
-        execution = started.get(call.tool_call_id)
-        if execution is not None and execution.state == "executing" and (call.signal or call.child_run_id):
-            # No handler of ours is at it: a timer that is given up, or a run that was told to stop and says itself how far
-            # it came.
-            await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
-        elif execution is not None and execution.state == "executing":
-            # Its worker never reported back: neither finished nor stopped is known.
-            await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="unknown")
-        partial = execution.partial_output if execution else ""
-        closure = _closure(order, started=execution is not None, partial=partial)
-        await calls.settle(conn, run.id, call.tool_call_id, closure)
-
-
-def _closure(order: CloseStepInput, *, started: bool, partial: str = "") -> Failure:
-    if order.status == "failed" and not started:
-        return FAILED
-    by = order.by or "engine"
-    return results.interrupted(by, order.reason, started=started, partial=partial)

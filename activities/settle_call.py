@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from temporalio import activity
 
-from activities.close_step import end_run
 from activities.engine.engine import Engine
 from activities.execution.settlement import ended_state, settle_with
 from activities.execution.sub_agents import answer_of
 from activities.planning.signals import SIGNAL, result_of
+from activities.runs.ending import end_run
 from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, SettleCallInput
 from turngate.domain.tools.results import Failure, Ok
