@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal
 
+from approvals_api.concurrency import for_each
 from approvals_api.gateway.recovery import WorkflowStanding, standing_of, start_anew
-from approvals_api.recovery.bounded import for_each
 from approvals_api.runs.start import turn_input
 from approvals_api.runs.views import existing_run
 from approvals_api.services import Services

@@ -6,8 +6,7 @@ from sqlalchemy.exc import IntegrityError
 
 from approvals_api.gateway.client import BUSY_WAIT
 from approvals_api.http.authentication import Principal
-from approvals_api.runs.order import Order, checked_order
-from approvals_api.runs.order_recording import record, run_live, take_back
+from approvals_api.runs.order import Order, checked_order, record, run_live, take_back
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services
 from turngate.domain.contract import AgentTurnInput

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from approvals_api.paging import encode_cursor, one_page
-from approvals_api.runs.call_views import in_part, presentation_of
 from approvals_api.runs.overrides import world_view
-from approvals_api.runs.step_views import step_views
+from approvals_api.runs.step_views import in_part, presentation_of, step_views
 from turngate.domain.errors import NotFoundError
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.inbox import InboxFilter

@@ -11,6 +11,7 @@ import logging
 from datetime import timedelta
 from typing import Final
 
+from approvals_api.concurrency import for_each
 from approvals_api.gateway.schedules import (
     WantedSchedule,
     change_schedule,
@@ -18,7 +19,6 @@ from approvals_api.gateway.schedules import (
     make_schedule,
     remove_schedule,
 )
-from approvals_api.recovery.bounded import for_each
 from approvals_api.recovery.recover import STARTING
 from approvals_api.runs.start import turn_input
 from approvals_api.services import Services

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from approvals_api.concurrency import for_each
 from approvals_api.gateway.schedules import ScheduleLook, look_at_schedule
 from approvals_api.paging import one_page
-from approvals_api.recovery.bounded import for_each
 from approvals_api.services import Services
 from turngate.domain.errors import NotFoundError, UnavailableError
 from turngate.store.clock import as_text

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep
 from approvals_api.paging import decode_cursor
-from approvals_api.runs import explain, stuck_runs
+from approvals_api.runs import explain, stalled
 from approvals_api.v1.parameters import Cursor, Limit, RunId
 from turngate.wire.explanation import Explanation, StuckRun
 from turngate.wire.view import Page
@@ -47,4 +47,4 @@ async def list_stuck_runs(
     """
     before = decode_cursor(cursor)
     still_for = timedelta(seconds=still_for_seconds)
-    return await stuck_runs.stuck_page(services, limit=limit, before=before, still_for=still_for)
+    return await stalled.stuck_page(services, limit=limit, before=before, still_for=still_for)

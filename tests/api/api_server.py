@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from harness import Stack, call, says, until
 from pydantic import AfterValidator, BaseModel
 
-from approvals_api.api_app import create_api_app
+from approvals_api.app import create_api_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings

@@ -10,7 +10,7 @@ import pytest
 from api_server import Api, serving, token_for
 from harness import until
 
-from approvals_api.api_app import create_api_app
+from approvals_api.app import create_api_app
 from approvals_api.settings import ApiSettings
 from turngate.client import Retries, SyncTurngateClient, TurngateClient
 from turngate.domain.errors import (

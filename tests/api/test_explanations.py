@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.gateway.workflow_status import WorkflowLook
-from approvals_api.runs import explain, stuck_runs
+from approvals_api.runs import explain, stalled
 from approvals_api.settings import ApiSettings
 from turngate import Limits, ToolFailure, tool
 from turngate.cli.main import app
@@ -410,7 +410,7 @@ async def test_a_run_that_ends_meanwhile_is_not_taken_for_lost(idle: Api, client
         await client.get_workflow_handle(each["id"]).terminate()
         await started_long_ago(idle, each["id"])
     assert (await explain.explain(services, first["id"])).cause == "It was interrupted."
-    found = await stuck_runs.stuck_page(services, limit=50, before=None, still_for=timedelta(0))
+    found = await stalled.stuck_page(services, limit=50, before=None, still_for=timedelta(0))
     assert found.items == []
 
 

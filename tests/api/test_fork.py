@@ -19,8 +19,7 @@ from approvals_api.app import create_app
 from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
 from approvals_api.runs import fork as fork_run
 from approvals_api.runs import start as start_run
-from approvals_api.runs.order import ForkPoint
-from approvals_api.runs.order_recording import record, take_back
+from approvals_api.runs.order import ForkPoint, record, take_back
 from turngate.cli.main import app
 from turngate.store import agents
 from turngate.store.runs import runs

@@ -18,7 +18,7 @@ from sqlalchemy import update
 from sse_watching import watching
 from temporalio.client import Client
 
-from approvals_api.api_app import create_api_app
+from approvals_api.app import create_api_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool

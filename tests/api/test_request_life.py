@@ -33,7 +33,7 @@ from hypothesis.stateful import (
 )
 from temporalio.client import Client
 
-from approvals_api.api_app import create_api_app
+from approvals_api.app import create_api_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings

@@ -14,7 +14,7 @@ from sqlalchemy import func, select
 
 from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
 from approvals_api.runs import start
-from approvals_api.runs.order_recording import record, take_back
+from approvals_api.runs.order import record, take_back
 from turngate.store import agents
 from turngate.store.runs import messages, runs
 from turngate.store.tables import conversations

@@ -25,7 +25,7 @@ from harness import Stack, call, says, stack, until
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from approvals_api.api_app import create_api_app
+from approvals_api.app import create_api_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool

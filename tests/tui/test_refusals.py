@@ -11,7 +11,7 @@ from api_server import Api, serving
 from textual.widgets import Input
 from tui_bench import person_at
 
-from approvals_api.api_app import create_api_app
+from approvals_api.app import create_api_app
 from approvals_api.settings import ApiSettings
 from turngate.client.answers import check
 from turngate.frontends.tui.problems import problem_words

@@ -9,7 +9,7 @@ from api_server import Api, serving
 from textual.widgets import Input, TextArea
 from tui_bench import DUG, calling, person_at
 
-from approvals_api.api_app import create_api_app
+from approvals_api.app import create_api_app
 from approvals_api.settings import ApiSettings
 from turngate.domain.conversation.deltas import Delta
 from turngate.frontends.tui.spoken import Spoken

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from approvals_api.gateway.workflow_status import PendingActivity, WorkflowLook
-from approvals_api.runs.stalled import standing_still
-from approvals_api.runs.stuck_runs import stands_still
+from approvals_api.runs.stalled import standing_still, stands_still
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.domain.tools.results import Ok
 from turngate.store.clock import as_text

@@ -11,8 +11,7 @@ from tools_under_test import Bench
 
 from approvals_api.http.authentication import Principal
 from approvals_api.runs import retry as retry_run
-from approvals_api.runs.order import ForkPoint, checked_order
-from approvals_api.runs.order_recording import record, take_back
+from approvals_api.runs.order import ForkPoint, checked_order, record, take_back
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.errors import ConflictError, ModelError
 from turngate.store import agents

@@ -176,7 +176,7 @@ async def serving_api(
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Serve API and pages on ``listener``, tell ``channels``; gives the task that ends when the server does.
 
-    The app itself starts the workflows of runs that a crash left recorded only (``approvals_api.api_app``).
+    The app itself starts the workflows of runs that a crash left recorded only (``approvals_api.app``).
     """
     told = api_settings(settings, channels)
     gateway = Gateway(client, update_wait=told.update_wait)

@@ -6,7 +6,7 @@ import pytest
 from markupsafe import Markup
 
 from approvals_api.pages.templating import _environment
-from approvals_api.runs.call_views import presentation_of
+from approvals_api.runs.step_views import presentation_of
 from turngate.domain.text.hidden_text import is_hidden
 from turngate.domain.tools.presentation import (
     PRESENTATION,
