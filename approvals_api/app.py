@@ -19,7 +19,7 @@ from approvals_api.http.guards import Guards
 from approvals_api.http.openapi import new_app
 from approvals_api.http.problems import RenderPage, install_problems
 from approvals_api.http.rate_limits import RateLimits
-from approvals_api.pages.errors import render_error
+from approvals_api.pages.routes import render_error
 from approvals_api.pages.routes import router as pages_router
 from approvals_api.recovery.redelivery import keep_redelivering
 from approvals_api.runs.start import start_recorded

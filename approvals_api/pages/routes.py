@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
 
 from approvals_api.pages import (
     account_routes,
     audit_routes,
-    bulk_routes,
-    compare_routes,
+    claim_routes,
     conversation_routes,
     fork_routes,
     grant_routes,
@@ -16,28 +19,45 @@ from approvals_api.pages import (
     notification_routes,
     policy_routes,
     request_routes,
-    result_routes,
     run_routes,
     schedule_routes,
-    session_routes,
-    side_routes,
 )
+from approvals_api.pages.templating import Frame, render
 
 router = APIRouter(include_in_schema=False)
-router.include_router(session_routes.router)
 router.include_router(account_routes.router)
 router.include_router(inbox_routes.router)
-# Before the requests themselves: "bulk" is no request's id.
-router.include_router(bulk_routes.router)
+# After the inbox: its "bulk" is no request's id.
 router.include_router(request_routes.router)
-router.include_router(side_routes.router)
+router.include_router(claim_routes.router)
 router.include_router(grant_routes.router)
 router.include_router(policy_routes.router)
 router.include_router(run_routes.router)
 router.include_router(fork_routes.router)
 router.include_router(schedule_routes.router)
-router.include_router(result_routes.router)
 router.include_router(conversation_routes.router)
-router.include_router(compare_routes.router)
 router.include_router(notification_routes.router)
 router.include_router(audit_routes.router)
+
+
+# The HTML error page: the same words as the API's problem, for a person.
+
+
+def render_error(
+    request: Request, status: int, title: str, detail: str, details: Mapping[str, Any] | None = None
+) -> HTMLResponse:
+    """Return the page for an error. Needs neither the store nor a login, because either may be what failed.
+
+    ``details``: of the error; complaints under ``errors`` are listed, the rest is for machines.
+    """
+    complaints = (details or {}).get("errors")
+    return render(
+        "error.html",
+        frame=Frame(),
+        status=status,
+        code=status,
+        title=title,
+        detail=detail,
+        complaints=complaints if isinstance(complaints, list) else [],
+        path=request.url.path,
+    )

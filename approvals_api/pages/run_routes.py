@@ -12,16 +12,18 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from approvals_api.http.authentication import Principal, check_form_token
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.pages.form_keys import by_control, key_of
+from approvals_api.pages.fork_forms import by_control, key_of, word_of
 from approvals_api.pages.frames import frame_of, typed_of
-from approvals_api.pages.going_on_forms import word_of
-from approvals_api.pages.run_around import RunAround, around_of
-from approvals_api.pages.templating import render
+from approvals_api.pages.result_text import page_of, readable
+from approvals_api.pages.run_context import RunAround, around_of
+from approvals_api.pages.templating import Frame, render
 from approvals_api.paging import decode_cursor
 from approvals_api.runs import retry, send_message, start
 from approvals_api.runs import views as run_views
+from approvals_api.runs.compare import compare
 from approvals_api.runs.control import interrupt, pause, resume
 from approvals_api.runs.explain import explained_end
+from approvals_api.runs.results import StoredResult, whole_result
 from approvals_api.runs.switch_model import offered_models, switch_model
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
@@ -33,6 +35,7 @@ from turngate.wire.problems import status_of
 from turngate.wire.runs import RunDetail, RunSummary
 
 router = APIRouter(include_in_schema=False)
+
 
 Word = TypeVar("Word", bound=str)
 
@@ -227,3 +230,57 @@ def _choice(chosen: str, offered: Sequence[Word], pointer: str) -> Word | None:
         message = "choose one of the answers of this form"
         raise InvalidInputError(message, errors=[{"pointer": pointer, "message": message}])
     return found
+
+
+# Two runs side by side.
+
+
+@router.get("/runs/{run_id}/compare/{other_id}")
+async def compare_page(
+    request: Request, services: ServicesDep, principal: RunReaderDep, run_id: str, other_id: str
+) -> HTMLResponse:
+    """Show what two runs share, and where and in what they differ."""
+    async with services.database.read() as conn:
+        frame = await frame_of(conn, request, principal)
+    found = await compare(services.database, run_id, other_id)
+    # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
+    return await asyncio.to_thread(render, "compare.html", frame=frame, found=found)
+
+
+# Whole results, page by page and as a file: what a run's page and the model are shown in part.
+
+
+# By query, not by path: a call's id is the provider's own, and browsers take `..` in a path for more than a name.
+CallId = Annotated[str, Query(alias="call", max_length=1_000)]
+
+
+@router.get("/runs/{run_id}/result")
+async def result_page(
+    request: Request,
+    services: ServicesDep,
+    principal: RunReaderDep,
+    run_id: str,
+    call_id: CallId,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> HTMLResponse:
+    """Show one page of a whole result."""
+    async with services.database.read() as conn:
+        frame = await frame_of(conn, request, principal)
+        stored = await whole_result(conn, run_id, call_id)
+    return await asyncio.to_thread(_render, frame, stored, offset)
+
+
+@router.get("/runs/{run_id}/result.txt")
+async def result_file(services: ServicesDep, _principal: RunReaderDep, run_id: str, call_id: CallId) -> Response:
+    """Send a whole result as a text file: never shown by the browser, whatever it holds."""
+    async with services.database.read() as conn:
+        stored = await whole_result(conn, run_id, call_id)
+    text = await asyncio.to_thread(readable, stored.body)
+    headers = {"Content-Disposition": 'attachment; filename="result.txt"', "X-Content-Type-Options": "nosniff"}
+    return Response(text.encode(errors="replace"), media_type="text/plain", headers=headers)
+
+
+def _render(frame: Frame, stored: StoredResult, offset: int) -> HTMLResponse:
+    # A whole result may have megabytes: taking it apart is not for the loop that everybody else waits for.
+    page = page_of(readable(stored.body), offset)
+    return render("result.html", frame=frame, run=stored.run, call=stored.call, result=stored.result, page=page)

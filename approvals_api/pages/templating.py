@@ -5,27 +5,61 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+import unicodedata
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from pydantic import JsonValue
 
 from approvals_api.pages import STATIC_DIR, arguments
 from approvals_api.pages.diff_view import read_diff
 from approvals_api.pages.file_parts import shown_file, size_said
 from approvals_api.pages.result_text import depends_on
-from approvals_api.pages.visible import visible, visible_line
 from turngate.domain.text.durations import exact_span, span
-from turngate.domain.text.hidden_text import marked_text
+from turngate.domain.text.hidden_text import marked_text, pieces
 from turngate.domain.tools.external import is_external, source_of
 from turngate.forms.fields import has_rows
 from turngate.store.clock import as_text, from_text
+
+# Text safety: what an agent or a tool wrote is shown as it is, inert, with nothing hidden in it.
+#
+# Which characters a person cannot see is the rule of :mod:`turngate.domain.text.hidden_text`. Values are never Markdown and
+# never linked: a URL stays text.
+
+
+_NEWLINE = '<span class="hidden-char" title="LINE FEED">⏎</span>'
+_TAB = '<span class="hidden-char" title="TAB">⇥</span>'
+
+
+def visible(value: object) -> Markup:
+    """Return HTML of an untrusted value: escaped, isolated in ``<bdi>``, hidden characters as ``⟨U+202E⟩`` markers.
+
+    Newlines and tabs stay, so put it in an element with ``white-space: pre-wrap``. The only safe way to show a value.
+    """
+    return Markup(f"<bdi>{_shown(str(value))}</bdi>")  # noqa: S704 - every piece was escaped
+
+
+def visible_line(value: object) -> Markup:
+    """Return :func:`visible` for one line: newlines and tabs are markers too, so nothing can start a line of its own."""
+    shown = _shown(str(value)).replace("\n", _NEWLINE).replace("\t", _TAB)
+    return Markup(f"<bdi>{shown}</bdi>")  # noqa: S704 - as above, and the two markers are ours
+
+
+def _shown(text: str) -> str:
+    # Plain strings joined once: going through Markup piece by piece takes seconds for a hostile megabyte.
+    return "".join(_mark(piece) if hidden else str(escape(piece)) for piece, hidden in pieces(text))
+
+
+@lru_cache(maxsize=4_096)
+def _mark(char: str) -> str:
+    name = unicodedata.name(char, unicodedata.category(char))
+    return f'<span class="hidden-char" title="{escape(name)}">⟨U+{ord(char):04X}⟩</span>'
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,26 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
-from approvals_api.requests import decide, presence
+from approvals_api.requests import bulk, claim, comments, decide, presence, saved_views
+from approvals_api.requests.answer_check import MAX_MESSAGE_CHARS
+from approvals_api.requests.bulk import MAX_ITEMS, BulkVerb
+from approvals_api.requests.decide import MAX_DECISION_ID_CHARS
+from approvals_api.requests.saved_views import MAX_NAME_CHARS
 from approvals_api.runs import views as run_views
-from approvals_api.v1.bodies import DECISION_EXAMPLES, DecisionBody
-from approvals_api.v1.inbox_parameters import InboxFilterDep
-from approvals_api.v1.parameters import Cursor, IdempotencyKey, Limit, RequestId
+from approvals_api.v1.bodies import DECISION_EXAMPLES, ClaimBody, CommentBody, DecisionBody, SavedViewBody
+from approvals_api.v1.parameters import STORABLE, Cursor, Id, IdempotencyKey, Limit, RequestId
 from approvals_api.validation.exact_json import member_text
+from turngate.domain.runs.inbox import InboxFilter, InboxStatus
+from turngate.domain.runs.requests import RequestKind
 from turngate.store.requests import requests
+from turngate.store.requests.presence import Looking
+from turngate.wire.bulk import DecidedItems
+from turngate.wire.claims import ClaimView
+from turngate.wire.comments import CommentView
 from turngate.wire.decisions import DecisionResult
+from turngate.wire.presence import LookingView, Presence
 from turngate.wire.requests import RequestCount, RequestDetail, RequestItem
+from turngate.wire.saved_views import SavedViewItem
 from turngate.wire.view import Page
 
 router = APIRouter(tags=["requests"])
+
+
+# The inbox's filter as query parameters, the same for the list and its count.
+
+
+MAX_CHARS: Final = 255
+
+
+def _named(description: str) -> object:
+    return Query(description=description, min_length=1, max_length=MAX_CHARS, pattern=STORABLE)
+
+
+def inbox_filter(
+    principal: ReaderDep,
+    status: Annotated[
+        InboxStatus,
+        Query(description="One status; `decided`: every one but `pending`; `all`: whatever it is."),
+    ] = "pending",
+    kind: Annotated[RequestKind | None, Query(description="Only this kind.")] = None,
+    agent: Annotated[str | None, _named("Only this agent's.")] = None,
+    tool: Annotated[str | None, _named("Only calls of this tool.")] = None,
+    risk: Annotated[Literal["low", "medium", "high"] | None, Query(description="Only of this risk.")] = None,
+    rule: Annotated[str | None, _named("Only what this rule asked for.")] = None,
+    run_id: Annotated[str | None, _named("Only this run's.")] = None,
+    claimed: Annotated[
+        str | None, _named("Whose claim stands: a person's name, `me` for one's own, `nobody` for none.")
+    ] = None,
+    parked: Annotated[
+        bool | None, Query(description="Whether it ran out of time and waits on, because its rule says so.")
+    ] = None,
+) -> InboxFilter:
+    """Return the filter as the one who asks means it."""
+    return InboxFilter(
+        status=status,
+        kind=kind,
+        agent=agent,
+        tool=tool,
+        risk=risk,
+        rule=rule,
+        run_id=run_id,
+        claimed=claimed,
+        parked=parked,
+    ).of(principal.name)
+
+
+InboxFilterDep = Annotated[InboxFilter, Depends(inbox_filter)]
 
 
 @router.get("/requests")
@@ -102,3 +161,161 @@ async def decide_request(
     if answer.recorded_only:
         response.status_code = HTTPStatus.ACCEPTED
     return DecisionResult(request_id=request_id, decision_id=answer.decision_id, status=answer.status)
+
+
+# Claims: take a request on, and give it back.
+
+
+@router.post(
+    "/requests/{request_id}/claim",
+    responses=problems({409: "`claimed` (names who, and until when) or `request_not_pending`"}),
+)
+async def claim_request(
+    request_id: RequestId, services: ServicesDep, principal: OperatorDep, body: ClaimBody | None = None
+) -> ClaimView:
+    """Claim a request for a while, or renew one's own claim.
+
+    While it stands nobody else decides the request, unless they take it over. It expires and ends as it would anyway.
+    """
+    wanted = body or ClaimBody()
+    lease = await claim.claim(services, principal, request_id, seconds=wanted.seconds, take_over=wanted.take_over)
+    return ClaimView(request_id=request_id, claimed_by=lease.claimed_by, claimed_until=lease.claimed_until)
+
+
+@router.delete(
+    "/requests/{request_id}/claim",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems({409: "`claimed`: it is somebody else's"}),
+)
+async def release_request(request_id: RequestId, services: ServicesDep, principal: OperatorDep) -> None:
+    """Give a claim back; without one nothing happens."""
+    await claim.release(services, principal, request_id)
+
+
+# Comments on a request.
+
+
+@router.get("/requests/{request_id}/comments")
+async def list_comments(
+    request_id: RequestId,
+    services: ServicesDep,
+    _principal: ReaderDep,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Page[CommentView]:
+    """List a request's comments, oldest first."""
+    after = decode_cursor(cursor)
+    async with services.database.read() as conn:
+        return await comments.comment_page(conn, request_id, limit=limit, after=after)
+
+
+@router.post(
+    "/requests/{request_id}/comments",
+    status_code=HTTPStatus.CREATED,
+    responses=problems({409: "`idempotency_key_reused`"}),
+)
+async def add_comment(
+    request_id: RequestId,
+    body: CommentBody,
+    services: ServicesDep,
+    principal: OperatorDep,
+    idempotency_key: IdempotencyKey = None,
+) -> CommentView:
+    """Comment on a request, pending or ended, for other people; no model reads it."""
+    return await comments.comment(services, principal, request_id, text=body.text, idempotency_key=idempotency_key)
+
+
+# Presence: who looks at a request now.
+
+
+@router.get("/requests/{request_id}/presence")
+async def get_presence(request_id: RequestId, services: ServicesDep, principal: ReaderDep) -> Presence:
+    """Show who else has looked at the request within the last minute."""
+    return _presence(await presence.who_looks(services, principal, request_id))
+
+
+@router.post("/requests/{request_id}/presence")
+async def keep_presence(request_id: RequestId, services: ServicesDep, principal: ReaderDep) -> Presence:
+    """Say that one still looks at the request, and see who else does. A page does so every half minute."""
+    return _presence(await presence.still_looking(services, principal, request_id))
+
+
+def _presence(looking: Sequence[Looking]) -> Presence:
+    return Presence(looking=[LookingView.model_validate(each) for each in looking])
+
+
+# Saved views: filters of the inbox under names, each person's own.
+
+
+ViewName = Annotated[
+    str, Path(description="The view's name, percent-encoded.", max_length=MAX_NAME_CHARS, pattern=STORABLE)
+]
+
+
+@router.get("/views")
+async def list_views(services: ServicesDep, principal: ReaderDep) -> Page[SavedViewItem]:
+    """List one's own saved views, by name."""
+    return Page(items=[SavedViewItem.model_validate(each) for each in await saved_views.every(services, principal)])
+
+
+@router.get("/views/{name}")
+async def get_view(name: ViewName, services: ServicesDep, principal: ReaderDep) -> SavedViewItem:
+    """Show one of one's own saved views."""
+    return SavedViewItem.model_validate(await saved_views.existing(services, principal, name))
+
+
+@router.put("/views/{name}", responses=problems({409: "`too_many_views`"}))
+async def save_view(name: ViewName, body: SavedViewBody, services: ServicesDep, principal: ReaderDep) -> SavedViewItem:
+    """Save a filter of the inbox under a name, in place of what was there."""
+    return SavedViewItem.model_validate(await saved_views.save(services, principal, name, body.query))
+
+
+@router.delete("/views/{name}", status_code=HTTPStatus.NO_CONTENT)
+async def remove_view(name: ViewName, services: ServicesDep, principal: ReaderDep) -> None:
+    """Remove one of one's own saved views; one that is not there is fine."""
+    await saved_views.remove(services, principal, name)
+
+
+# Many decisions at once.
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class BulkItem(_Body):
+    """One request, with the digest of the call as it was shown. ``decision_id``: as its own Idempotency-Key."""
+
+    request_id: Id
+    digest: str
+    decision_id: Annotated[str, Field(min_length=1, max_length=MAX_DECISION_ID_CHARS)] | None = None
+
+
+class BulkBody(_Body):
+    """Decide requests of one tool and one rule alike; none of high risk."""
+
+    decision: BulkVerb
+    items: Annotated[list[BulkItem], Field(min_length=1, max_length=MAX_ITEMS)]
+    message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] = ""
+
+
+@router.post("/requests/decisions")
+async def decide_requests(
+    body: BulkBody, services: ServicesDep, principal: OperatorDep, idempotency_key: IdempotencyKey = None
+) -> DecidedItems:
+    """Decide many requests alike, each with an answer of its own.
+
+    422 with `invalid_bulk`, and nothing sent, unless all are of one tool and one rule and none is of high risk. The same
+    body with the same Idempotency-Key gets the first answers.
+    """
+    return await bulk.decide_many(
+        services,
+        principal,
+        verb=body.decision,
+        items=[
+            bulk.Item(request_id=each.request_id, digest=each.digest, decision_id=each.decision_id)
+            for each in body.items
+        ],
+        message=body.message,
+        key=idempotency_key,
+    )

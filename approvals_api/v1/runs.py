@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
-from approvals_api.runs import fork, retry, start
+from approvals_api.runs import explain, fork, retry, stalled, start
 from approvals_api.runs import send_message as message_operations
 from approvals_api.runs import views as run_views
+from approvals_api.runs.compare import compare
 from approvals_api.runs.control import interrupt, pause, resume
 from approvals_api.runs.overrides import Changes
+from approvals_api.runs.results import whole_result
 from approvals_api.runs.switch_model import switch_model
 from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, ModelBody, RetryBody, StartRunBody
 from approvals_api.v1.new_runs import STARTED, begun
-from approvals_api.v1.parameters import ConversationId, Cursor, IdempotencyKey, Limit, RunId
+from approvals_api.v1.parameters import STORABLE, ConversationId, Cursor, IdempotencyKey, Limit, RunId, ToolCallId
 from turngate.domain.runs.requests import RunStatus
+from turngate.wire.calls import WholeResult
+from turngate.wire.comparison import Comparison
 from turngate.wire.conversations import MessageView
+from turngate.wire.explanation import Explanation, StuckRun
 from turngate.wire.runs import RunDetail, RunSummary
 from turngate.wire.view import Page
 
 router = APIRouter(tags=["runs"])
+
+
 conversations = APIRouter(tags=["conversations"])
 
 
@@ -221,3 +229,72 @@ async def list_messages(
     """
     async with services.database.read() as conn:
         return Page(items=await run_views.conversation_messages(conn, conversation_id))
+
+
+# Comparisons: two runs side by side.
+
+
+OtherId = Annotated[str, Path(description="The other run's id.", max_length=255, pattern=STORABLE)]
+
+
+@router.get("/runs/{run_id}/comparison/{other_id}", responses=problems({422: "`same_run`: name two different runs"}))
+async def compare_runs(run_id: RunId, other_id: OtherId, services: ServicesDep, _principal: RunReaderDep) -> Comparison:
+    """Show two runs side by side.
+
+    A run and its fork or retry, or two runs of one task: what past they share, and where and in what they differ.
+    """
+    return await compare(services.database, run_id, other_id)
+
+
+# Explanations: why a run failed, what a live one waits for, and which live ones stand still.
+
+
+StillFor = Annotated[
+    int,
+    Query(
+        ge=0, le=31_536_000, description="How long a person, a tool or a model may take before the run counts as stuck."
+    ),
+]
+
+
+@router.get("/runs/{run_id}/explanation")
+async def explain_run(run_id: RunId, services: ServicesDep, _principal: RunReaderDep) -> Explanation:
+    """Explain a run: why it failed or what it waits for.
+
+    With the calls, decisions and attempts around it, and what to do next.
+    """
+    return await explain.explain(services, run_id)
+
+
+@router.get("/stuck-runs")
+async def list_stuck_runs(
+    services: ServicesDep,
+    _principal: RunReaderDep,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+    still_for_seconds: StillFor = 60,
+) -> Page[StuckRun]:
+    """List the live runs that stand still, newest first, each with its reason.
+
+    A page looks at `limit` live runs, and shows those of them that stand still: it may be empty and not the last.
+    """
+    before = decode_cursor(cursor)
+    still_for = timedelta(seconds=still_for_seconds)
+    return await stalled.stuck_page(services, limit=limit, before=before, still_for=still_for)
+
+
+# Whole results: what a call returned, however little of it the model was shown.
+
+
+# A call's id is the provider's own: it may hold a slash, which ends a plain path parameter.
+@router.get("/runs/{run_id}/calls/{tool_call_id:path}/result", response_model=WholeResult)
+async def get_result(
+    run_id: RunId, tool_call_id: ToolCallId, services: ServicesDep, _principal: RunReaderDep
+) -> Response:
+    """Show the whole result of a call.
+
+    However little of it the model was shown. 404 with ``no_result_yet`` while the call is open.
+    """
+    async with services.database.read() as conn:
+        stored = await whole_result(conn, run_id, tool_call_id)
+    return Response(stored.document.encode(errors="replace"), media_type="application/json")

@@ -13,7 +13,7 @@ from planted_pages import STATES, pages_of
 from posted_form import PostedPage
 
 from approvals_api.http.problems import problem_response
-from approvals_api.pages.visible import visible, visible_line
+from approvals_api.pages.templating import visible, visible_line
 from approvals_api.runs import views as run_views
 from turngate.cli import terminal
 from turngate.cli.request_view import show_request

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals_api.pages.visible import visible, visible_line
+from approvals_api.pages.templating import visible, visible_line
 from turngate.domain.text.hidden_text import escape_hidden, has_hidden, is_hidden
 
 

@@ -1,4 +1,4 @@
-"""API tokens: see them, make one, revoke one."""
+"""Who is asking."""
 
 from __future__ import annotations
 
@@ -8,19 +8,71 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from approvals_api.http.dependencies import AdminDep, ServicesDep
+from approvals_api.http.authentication import Principal
+from approvals_api.http.dependencies import AdminDep, AnyoneDep, ServicesDep
 from approvals_api.paging import page_after
 from approvals_api.v1.bodies import NewTokenBody
 from approvals_api.v1.parameters import STORABLE, Cursor, Limit
 from turngate.domain.errors import ForbiddenError, NotFoundError
 from turngate.domain.identity import name_key
-from turngate.store.access import tokens
+from turngate.store.access import sessions, tokens
 from turngate.store.access.tokens import Token
 from turngate.store.clock import now
-from turngate.wire.people import NewTokenView, TokenView
+from turngate.wire.people import MeView, NewTokenView, SessionView, TokenView
 from turngate.wire.view import Page
 
 router = APIRouter(tags=["people"])
+
+
+@router.get("/me")
+async def get_me(principal: AnyoneDep) -> MeView:
+    """Show who one is here: name, role, scopes, and how one came in."""
+    return MeView(
+        name=principal.name,
+        role=principal.role,
+        scopes=sorted(principal.scopes),
+        via=principal.via,
+        machine=principal.machine,
+        session_id=principal.session_id,
+    )
+
+
+# Browser sessions: see where somebody is logged in, and end it.
+
+
+SessionId = Annotated[str, Path(description="The session's id, such as `ses_41c0…`.", max_length=64, pattern=STORABLE)]
+
+
+@router.get("/sessions")
+async def list_sessions(
+    services: ServicesDep, principal: AnyoneDep, cursor: Cursor = None, limit: Limit = 50
+) -> Page[SessionView]:
+    """List the sessions that hold, newest first: one's own, or everyone's with the scope `admin`."""
+    if principal.machine and not principal.may("admin"):
+        return Page(items=[])  # a program has none, even if somebody who was let in by a link has its name
+    async with services.database.read() as conn:
+        found = await sessions.listed(conn, _whose(principal), idle=services.settings.session_idle)
+    page, more = page_after(found, cursor, limit)
+    return Page(items=[SessionView.model_validate(each) for each in page], next_cursor=more)
+
+
+@router.delete("/sessions/{session_id}", status_code=HTTPStatus.NO_CONTENT)
+async def end_session(session_id: SessionId, services: ServicesDep, principal: AnyoneDep) -> None:
+    """End a session at once: one of one's own, or anybody's with the scope `admin`."""
+    ended = False
+    if not principal.machine or principal.may("admin"):
+        async with services.database.write() as conn:
+            ended = await sessions.revoke(conn, session_id, by=principal.name, of=_whose(principal))
+    if not ended:
+        raise NotFoundError(f"there is no session {session_id!r} that you may end")
+
+
+def _whose(principal: Principal) -> str | None:
+    return None if principal.may("admin") else principal.name
+
+
+# API tokens: see them, make one, revoke one.
+
 
 TokenId = Annotated[str, Path(description="The token's id, from the list.", max_length=64, pattern=STORABLE)]
 
@@ -33,7 +85,7 @@ async def list_tokens(
     async with services.database.read() as conn:
         found = await tokens.listed(conn)
     page, more = page_after(found, cursor, limit)
-    return Page(items=[_view(each) for each in page], next_cursor=more)
+    return Page(items=[_token_view(each) for each in page], next_cursor=more)
 
 
 @router.post("/tokens", status_code=HTTPStatus.CREATED)
@@ -63,7 +115,7 @@ async def issue_token(body: NewTokenBody, services: ServicesDep, principal: Admi
         made = await tokens.find(conn, secret)
     if made is None:
         raise NotFoundError("the token was revoked at once")
-    return NewTokenView(**_view(made).model_dump(), secret=secret)
+    return NewTokenView(**_token_view(made).model_dump(), secret=secret)
 
 
 @router.delete("/tokens/{token_id}", status_code=HTTPStatus.NO_CONTENT)
@@ -75,7 +127,7 @@ async def revoke_token(token_id: TokenId, services: ServicesDep, principal: Admi
         raise NotFoundError(f"there is no token {token_id!r} that is not revoked yet")
 
 
-def _view(token: Token) -> TokenView:
+def _token_view(token: Token) -> TokenView:
     return TokenView(
         id=token.id,
         name=token.name,
