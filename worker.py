@@ -21,7 +21,6 @@ from activities.run_tool import RunTool
 from activities.settle_call import SettleCall
 from activities.steer_run import SteerRun
 from turngate.domain.agents.model_profiles import Profiles
-from turngate.domain.tools.known_tools import known_tools
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.worker_group import WorkerGroup, worker_of_group
 from turngate.runtime.workflow_code import SANDBOX
@@ -114,5 +113,5 @@ async def publish_agents(app: LoadedApp, database: Database, *, task_queue: str)
             task_queue=task_queue,
             policy=app.policy,
             file="" if app.policy_file is None else str(app.policy_file),
-            tools=known_tools(app.app),
+            tools=app.app.known_tools,
         )

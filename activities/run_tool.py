@@ -43,7 +43,7 @@ from turngate.domain.conversation.clipping import READ_RESULT, shortened
 from turngate.domain.errors import UnavailableError
 from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.failures import InvalidToolInput
-from turngate.domain.tools.presentation import PRESENTATION, presented
+from turngate.domain.tools.presentation import PRESENTATION
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.store.clock import now
@@ -259,7 +259,7 @@ async def presentation_of(redeemed: Redeemed, result: Ok | Failure) -> str | Non
         return None
     try:
         params = redeemed.tool.decode(redeemed.raw_input)
-        shown = asyncio.to_thread(presented, redeemed.tool, params, result)
+        shown = asyncio.to_thread(redeemed.tool.presentation_of, params, result)
         return PRESENTATION.dump_json(await heard(shown, seconds=PRESENTER_SECONDS)).decode()
     except Exception:
         log.exception("presenter failed", tool=redeemed.tool.name)

@@ -3,7 +3,7 @@
 Everything here is free of I/O, because importing ``turngate.domain`` (as workflow code does) runs this module first.
 """
 
-from turngate.domain.agents.app import Agent, App, Limits
+from turngate.domain.agents.app import Agent, App, Limits, sub_agent
 from turngate.domain.agents.budgets import Price
 from turngate.domain.agents.context_window import Context
 from turngate.domain.agents.hooks import Deny, HookedCall, Hooks, RunScope
@@ -13,7 +13,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.control_calls import Finish, HandOff, Signal, SwitchModel, WaitUntil
-from turngate.domain.tools.declare import declare_tool, interaction_tool, provider_tool, signal_tool, sub_agent, tool
+from turngate.domain.tools.declare import declare_tool, interaction_tool, provider_tool, signal_tool, tool
 from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
 from turngate.domain.tools.middleware import Invocation, Proceed
 from turngate.domain.tools.parameters import Parameters

@@ -7,7 +7,6 @@ from typing import Any
 import structlog
 
 from activities.engine.engine import Engine
-from turngate.domain.agents.app import Agent
 from turngate.domain.contract import ChildRun
 from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.digest import derived_id
@@ -39,7 +38,7 @@ def too_deep(run: runs.Run, tool: Tool) -> Failure | None:
 
 def agent_name(tool: Tool) -> str:
     """Return the name of the agent that answers the tool's calls."""
-    return tool.agent.name if isinstance(tool.agent, Agent) else str(tool.agent)
+    return str(tool.agent)
 
 
 def brief_of(tool: Tool, params: Any) -> Message | Failure:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from turngate.domain.agents.app import Agent, App
+from turngate.domain.agents.app import App
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tools.toolkit import Toolkit
 
 EVERY: Final = "*"
 
@@ -55,16 +54,4 @@ def agents_named(named: Mapping[str, str], app: App, *, place: str) -> dict[str,
 
 def with_models(app: App, named: Mapping[str, str]) -> App:
     """Return the app with these models in place of the agents' own, sub-agents included."""
-    done: dict[int, Agent] = {}
-
-    def changed(agent: Agent) -> Agent:
-        if id(agent) not in done:
-            tools = [
-                replace(tool, agent=changed(tool.agent)) if isinstance(tool.agent, Agent) else tool
-                for tool in agent.toolkit
-            ]
-            model = named.get(agent.name, agent.model)
-            done[id(agent)] = replace(agent, toolkit=Toolkit.from_list(tools), model=model)
-        return done[id(agent)]
-
-    return replace(app, agents=[changed(agent) for agent in app.agents])
+    return app.with_agents(lambda agent: replace(agent, model=named.get(agent.name, agent.model)))

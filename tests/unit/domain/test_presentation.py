@@ -26,7 +26,6 @@ from turngate.domain.tools.presentation import (
     TextBlock,
     bounded,
     default_presentation,
-    presented,
 )
 from turngate.domain.tools.results import Failure, Ok
 
@@ -99,7 +98,7 @@ def test_a_failure_is_its_reason_and_its_fields():
 def test_a_presenter_gets_parameters_and_result():
     """What it returns is what people see."""
     greet = shows(lambda params, result: (TextBlock(text=f"{params.who}: {result.value['value']}"),))
-    assert presented(greet, Params(), Ok(value={"value": "hi"})) == (TextBlock(text="ada: hi"),)
+    assert greet.presentation_of(Params(), Ok(value={"value": "hi"})) == (TextBlock(text="ada: hi"),)
 
 
 def _raises(_params, _result):
@@ -120,14 +119,14 @@ def _raises(_params, _result):
 def test_a_presenter_that_fails_gives_way_to_the_default(present, caplog):
     """People still see the result, and the author finds the reason in the worker's log."""
     with caplog.at_level(logging.ERROR, logger="turngate.tool"):
-        assert presented(shows(present), Params(), Ok(value={"value": "hi"})) == (TextBlock(text="hi"),)
+        assert shows(present).presentation_of(Params(), Ok(value={"value": "hi"})) == (TextBlock(text="hi"),)
     assert "presenter of tool 'greet' failed" in caplog.text
 
 
 @pytest.mark.parametrize("present", [None, lambda _params, _result: (), lambda _params, _result: None])
 def test_a_presenter_that_shows_nothing_gives_way_too(present):
     """No presenter, no blocks, None: the default."""
-    assert presented(shows(present), None, Ok(value={"value": "hi"})) == (TextBlock(text="hi"),)
+    assert shows(present).presentation_of(None, Ok(value={"value": "hi"})) == (TextBlock(text="hi"),)
 
 
 def test_cuts_say_how_much_is_missing():

@@ -14,7 +14,6 @@ import pytest
 
 from turngate import Failure, Ok, Presentation, Tool, ToolContext, ToolFailure
 from turngate.domain.tools.injection import Injected
-from turngate.domain.tools.presentation import presented
 
 
 @dataclass
@@ -39,7 +38,7 @@ class Caller:
             result: Ok | Failure = Ok(value=await self(tool, **tool_input))
         except ToolFailure as failure:
             result = Failure(kind=failure.kind, reason=str(failure.fields["reason"]), fields=failure.fields)
-        return presented(tool, params, result)
+        return tool.presentation_of(params, result)
 
     async def _ask(self, function: Injected, tool: Tool, tool_input: Mapping[str, Any]) -> Any:
         ctx = ToolContext(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from turngate.domain.agents.budgets import EXTEND_BUDGET, Price, WhenUsedUp
 from turngate.domain.agents.context_window import Context
@@ -24,9 +24,13 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy
 from turngate.domain.runs.steering import WhileRunning
+from turngate.domain.tools.declare import declaring_module
 from turngate.domain.tools.declared_parts import Handler
 from turngate.domain.tools.external import AGENT_PREFIX, is_external
 from turngate.domain.tools.external import MODEL as EXTERNAL_MODEL
+from turngate.domain.tools.known_tools import KnownTool, known
+from turngate.domain.tools.parameters import ModelParameters
+from turngate.domain.tools.tool import Ask, Tool
 from turngate.domain.tools.toolkit import Toolkit
 
 if TYPE_CHECKING:
@@ -132,6 +136,59 @@ class Agent:
         return framed_sha256(self.name, self.instructions, self.model, *manifests, *output)[:12]
 
 
+class SubAgentTask(BaseModel):
+    """What a sub-agent is asked to do."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    task: str = Field(
+        min_length=1, description="The whole task. The sub-agent sees nothing else: say all that it needs to know."
+    )
+
+
+def sub_agent(
+    agent: Agent | str,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    params: type[BaseModel] = SubAgentTask,
+    brief: Callable[[Any], str] | None = None,
+    ask: Ask = False,
+) -> Tool:
+    """Declare a tool that another agent answers: a run of its own, with its own tools, limits and inbox requests.
+
+    Its result is the sub-agent's final answer. Interrupting the run interrupts it too.
+
+    Args:
+        agent: the agent, or the name of one of the app's (for agents that call each other).
+        name: instead of the agent's name (with ``-`` as ``_``).
+        description: instead of the agent's description.
+        params: what the model sends; ``SubAgentTask`` (one ``task`` text) unless you want more structure.
+        brief: decoded parameters → the sub-agent's input message; default: ``task``, or the parameters as JSON.
+        ask: whether a person must approve starting it. The sub-agent's own calls are gated by themselves either way.
+    """
+    brings = None if isinstance(agent, str) else agent
+    agent_name = agent if isinstance(agent, str) else agent.name
+    own = "" if brings is None else brings.description
+    return Tool(
+        name=name or agent_name.replace("-", "_"),
+        description=description or own or f"Give a task to the agent {agent_name!r} and get its answer.",
+        kind="agent",
+        parameters=ModelParameters(params),
+        success=TypeAdapter(dict[str, JsonValue]),
+        effect="idempotent",
+        ask=ask,
+        agent=agent_name,
+        brings=brings,
+        brief=brief or _brief,
+        declared_in=declaring_module(),
+    )
+
+
+def _brief(params: BaseModel) -> str:
+    return params.task if isinstance(params, SubAgentTask) else params.model_dump_json(indent=1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class App:
     """Agents, the services their tools need, and the policy they live under.
@@ -160,7 +217,7 @@ class App:
         named = {agent.name: agent for agent in every}
         for agent in named.values():
             for tool in agent.toolkit:
-                if isinstance(tool.agent, str) and tool.agent not in named:
+                if tool.agent is not None and tool.agent not in named:
                     raise ConfigurationError(
                         f"tool {tool.name!r} of agent {agent.name!r} is answered by an agent {tool.agent!r}, and there is "
                         f"none; the agents are: {', '.join(named)}"
@@ -181,10 +238,10 @@ class App:
                     f"App(prices={{{agent.model!r}: Price(input=…, output=…)}}), per million tokens"
                 )
             for tool in agent.toolkit:
-                found = named.get(tool.agent) if isinstance(tool.agent, str) else tool.agent
-                if found is not None and found.name not in seen:
-                    seen.add(found.name)
-                    waiting.append(found)
+                sub = None if tool.agent is None else named.get(tool.agent)
+                if sub is not None and sub.name not in seen:
+                    seen.add(sub.name)
+                    waiting.append(sub)
 
     def _require_judges_price(self, limited: Agent) -> None:
         """Refuse a limit of cost beside a judge where nobody says what that costs; a profile may bring its own price."""
@@ -207,9 +264,11 @@ class App:
         found: dict[str, list[str]] = {}
         for agent in self.all_agents:
             for tool in agent.toolkit:
-                name = tool.agent.name if isinstance(tool.agent, Agent) else tool.agent
-                if name is not None and name not in offered and agent.name not in found.setdefault(name, []):
-                    found[name].append(agent.name)
+                if tool.agent is None or tool.agent in offered:
+                    continue
+                callers = found.setdefault(tool.agent, [])
+                if agent.name not in callers:
+                    callers.append(agent.name)
         return found
 
     def _reachable(self) -> Iterator[Agent]:
@@ -222,13 +281,22 @@ class App:
                 continue
             seen.add(id(agent))
             for tool in agent.toolkit:
-                if isinstance(tool.agent, Agent):
-                    yield tool.agent
-                    waiting.append(tool.agent)
+                if isinstance(tool.brings, Agent):
+                    yield tool.brings
+                    waiting.append(tool.brings)
 
     def find(self, name: str) -> Agent | None:
         """Return the agent of this name, sub-agents included, or None."""
         return next((agent for agent in self.all_agents if agent.name == name), None)
+
+    @property
+    def known_tools(self) -> list[KnownTool]:
+        """What others may know of the app's tools: each once, with the agents that have it, in the app's order."""
+        agents_of: dict[KnownTool, list[str]] = {}
+        for agent in self.all_agents:
+            for tool in agent.toolkit:
+                agents_of.setdefault(known(tool), []).append(agent.name)
+        return [tool.model_copy(update={"agents": tuple(agents)}) for tool, agents in agents_of.items()]
 
     def with_handlers(self, handlers: Mapping[str, Handler]) -> App:
         """Return the app with these handlers (tool name → async function) wherever the tool is declared.
@@ -242,16 +310,26 @@ class App:
         unknown = [name for name in handlers if name not in known]
         if unknown:
             raise ConfigurationError(f"no agent has a tool {unknown[0]!r}; the tools are: {', '.join(sorted(known))}")
-        done: dict[int, Agent] = {}
 
         def swapped(agent: Agent) -> Agent:
+            fitting = {name: function for name, function in handlers.items() if agent.toolkit.find(name)}
+            return replace(agent, toolkit=agent.toolkit.handlers(fitting))
+
+        return self.with_agents(swapped)
+
+    def with_agents(self, change: Callable[[Agent], Agent]) -> App:
+        """Return the app with each agent, sub-agents included, as ``change`` returns it. Each is changed once."""
+        done: dict[int, Agent] = {}
+
+        def changed(agent: Agent) -> Agent:
             if id(agent) not in done:
-                fitting = {name: function for name, function in handlers.items() if agent.toolkit.find(name)}
-                tools = [
-                    replace(tool, agent=swapped(tool.agent)) if isinstance(tool.agent, Agent) else tool
-                    for tool in agent.toolkit.handlers(fitting)
-                ]
-                done[id(agent)] = replace(agent, toolkit=Toolkit.from_list(tools))
+                tools = [_bringing(tool, changed) for tool in agent.toolkit]
+                done[id(agent)] = change(replace(agent, toolkit=Toolkit.from_list(tools)))
             return done[id(agent)]
 
-        return replace(self, agents=[swapped(agent) for agent in self.agents])
+        return replace(self, agents=[changed(agent) for agent in self.agents])
+
+
+def _bringing(tool: Tool, changed: Callable[[Agent], Agent]) -> Tool:
+    """Return the tool with the agent it brings, if any, as ``changed`` returns it."""
+    return replace(tool, brings=changed(tool.brings)) if isinstance(tool.brings, Agent) else tool

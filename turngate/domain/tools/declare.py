@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
+from pydantic import BaseModel, JsonValue, TypeAdapter
 
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.control_calls import Signal
@@ -26,9 +26,6 @@ from turngate.domain.tools.parameters import ModelParameters, NoParameters, Para
 from turngate.domain.tools.presentation import Presenter
 from turngate.domain.tools.preview import Previewer
 from turngate.domain.tools.tool import DEFAULT_TIMEOUT, Ask, Effect, FailureMode, Tool
-
-if TYPE_CHECKING:
-    from turngate.domain.agents.app import Agent
 
 Params = TypeVar("Params", bound=BaseModel)
 
@@ -154,7 +151,7 @@ def declare_tool(
         probe=None if probe is None else probe_of(probe, name),
         precondition=None if precondition is None else precondition_of(precondition, parameters, name),
         origin=dict(origin or {}),
-        declared_in=_caller(),
+        declared_in=declaring_module(),
         **held,
     )
     return declared if handler is None else with_handler(declared, handler)
@@ -193,7 +190,7 @@ def interaction_tool(
         effect="read",
         ask=True,
         timeout=timeout or DEFAULT_TIMEOUT,
-        declared_in=_caller(),
+        declared_in=declaring_module(),
     )
 
 
@@ -218,7 +215,7 @@ def signal_tool(
         effect="idempotent",
         ask=ask,
         interpret=interpret,
-        declared_in=_caller(),
+        declared_in=declaring_module(),
     )
 
 
@@ -238,64 +235,13 @@ def provider_tool(*, name: str, description: str, provider: Mapping[str, dict[st
         effect="read",
         ask=False,
         provider=dict(provider),
-        declared_in=_caller(),
+        declared_in=declaring_module(),
     )
 
 
-class SubAgentTask(BaseModel):
-    """What a sub-agent is asked to do."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    task: str = Field(
-        min_length=1, description="The whole task. The sub-agent sees nothing else: say all that it needs to know."
-    )
-
-
-def sub_agent(
-    agent: Agent | str,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    params: type[BaseModel] = SubAgentTask,
-    brief: Callable[[Any], str] | None = None,
-    ask: Ask = False,
-) -> Tool:
-    """Declare a tool that another agent answers: a run of its own, with its own tools, limits and inbox requests.
-
-    Its result is the sub-agent's final answer. Interrupting the run interrupts it too.
-
-    Args:
-        agent: the agent, or the name of one of the app's (for agents that call each other).
-        name: instead of the agent's name (with ``-`` as ``_``).
-        description: instead of the agent's description.
-        params: what the model sends; ``SubAgentTask`` (one ``task`` text) unless you want more structure.
-        brief: decoded parameters → the sub-agent's input message; default: ``task``, or the parameters as JSON.
-        ask: whether a person must approve starting it. The sub-agent's own calls are gated by themselves either way.
-    """
-    agent_name = agent if isinstance(agent, str) else agent.name
-    own = "" if isinstance(agent, str) else agent.description
-    return Tool(
-        name=name or agent_name.replace("-", "_"),
-        description=description or own or f"Give a task to the agent {agent_name!r} and get its answer.",
-        kind="agent",
-        parameters=ModelParameters(params),
-        success=TypeAdapter(dict[str, JsonValue]),
-        effect="idempotent",
-        ask=ask,
-        agent=agent,
-        brief=brief or _brief,
-        declared_in=_caller(),
-    )
-
-
-def _brief(params: BaseModel) -> str:
-    return params.task if isinstance(params, SubAgentTask) else params.model_dump_json(indent=1)
-
-
-def _caller() -> str:
-    """Return the module that declares a tool: the first frame outside this one."""
+def declaring_module() -> str:
+    """Return the module that declares a tool: the first frame outside the functions that declare one."""
     frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__") == __name__:
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("turngate.domain."):
         frame = frame.f_back
     return "" if frame is None else str(frame.f_globals.get("__name__", ""))

@@ -9,7 +9,6 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from turngate.domain.agents.app import App
 from turngate.domain.tools.parameters import NoParameters
 from turngate.domain.tools.tool import Effect, Tool, ToolKind
 
@@ -66,12 +65,3 @@ def known(tool: Tool) -> KnownTool:
     asks: dict[bool | None, OwnAsk] = {True: "always", False: "never", None: "unset"}
     own_ask: OwnAsk = "computed" if callable(tool.ask) else asks[tool.ask]
     return KnownTool(name=tool.name, kind=tool.kind, effect=tool.effect, own_ask=own_ask)
-
-
-def known_tools(app: App) -> list[KnownTool]:
-    """Return what others may know of an app's tools: each once, with the agents that have it, in the app's order."""
-    found: dict[KnownTool, list[str]] = {}
-    for agent in app.all_agents:
-        for tool in agent.toolkit:
-            found.setdefault(known(tool), []).append(agent.name)
-    return [tool.model_copy(update={"agents": tuple(agents)}) for tool, agents in found.items()]

@@ -6,16 +6,12 @@ Pure. Values come from agents and tools: whoever draws a block treats every text
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from turngate.domain.tools.results import Failure, Ok
-
-if TYPE_CHECKING:
-    from turngate.domain.tools.tool import Tool
 
 
 class _Block(BaseModel):
@@ -78,23 +74,6 @@ _CELLS_OF_A_TEXT: Final = 50
 
 _UNSHOWABLE: Final[Presentation] = (TextBlock(text="This result cannot be shown here."),)
 """For values nested deeper, or numbers longer, than Python writes out."""
-
-_log = logging.getLogger("turngate.tool")
-
-
-def presented(tool: Tool, params: Any, result: Ok | Failure) -> Presentation:
-    """Return what people see of a settled call: by the tool's presenter, else the default; always :func:`bounded`.
-
-    ``params``: decoded. A presenter that raises, or returns anything but blocks, is logged. Never raises. Blocking, as
-    the author's code is: call it from a thread.
-    """
-    if tool.present is not None:
-        try:
-            if shown := PRESENTATION.validate_python(tool.present(params, result)):
-                return bounded(shown)
-        except Exception:  # noqa: BLE001 - the author's code: whatever it raises, the result is still shown
-            _log.exception("the presenter of tool %r failed; its results are shown as they are", tool.name)
-    return default_presentation(result)
 
 
 def default_presentation(result: Ok | Failure) -> Presentation:

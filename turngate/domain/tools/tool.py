@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -25,12 +25,9 @@ from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
 from turngate.domain.tools.injection import Injected
 from turngate.domain.tools.middleware import Middleware
 from turngate.domain.tools.parameters import Parameters
-from turngate.domain.tools.presentation import Presenter
+from turngate.domain.tools.presentation import PRESENTATION, Presentation, Presenter, bounded, default_presentation
 from turngate.domain.tools.preview import Previewer
 from turngate.domain.tools.results import Failure, Ok
-
-if TYPE_CHECKING:
-    from turngate.domain.agents.app import Agent
 
 Effect = Literal["read", "idempotent", "once"]
 ToolKind = Literal["local", "provider", "signal", "interaction", "agent", "external"]
@@ -90,8 +87,9 @@ class Tool:
 
     ``success_schema``: shown in place of the success type's own, when that is not known as a Python type.
     ``handler``: of kind ``local`` only; None when it was declared apart and is not here. ``interpret``: of kind
-    ``signal``: decoded parameters → what the loop shall do. ``agent``, ``brief``: of kind ``agent``: who answers, and
-    decoded parameters → the task as the sub-agent reads it.
+    ``signal``: decoded parameters → what the loop shall do. ``agent``, ``brief``: of kind ``agent``: the name of
+    the agent that answers, and decoded parameters → the task as the sub-agent reads it. ``brings``: that agent itself,
+    unless the app has it anyway; an App resolves the name, and knows what is brought.
     """
 
     name: str
@@ -114,7 +112,8 @@ class Tool:
     handler: Injected | None = None
     middleware: tuple[Middleware, ...] = ()
     interpret: Callable[[Any], Signal] | None = None
-    agent: Agent | str | None = None
+    agent: str | None = None
+    brings: object = None
     brief: Callable[[Any], str] | None = None
     provider: Mapping[str, dict[str, JsonValue]] = field(default_factory=dict)
     origin: Mapping[str, str] = field(default_factory=dict)
@@ -188,6 +187,20 @@ class Tool:
         """Tell whether this result of a call ends its run: a declared failure of a tool that is declared to raise."""
         declared = {failure.kind for failure in self.failures}
         return self.failure_mode == "raise" and isinstance(result, Failure) and result.kind in declared
+
+    def presentation_of(self, params: Any, result: Ok | Failure) -> Presentation:
+        """Return what people see of a settled call: by the tool's presenter, else the default; always bounded.
+
+        ``params``: decoded. A presenter that raises, or returns anything but blocks, is logged. Never raises. Blocking, as
+        the author's code is: call it from a thread.
+        """
+        if self.present is not None:
+            try:
+                if blocks := PRESENTATION.validate_python(self.present(params, result)):
+                    return bounded(blocks)
+            except Exception:  # noqa: BLE001 - the author's code: whatever it raises, the result is still shown
+                _log.exception("the presenter of tool %r failed; its results are shown as they are", self.name)
+        return default_presentation(result)
 
     def renamed(self, name: str) -> Tool:
         """Return the same tool under another name."""
