@@ -12,12 +12,12 @@ from typer.core import TyperGroup
 
 from turngate.cli import terminal
 from turngate.cli.options import DataDir
-from turngate.cli.plain_text import plain_line
 from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.domain.identity import Scope
 from turngate.domain.policy.terms import Role
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import load_settings
+from turngate.text.plain_text import plain_line
 
 if TYPE_CHECKING:
     from turngate.store.access.sessions import Session

@@ -16,10 +16,10 @@ from turngate.cli import audit_format, terminal
 from turngate.cli.audit_format import Checked, Header
 from turngate.cli.failing import EXIT_WENT_WRONG
 from turngate.cli.options import DataDir
-from turngate.cli.plain_text import plain
 from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.domain.runs.event_chain import LogCheck
 from turngate.runtime.settings import Settings, load_settings
+from turngate.text.plain_text import plain
 
 if TYPE_CHECKING:
     from turngate.store.database import Connection

@@ -13,11 +13,11 @@ from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.dry_replay_commands import show_report
 from turngate.cli.options import AsJson, DataDir, Url
-from turngate.cli.plain_text import ELLIPSIS, plain_line
 from turngate.cli.run_commands import RunId
 from turngate.cli.run_lines import STATUS_STYLE
 from turngate.domain.runs.comparison import Aspect
 from turngate.domain.tools.results import Failure
+from turngate.text.plain_text import ELLIPSIS, plain_line
 from turngate.wire.calls import CallView
 from turngate.wire.comparison import CallPair, ComparedRun, ComparedStep, Comparison, StepPair
 

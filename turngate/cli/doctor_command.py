@@ -10,9 +10,9 @@ import typer
 from turngate.cli import terminal
 from turngate.cli.failing import EXIT_WENT_WRONG
 from turngate.cli.options import DEFAULT_APP, ApiPort, AppArgument, DataDir
-from turngate.cli.plain_text import plain
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.settings import load_settings
+from turngate.text.plain_text import plain
 
 
 def doctor(

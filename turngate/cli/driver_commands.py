@@ -14,10 +14,10 @@ from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink, find_api
 from turngate.cli.options import DataDir, Url
 from turngate.cli.pipes import when_unread
-from turngate.cli.plain_text import plain
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError
 from turngate.frontends.lines import JsonLines
+from turngate.text.plain_text import plain
 
 SESSIONS: Final = Path("turngate") / "acp-sessions"
 """Below the user's state directory (https://specifications.freedesktop.org/basedir-spec): which session is which conversation."""

@@ -20,12 +20,12 @@ from turngate.cli.fork_commands import (
     tool_names,
 )
 from turngate.cli.options import AsJson, DataDir, Url
-from turngate.cli.plain_text import plain_line
 from turngate.cli.policy_files import checked_source, read_text
 from turngate.cli.run_commands import RunId
 from turngate.cli.watching import Watch
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
+from turngate.text.plain_text import plain_line
 from turngate.wire.replays import DryReplayReport
 
 

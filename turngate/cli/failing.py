@@ -16,8 +16,8 @@ import typer
 from typer.core import TyperGroup
 
 from turngate.cli import terminal
-from turngate.cli.plain_text import plain
 from turngate.domain.errors import ConfigurationError, TurngateError
+from turngate.text.plain_text import plain
 
 EXIT_WENT_WRONG: Final = 1
 EXIT_USAGE: Final = 2

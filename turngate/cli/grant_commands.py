@@ -12,10 +12,10 @@ from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.durations import seconds_of
 from turngate.cli.options import AsJson, DataDir, Url
-from turngate.cli.plain_text import plain_line
 from turngate.domain.errors import ConfigurationError, InvalidInputError
 from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, WantedGrant, exact_pattern
 from turngate.domain.text.json_pointers import decode_arguments
+from turngate.text.plain_text import plain_line
 
 if TYPE_CHECKING:
     from turngate.client import SyncTurngateClient

@@ -12,7 +12,6 @@ from activities.planning.judge import Heard, ToJudge, asked_about
 from turngate.cli import stores, terminal
 from turngate.cli.app_loading import load_builders_app
 from turngate.cli.model_wiring import build_models
-from turngate.cli.plain_text import plain_line
 from turngate.cli.policy_files import read_text
 from turngate.domain.agents.judge import Judge
 from turngate.domain.agents.model_profiles import Profiles
@@ -23,6 +22,7 @@ from turngate.runtime.settings import Settings, load_settings
 from turngate.store.clock import as_text
 from turngate.store.policy import judgements
 from turngate.store.requests.requests import Request
+from turngate.text.plain_text import plain_line
 
 ASKED_WITHOUT_YES: Final = 50
 ASKED_AT_MOST: Final = 1_000

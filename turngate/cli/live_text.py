@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from turngate.cli import terminal
-from turngate.cli.plain_text import plain, plain_line
 from turngate.domain.conversation.deltas import Delta
+from turngate.text.plain_text import plain, plain_line
 from turngate.wire.events import DeltaView
 
 TEXT_MARGIN: Final = "  │ "

@@ -13,9 +13,9 @@ from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.failing import EXIT_WENT_WRONG
 from turngate.cli.options import DEFAULT_APP, AppArgument, AsJson, DataDir, Url
-from turngate.cli.plain_text import plain
 from turngate.cli.run_commands import RunId
 from turngate.runtime.settings import Settings, load_settings
+from turngate.text.plain_text import plain
 
 if TYPE_CHECKING:
     from turngate.cli.model_survey import Seen

@@ -15,10 +15,10 @@ import typer
 from turngate.cli import terminal
 from turngate.cli.failing import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir
-from turngate.cli.plain_text import plain_line
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.runtime.settings import Settings, load_settings
+from turngate.text.plain_text import plain_line
 
 if TYPE_CHECKING:
     from turngate.notifications.configuration import Channel

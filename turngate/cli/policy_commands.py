@@ -14,10 +14,10 @@ from turngate.cli.api_link import find_api
 from turngate.cli.durations import instant_of
 from turngate.cli.failing import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir, Url
-from turngate.cli.plain_text import plain, plain_line
 from turngate.cli.policy_files import read_policy, read_text
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy
+from turngate.text.plain_text import plain, plain_line
 
 SHOWN: Final = 50
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from turngate.cli import terminal
-from turngate.cli.plain_text import plain_line
 from turngate.domain.policy.policy import Answer
 from turngate.policies.backtesting import Report
 from turngate.policies.judge_reports import DIFFERENCES, JudgeReport
+from turngate.text.plain_text import plain_line
 from turngate.wire.policy import PRECEDENCE, Explanation, PolicyView, RuleView, ShadowReport
 
 STYLE: Final = {"allow": "green", "ask": "yellow", "deny": "bold red", "depends": "yellow"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from turngate.cli import terminal
-from turngate.cli.plain_text import plain_line
+from turngate.text.plain_text import plain_line
 from turngate.wire.previews import PastCall, Preview
 
 

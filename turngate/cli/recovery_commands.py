@@ -17,8 +17,8 @@ import typer
 from turngate.cli import terminal
 from turngate.cli.failing import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir
-from turngate.cli.plain_text import plain_line
 from turngate.runtime.settings import Settings, load_settings
+from turngate.text.plain_text import plain_line
 
 if TYPE_CHECKING:
     from approvals_api.recovery.reconcile import Finding

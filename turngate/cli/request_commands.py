@@ -14,9 +14,9 @@ from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.grant_commands import ScopeChoice, wanted_grant
 from turngate.cli.options import AsJson, DataDir, Url
-from turngate.cli.plain_text import plain_line
 from turngate.cli.request_view import RISK_STYLE, show_request
 from turngate.domain.errors import ConfigurationError
+from turngate.text.plain_text import plain_line
 from turngate.wire.requests import RequestItem
 
 SHOWN: Final = 50

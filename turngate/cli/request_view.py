@@ -8,15 +8,15 @@ from typing import Final
 
 from approvals_api.pages.result_text import depends_on, what_changed
 from turngate.cli import terminal
-from turngate.cli.plain_text import plain, plain_line
-from turngate.cli.presenting import diff_lines, presentation_lines
 from turngate.cli.run_lines import AGENT_MARGIN
-from turngate.cli.run_words import in_part_said, judged_said
 from turngate.cli.terminal import Piece
 from turngate.domain.text import json_text
 from turngate.domain.tools.preview import command_words
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text, now
+from turngate.text.plain_text import plain, plain_line
+from turngate.text.presentation import diff_lines, presentation_lines
+from turngate.text.run_words import in_part_said, judged_said
 from turngate.wire.requests import RequestDetail
 
 MARGIN: Final = "    "

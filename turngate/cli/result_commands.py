@@ -12,9 +12,9 @@ from approvals_api.pages.result_text import readable
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.options import AsJson, DataDir, Url
-from turngate.cli.plain_text import plain, plain_line
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.text import json_text
+from turngate.text.plain_text import plain, plain_line
 
 
 def result(

@@ -12,7 +12,6 @@ import typer
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink, find_api
 from turngate.cli.options import AsJson, DataDir, Url
-from turngate.cli.plain_text import plain_line
 from turngate.cli.run_following import Shown, follow, tell_started
 from turngate.cli.run_lines import STATUS_STYLE
 from turngate.cli.stuck_runs import show_stuck
@@ -21,6 +20,7 @@ from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.runs.requests import RunStatus
 from turngate.domain.runs.steering import WhileRunning
+from turngate.text.plain_text import plain_line
 from turngate.wire.runs import RunSummary
 
 RUNS_SHOWN: Final = 50

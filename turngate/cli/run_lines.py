@@ -6,11 +6,15 @@ import json
 from typing import Any, Final
 
 from turngate.cli import terminal
-from turngate.cli.context_words import context_said
 from turngate.cli.live_text import LiveText
-from turngate.cli.plain_text import clipped, indented, plain_line
-from turngate.cli.presenting import first_lines, on_one_line
-from turngate.cli.run_words import (
+from turngate.client import SyncTurngateClient
+from turngate.domain.runs.requests import RunStatus
+from turngate.domain.text import json_text
+from turngate.domain.tools.results import Failure
+from turngate.text.plain_text import clipped, indented, plain_line
+from turngate.text.presentation import first_lines, on_one_line
+from turngate.text.run_words import (
+    context_said,
     forked_from,
     handed_off,
     in_part_said,
@@ -24,10 +28,6 @@ from turngate.cli.run_words import (
     steered,
     wait_said,
 )
-from turngate.client import SyncTurngateClient
-from turngate.domain.runs.requests import RunStatus
-from turngate.domain.text import json_text
-from turngate.domain.tools.results import Failure
 from turngate.wire.calls import CallView
 from turngate.wire.events import EventView, ProgressView
 from turngate.wire.runs import RunDetail, RunSummary, StepView

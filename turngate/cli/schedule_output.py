@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from turngate.cli import terminal
-from turngate.cli.plain_text import plain_line
+from turngate.text.plain_text import plain_line
 
 if TYPE_CHECKING:
     from turngate.wire.schedules import FireView, ScheduleDetail, ScheduleView

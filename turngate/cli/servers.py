@@ -15,7 +15,6 @@ from turngate.cli.app_loading import load_builders_app
 from turngate.cli.model_wiring import require_model_names
 from turngate.cli.notify_wiring import configured_channels
 from turngate.cli.options import DEFAULT_APP
-from turngate.cli.plain_text import plain
 from turngate.cli.serving import listen
 from turngate.cli.signals import stop_signals
 from turngate.cli.temporal_link import connect_when_there, find_address
@@ -23,6 +22,7 @@ from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import Settings, load_settings
 from turngate.runtime.workflow_code import deployment
+from turngate.text.plain_text import plain
 from worker import publish_agents
 
 logger = logging.getLogger(__name__)

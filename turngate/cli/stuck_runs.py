@@ -6,7 +6,7 @@ import json
 
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink
-from turngate.cli.plain_text import plain_line
+from turngate.text.plain_text import plain_line
 
 
 def show_stuck(link: ApiLink, *, as_json: bool) -> None:

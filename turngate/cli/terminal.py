@@ -13,7 +13,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from turngate.cli.plain_text import plain, plain_line
+from turngate.text.plain_text import plain, plain_line
 
 Piece = str | tuple[str, str]
 """Text, or text with a rich style."""

@@ -13,10 +13,10 @@ import typer
 from turngate.cli import terminal
 from turngate.cli.access_commands import RoleChoice, minute
 from turngate.cli.options import DataDir
-from turngate.cli.plain_text import plain_line
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.identity import checked_password
 from turngate.runtime.settings import load_settings
+from turngate.text.plain_text import plain_line
 
 if TYPE_CHECKING:
     from turngate.store.access.users import User

@@ -12,9 +12,9 @@ from typing import Final
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink
 from turngate.cli.pipes import when_unread
-from turngate.cli.plain_text import plain_line
 from turngate.cli.run_lines import RunLines
 from turngate.client import SyncTurngateClient
+from turngate.text.plain_text import plain_line
 from turngate.wire.events import DeltaView, EventView, ProgressView
 from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import RunDetail

@@ -12,8 +12,8 @@ from planted_pages import STATES, pages_of
 
 from approvals_api.runs import views as run_views
 from turngate.cli.request_view import show_request
-from turngate.cli.run_words import judged_said
 from turngate.cli.terminal import out
+from turngate.text.run_words import judged_said
 
 SAID = "small\u202e enough"
 

@@ -18,11 +18,11 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
-from turngate.cli.plain_text import clipped, plain, plain_line
-from turngate.cli.presenting import diff_lines, first_lines, presentation_lines
-from turngate.cli.run_words import judged_said
 from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import escape_hidden
+from turngate.text.plain_text import clipped, plain, plain_line
+from turngate.text.presentation import diff_lines, first_lines, presentation_lines
+from turngate.text.run_words import judged_said
 
 __all__ = [
     "clipped",

@@ -2,9 +2,9 @@
 
 import pytest
 
-from turngate.cli.presenting import first_lines, on_one_line, presentation_lines
 from turngate.domain.text.hidden_text import is_hidden
 from turngate.domain.tools.presentation import CommandBlock, DiffBlock, JsonBlock, TableBlock, TextBlock
+from turngate.text.presentation import first_lines, on_one_line, presentation_lines
 
 HOSTILE = "a\x1b[2Jb\r\nc\u202ed\x07"
 BLOCKS = {

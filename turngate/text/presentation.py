@@ -11,7 +11,6 @@ from typing import Final
 from pydantic import JsonValue
 from rich.cells import cell_len, chop_cells
 
-from turngate.cli.plain_text import plain, plain_line
 from turngate.cli.terminal import Piece
 from turngate.domain.tools.presentation import (
     Block,
@@ -22,6 +21,7 @@ from turngate.domain.tools.presentation import (
     TableBlock,
     TextBlock,
 )
+from turngate.text.plain_text import plain, plain_line
 
 DIFF_STYLE: Final = {"+": "green", "-": "red", "@": "cyan"}
 WIDEST_CELL: Final = 60

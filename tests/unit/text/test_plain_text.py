@@ -1,4 +1,4 @@
-from turngate.cli.plain_text import indented, plain, plain_line
+from turngate.text.plain_text import indented, plain, plain_line
 
 
 def test_an_escape_sequence_becomes_visible_and_inert():

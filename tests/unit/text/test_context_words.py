@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turngate.cli.context_words import context_said
+from turngate.text.run_words import context_said
 
 CUT: dict[str, Any] = {"messages": 12, "tokens_before": 150_000, "tokens_after": 9_000, "forced": False}
 NUMBERS = "(about 150,000 tokens before, 9,000 now)"
