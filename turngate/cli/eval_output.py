@@ -8,10 +8,9 @@ from decimal import Decimal
 from typing import Final, assert_never
 
 from turngate.cli import terminal
-from turngate.cli.terminal import Piece
 from turngate.evals import Attempt, Change, Report
 from turngate.evals.report import Totals, totals
-from turngate.text.plain_text import plain_line
+from turngate.text.plain_text import Piece, plain_line
 
 STYLE: Final = {"passed": "green", "failed": "red", "not_run": "dim"}
 WORD: Final = {"passed": "pass", "failed": "FAIL", "not_run": "not run"}

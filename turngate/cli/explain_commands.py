@@ -10,10 +10,9 @@ from turngate.cli.api_link import ApiLink, find_api
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.run_commands import RunId
 from turngate.cli.run_lines import AGENT_MARGIN, STATUS_STYLE, VERB_SAID
-from turngate.cli.terminal import Piece
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text
-from turngate.text.plain_text import indented, plain_line
+from turngate.text.plain_text import Piece, indented, plain_line
 from turngate.wire.calls import CallRequest, CallView
 from turngate.wire.explanation import Explanation, NextAction, Standstill
 from turngate.wire.runs import RunSummary, StepView

@@ -15,7 +15,7 @@ from turngate.cli.options import AsJson, DataDir, Url
 from turngate.domain.errors import ConfigurationError, InvalidInputError
 from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, WantedGrant, exact_pattern
 from turngate.domain.text.json_pointers import decode_arguments
-from turngate.text.plain_text import plain_line
+from turngate.text.plain_text import Piece, plain_line
 
 if TYPE_CHECKING:
     from turngate.client import SyncTurngateClient
@@ -118,7 +118,7 @@ def wanted_grant(
     return wanted
 
 
-def _row(grant: GrantView) -> tuple[terminal.Piece, ...]:
+def _row(grant: GrantView) -> tuple[Piece, ...]:
     whom = {"run": grant.run_id, "agent": grant.agent}.get(grant.scope) or "everyone"
     until = grant.expires_at if grant.ended is None else grant.ended.replace("_", " ")
     return (

@@ -10,7 +10,7 @@ from turngate.cli import terminal
 from turngate.domain.policy.policy import Answer
 from turngate.policies.backtesting import Report
 from turngate.policies.judge_reports import DIFFERENCES, JudgeReport
-from turngate.text.plain_text import plain_line
+from turngate.text.plain_text import Piece, plain_line
 from turngate.wire.policy import PRECEDENCE, Explanation, PolicyView, RuleView, ShadowReport
 
 STYLE: Final = {"allow": "green", "ask": "yellow", "deny": "bold red", "depends": "yellow"}
@@ -161,7 +161,7 @@ def _show_calls(places: Sequence[tuple[str, str]], number: int) -> None:
         terminal.line((f"      … {number - len(places):,} more", "dim"))
 
 
-def _rest(rest: dict[str, Any]) -> Iterable[terminal.Piece]:
+def _rest(rest: dict[str, Any]) -> Iterable[Piece]:
     for name, value in rest.items():
         yield (f"  {name} ", "dim")
         yield _line(json.dumps(value, ensure_ascii=False))

@@ -16,7 +16,7 @@ from turngate.cli.grant_commands import ScopeChoice, wanted_grant
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.cli.request_view import RISK_STYLE, show_request
 from turngate.domain.errors import ConfigurationError
-from turngate.text.plain_text import plain_line
+from turngate.text.plain_text import Piece, plain_line
 from turngate.wire.requests import RequestItem
 
 SHOWN: Final = 50
@@ -142,7 +142,7 @@ def _read_args(given: str) -> str:
         raise ConfigurationError(f"--args {given}: the file cannot be read ({reason})") from None
 
 
-def _row(item: RequestItem) -> tuple[terminal.Piece, ...]:
+def _row(item: RequestItem) -> tuple[Piece, ...]:
     return (
         item.id,
         item.status,

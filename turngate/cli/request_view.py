@@ -9,13 +9,11 @@ from typing import Final
 from approvals_api.pages.result_text import depends_on, what_changed
 from turngate.cli import terminal
 from turngate.cli.run_lines import AGENT_MARGIN
-from turngate.cli.terminal import Piece
-from turngate.domain.text import json_text
 from turngate.domain.tools.preview import command_words
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text, now
-from turngate.text.plain_text import plain, plain_line
-from turngate.text.presentation import diff_lines, presentation_lines
+from turngate.text.plain_text import Piece, plain, plain_line
+from turngate.text.presentation import diff_lines, exact_arguments, presentation_lines
 from turngate.text.run_words import in_part_said, judged_said
 from turngate.wire.requests import RequestDetail
 
@@ -99,21 +97,6 @@ def _deciding(request: RequestDetail) -> Iterator[tuple[str, str]]:
         yield "claimed by", f"{plain_line(request.claimed_by, 100)} until {request.claimed_until}"
     if request.parked_at and request.status == "pending":
         yield "parked", f"since {request.parked_at}: it waits without a clock"
-
-
-def exact_arguments(raw_input: str) -> Iterator[Piece]:
-    """Yield the arguments, one member a line, every number and string as it was written; raw text if it is not JSON."""
-    parsed = json_text.parse(raw_input)
-    if parsed is None:
-        yield from ((line, "") for line in plain(raw_input).split("\n"))
-        return
-    yield from ((line, "") for line in plain(json_text.dump(parsed.tree, indent=2)).split("\n"))
-    if parsed.doubled:
-        yield (
-            f"given twice, and readers differ on which one counts: {plain_line(', '.join(parsed.doubled))}",
-            "bold red",
-        )
-        yield (f"the exact text: {plain_line(raw_input)}", "red")
 
 
 def preview_lines(preview: str, *, is_diff: bool) -> Iterator[Piece]:

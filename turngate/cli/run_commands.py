@@ -20,7 +20,7 @@ from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.runs.requests import RunStatus
 from turngate.domain.runs.steering import WhileRunning
-from turngate.text.plain_text import plain_line
+from turngate.text.plain_text import Piece, plain_line
 from turngate.wire.runs import RunSummary
 
 RUNS_SHOWN: Final = 50
@@ -250,7 +250,7 @@ def warn_of_shared_directory(link: ApiLink, workspace: Path) -> None:
         )
 
 
-def _row(found: RunSummary) -> tuple[terminal.Piece, ...]:
+def _row(found: RunSummary) -> tuple[Piece, ...]:
     return (
         found.id,
         (plain_line(found.how_it_ended or found.status, 60), STATUS_STYLE.get(found.status, "")),

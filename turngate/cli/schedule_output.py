@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from turngate.cli import terminal
-from turngate.text.plain_text import plain_line
+from turngate.text.plain_text import Piece, plain_line
 
 if TYPE_CHECKING:
     from turngate.wire.schedules import FireView, ScheduleDetail, ScheduleView
@@ -85,7 +85,7 @@ def _next(found: ScheduleDetail) -> str:
     return _state(found)
 
 
-def _fire(each: FireView) -> tuple[terminal.Piece, ...]:
+def _fire(each: FireView) -> tuple[Piece, ...]:
     said = f"by {plain_line(each.fired_by, 60)}" if each.fired_by else plain_line(each.reason, 80)
     became = each.run_status or each.outcome
     return _short(each.fire_at), became, each.run_id or "", said

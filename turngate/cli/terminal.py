@@ -13,10 +13,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from turngate.text.plain_text import plain, plain_line
-
-Piece = str | tuple[str, str]
-"""Text, or text with a rich style."""
+from turngate.text.plain_text import Piece, plain, plain_line
 
 NARROWEST: Final = 60
 GAP: Final = 2

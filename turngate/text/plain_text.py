@@ -1,7 +1,7 @@
-"""Text from agents, tools and other people, made harmless for a terminal: what cannot be seen is shown as a marker.
+"""Text from agents, tools and other people, made harmless for a terminal: hidden characters become markers.
 
-A terminal obeys escape sequences in whatever is printed to it: they recolour, erase and overwrite what stands above, or
-answer as if the person had typed. Every untrusted value passes through here before it is printed.
+A terminal obeys escape sequences in the text that is printed to it: they recolour, erase and overwrite earlier lines, or
+answer as if the user had typed. Every untrusted value passes through here before it is printed.
 """
 
 from __future__ import annotations
@@ -10,27 +10,30 @@ from typing import Final
 
 from turngate.domain.text.hidden_text import pieces
 
+Piece = str | tuple[str, str]
+"""Text, or text with a rich style."""
+
 NEWLINE_MARK: Final = " ⏎ "
 ELLIPSIS: Final = "…"
 
 
 def plain(text: str) -> str:
     """Return the text with every hidden character as ``⟨U+001B⟩``; newlines and tabs stay."""
-    shown = (f"⟨U+{ord(piece):04X}⟩" if hidden else piece for piece, hidden in pieces(text.replace("\r\n", "\n")))
-    return "".join(shown)
+    visible = (f"⟨U+{ord(piece):04X}⟩" if hidden else piece for piece, hidden in pieces(text.replace("\r\n", "\n")))
+    return "".join(visible)
 
 
 def plain_line(text: str, limit: int | None = None) -> str:
-    """Return :func:`plain` on one line, newlines as ``⏎``. ``limit``: characters, more are cut off with ``…``."""
+    """Return :func:`plain` on one line, newlines as ``⏎``. ``limit``: at most so many characters, cut off with ``…``."""
     line = plain(text.strip()).replace("\n", NEWLINE_MARK).replace("\t", " ")
     return line if limit is None else clipped(line, limit)
 
 
 def clipped(line: str, limit: int) -> str:
-    """Return a line of at most ``limit`` characters, what is cut off as ``…``."""
+    """Return a line of at most ``limit`` characters; ``…`` replaces what is cut off."""
     return line if len(line) <= limit else line[: limit - 1] + ELLIPSIS
 
 
 def indented(text: str, margin: str) -> str:
-    """Return :func:`plain` with a margin before each line, so that no line of it can pass for one of ours."""
+    """Return :func:`plain` with a margin before each line, so that no line of it can pass for one of Turngate's."""
     return "\n".join(margin + line for line in plain(text).split("\n"))

@@ -1,4 +1,4 @@
-"""A call's presentation as lines of a terminal: block by block, nothing in it able to move the cursor or pass for ours."""
+"""A call's arguments and presentation as lines of a terminal. Nothing in them can move the cursor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import JsonValue
 from rich.cells import cell_len, chop_cells
 
-from turngate.cli.terminal import Piece
+from turngate.domain.text import json_text
 from turngate.domain.tools.presentation import (
     Block,
     CommandBlock,
@@ -21,11 +21,21 @@ from turngate.domain.tools.presentation import (
     TableBlock,
     TextBlock,
 )
-from turngate.text.plain_text import plain, plain_line
+from turngate.text.plain_text import Piece, plain, plain_line
 
 DIFF_STYLE: Final = {"+": "green", "-": "red", "@": "cyan"}
 WIDEST_CELL: Final = 60
 _GAP: Final = "  "
+
+
+def exact_arguments(raw_input: str) -> Iterator[Piece]:
+    """Yield the arguments, one member a line, every number and string as it was written; raw text if it is not JSON."""
+    parsed = json_text.parse(raw_input)
+    yield from plain(raw_input if parsed is None else json_text.dump(parsed.tree, indent=2)).split("\n")
+    if parsed is not None and parsed.doubled:
+        doubled = plain_line(", ".join(parsed.doubled))
+        yield (f"given twice, and readers differ on which one counts: {doubled}", "bold red")
+        yield (f"the exact text: {plain_line(raw_input)}", "red")
 
 
 def first_lines(presentation: Presentation, limit: int) -> Iterator[Piece]:
@@ -43,7 +53,7 @@ def presentation_lines(presentation: Presentation) -> Iterator[Piece]:
 
 
 def on_one_line(presentation: Presentation) -> str | None:
-    """Return what is said in one text of one line, or in JSON, as one line; None for everything else."""
+    """Return a presentation that is one line of text, or JSON, as one line; None for every other."""
     match presentation:
         case (TextBlock(text=text),) if "\n" not in text.strip():
             return plain_line(text)

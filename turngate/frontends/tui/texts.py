@@ -1,8 +1,8 @@
 """Text for the screen. Everything that an agent, a tool or another person wrote passes through here.
 
 Textual reads markup in ``str`` and rich reads none in ``Text``: whatever is shown is a ``Text``, made here, with what
-cannot be seen as markers. The one module of this package that uses the other surfaces' own functions, so that a call
-looks the same on the page, on the command line and here.
+cannot be seen as markers. The functions of :mod:`turngate.text` are used through this module, so that a
+call looks the same on the command line and here.
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ from rich.text import Text
 
 from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import escape_hidden
-from turngate.text.plain_text import clipped, plain, plain_line
-from turngate.text.presentation import diff_lines, first_lines, presentation_lines
+from turngate.text.plain_text import Piece, clipped, plain, plain_line
+from turngate.text.presentation import diff_lines, exact_arguments, first_lines, presentation_lines
 from turngate.text.run_words import judged_said
 
 __all__ = [
+    "Piece",
     "clipped",
     "diff_lines",
     "escape_hidden",
+    "exact_arguments",
     "first_lines",
     "judged_said",
     "plain",
     "plain_line",
     "presentation_lines",
 ]
-
-Piece = str | tuple[str, str]
-"""Text, or text with a rich style."""
 
 TAB_CELLS: Final = 4
 NARROWEST: Final = 10
@@ -117,17 +116,6 @@ def block(pieces: Iterable[Piece], margin: str) -> Iterator[Line]:
     """Yield pieces, a line each, behind a margin."""
     for piece in pieces:
         yield at(margin, piece)
-
-
-def exact_arguments(raw_input: str) -> Iterator[Piece]:
-    """Yield the arguments, one member a line, every number and string as it was written; raw text if it is not JSON."""
-    parsed = json_text.parse(raw_input)
-    shown = raw_input if parsed is None else json_text.dump(parsed.tree, indent=2)
-    yield from plain(shown).split("\n")
-    if parsed is not None and parsed.doubled:
-        doubled = plain_line(", ".join(parsed.doubled))
-        yield (f"given twice, and readers differ on which one counts: {doubled}", "bold red")
-        yield (f"the exact text: {plain_line(raw_input)}", "red")
 
 
 def arguments_on_one_line(raw_input: str, limit: int) -> str:
