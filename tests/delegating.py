@@ -13,7 +13,7 @@ from turngate import Agent, Limits, Toolkit, declare_tool, sub_agent, tool
 from turngate.domain.conversation.messages import Message, ModelResponse
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
-from turngate.toolkits.signals import finish, hand_off, switch_model, wait_until
+from turngate.toolkits.control_calls import finish, hand_off, switch_model, wait_until
 
 ORIGIN = {"mcp_server": "ledger<b>", "server_version": "1.2", "manifest_digest": "ab" * 32}
 LIMITS = Limits(result_chars=1_000)

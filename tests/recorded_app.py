@@ -7,7 +7,7 @@ import json
 from pydantic import BaseModel
 
 from turngate import Agent, App, Policy, Rule, Toolkit, tool
-from turngate.toolkits.people import ask_person
+from turngate.toolkits.coding import ask_person
 
 
 class Amount(BaseModel):

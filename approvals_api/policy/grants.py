@@ -17,7 +17,7 @@ from turngate.domain.policy.grants import GrantPattern, GrantScope, WantedGrant,
 from turngate.domain.policy.policy import NOBODYS_RULES
 from turngate.domain.runs.requests import Verb
 from turngate.domain.text.json_pointers import decode_arguments
-from turngate.policies.explaining import in_words
+from turngate.policies.explain import in_words
 from turngate.store import agents
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

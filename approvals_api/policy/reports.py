@@ -17,7 +17,7 @@ from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.policy import Answer, Policy, parse_policy
 from turngate.domain.runs.requests import UnattendedAsks
 from turngate.domain.tools.known_tools import KnownTool
-from turngate.policies.explaining import AskedCall, PlacedRule, explain, in_order
+from turngate.policies.explain import AskedCall, PlacedRule, explain, in_order
 from turngate.policies.facts import DISTRUSTED, UNREADABLE, lies_in, without_permissions
 from turngate.store import agents
 from turngate.store.database import Connection

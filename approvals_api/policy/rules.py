@@ -13,7 +13,7 @@ from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
 from turngate.domain.policy.policy import Policy, parse_policy
-from turngate.policies.explaining import in_order, rule_views
+from turngate.policies.explain import in_order, rule_views
 from turngate.store import agents
 from turngate.store.database import Connection
 from turngate.store.events import events

@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 
 from turngate import Agent, App, Limits, Toolkit, sub_agent, tool
-from turngate.toolkits.signals import finish
+from turngate.toolkits.control_calls import finish
 
 HERE = Path(__file__).parent
 

@@ -42,7 +42,7 @@ from turngate.store.requests import requests
 from turngate.store.runs import runs
 from turngate.store.schedules import schedule_fires
 from turngate.store.schedules.schedule_fires import Fire
-from turngate.toolkits import signals
+from turngate.toolkits import control_calls
 
 HISTORIES = Path(__file__).with_name("histories")
 IDENTITY = "recorder"
@@ -212,7 +212,7 @@ async def cancelled(client: Client, database: Database) -> Recording:
 async def finish_signal(client: Client, database: Database) -> Recording:
     """A ``finish`` that waits for a gate of its step, then ends the run."""
     step = says(call("finish", '{"answer": "Paid."}'), call("pay", '{"cents": 5}'))
-    async with stack(client, database, Bench().pay, signals.finish, model=ListModel(step)) as engine:
+    async with stack(client, database, Bench().pay, control_calls.finish, model=ListModel(step)) as engine:
         run = await engine.start()
         await engine.decide(await engine.request(run), "approve")
         return await completed(engine, run, "finish-signal")
@@ -224,7 +224,7 @@ async def wait_until(client: Client, database: Database) -> Recording:
     past, short, long = ('{"until": "2020-01-01T00:00:00Z"}', '{"seconds": 0.5}', '{"seconds": 3600}')
     steps = [says(call("wait_until", short), call("look", '{"name": "x"}')), says(call("wait_until", past))]
     model = ListModel(*steps, says(call("wait_until", long, "last")))
-    async with stack(client, database, bench.look, signals.wait_until, model=model) as engine:
+    async with stack(client, database, bench.look, control_calls.wait_until, model=model) as engine:
         run = await engine.start()
 
         async def last_waits() -> bool:
@@ -241,7 +241,7 @@ async def hand_off(client: Client, database: Database) -> Recording:
     expert = Agent(name="expert", instructions="", toolkit=Toolkit.of(Bench().pay), model="scripted:expert")
     first = ListModel(says(call("hand_off", '{"agent": "expert"}')))
     cast = Cast(test=first, expert=paying())
-    async with stack(client, database, signals.hand_off("expert"), model=cast, agents=[expert]) as engine:
+    async with stack(client, database, control_calls.hand_off("expert"), model=cast, agents=[expert]) as engine:
         run = await engine.start()
         await engine.decide(await engine.request(run), "approve")
         return await completed(engine, run, "hand-off")

@@ -12,7 +12,7 @@ import pytest
 from turngate.domain.agents.budgets import Price
 from turngate.domain.agents.model_profiles import FALLS_BACK, Profile, Profiles, falls_back
 from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass
-from turngate.models.openai_errors import Endpoint, error_of_status
+from turngate.models.openai.errors import Endpoint, error_of_status
 from turngate.text.run_words import model_fell_back, model_switched
 
 ENDPOINT = Endpoint(url="http://127.0.0.1", model="m")

@@ -42,7 +42,7 @@ from turngate.store import tables
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
-from turngate.toolkits.signals import finish, hand_off, wait_until
+from turngate.toolkits.control_calls import finish, hand_off, wait_until
 from turngate.wire.calls import CallView
 
 PERSON = person("ada")

@@ -24,7 +24,7 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
 from turngate.store.database import Database
 from turngate.toolkits.context import Summarise
-from turngate.toolkits.signals import finish
+from turngate.toolkits.control_calls import finish
 
 LOOK = call("look", '{"name": "x"}', "l")
 

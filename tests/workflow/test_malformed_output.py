@@ -27,7 +27,7 @@ from turngate.models.scripted import ScriptedModel
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.tables import steps as steps_table
-from turngate.toolkits.signals import finish
+from turngate.toolkits.control_calls import finish
 
 LOOK = call("look", '{"name": "x"}')
 WHY = "its call was never closed"

@@ -23,7 +23,7 @@ from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputEr
 from turngate.store import agents
 from turngate.store.database import Database
 from turngate.store.runs import runs, steps
-from turngate.toolkits.signals import switch_model
+from turngate.toolkits.control_calls import switch_model
 
 ADA = person("ada")
 LOOK = call("look", '{"name": "x"}')

@@ -24,7 +24,7 @@ from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Database
 from turngate.store.runs import runs
-from turngate.toolkits.signals import wait_until
+from turngate.toolkits.control_calls import wait_until
 
 
 def looks(name: str) -> ModelResponse:

@@ -26,7 +26,7 @@ from turngate.domain.tools.tool import Tool
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
-from turngate.toolkits.signals import finish, hand_off, switch_model, wait_until
+from turngate.toolkits.control_calls import finish, hand_off, switch_model, wait_until
 
 FINISHED = call("finish", '{"answer": "All is paid."}', "f")
 

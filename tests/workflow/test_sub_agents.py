@@ -32,7 +32,7 @@ from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.requests import requests
 from turngate.store.runs import calls, messages, runs
-from turngate.toolkits.signals import finish
+from turngate.toolkits.control_calls import finish
 from worker import SANDBOX
 from workflows.agent_turn import AgentTurn
 

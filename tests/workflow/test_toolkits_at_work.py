@@ -38,9 +38,9 @@ from turngate.domain.tools.results import Failure, wire_text
 from turngate.domain.tools.tool import Tool
 from turngate.runtime.app_loader import check_app
 from turngate.store.database import Database
+from turngate.toolkits.control_calls import finish
 from turngate.toolkits.files import read_file
 from turngate.toolkits.json_schema import json_schema_tool
-from turngate.toolkits.signals import finish
 
 
 class Declined(ToolFailure):

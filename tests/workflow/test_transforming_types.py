@@ -36,7 +36,7 @@ from turngate import (
     interaction_tool,
 )
 from turngate.domain.errors import InvalidInputError
-from turngate.models.openai_request import request_body
+from turngate.models.openai.request import request_body
 from turngate.models.port import ModelRequest
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database

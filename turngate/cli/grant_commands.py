@@ -90,7 +90,7 @@ def wanted_grant(
         ConfigurationError: an option is out of bounds, or nobody is there to be asked.
         typer.Abort: they said no; nothing was decided.
     """
-    from turngate.policies.explaining import in_words  # noqa: PLC0415 - slow to import
+    from turngate.policies.explain import in_words  # noqa: PLC0415 - slow to import
 
     try:
         arguments = decode_arguments(request.input if args is None else args)

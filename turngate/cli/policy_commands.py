@@ -42,7 +42,7 @@ def check(file: RulesFile, app_name: AppOption = None) -> None:
     Exits with 1 when it cannot be read.
     """
     from turngate.cli.policy_output import show_rules  # noqa: PLC0415 - slow to import, as all of these
-    from turngate.policies.explaining import in_order, rule_views  # noqa: PLC0415
+    from turngate.policies.explain import in_order, rule_views  # noqa: PLC0415
 
     try:
         policy = read_policy(file)
@@ -240,7 +240,7 @@ def shadow(
 def _warn(policy: Policy, app_name: str | None, source: str) -> int:
     """Print what is doubtful; returns how much it is."""
     from turngate.cli.policy_trials import tools_by_agent  # noqa: PLC0415 - slow to import
-    from turngate.policies.linting import doubts  # noqa: PLC0415
+    from turngate.policies.lint import doubts  # noqa: PLC0415
 
     found = doubts(policy, None if app_name is None else tools_by_agent(app_name))
     for doubt in found:

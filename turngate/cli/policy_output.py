@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from turngate.cli import terminal
 from turngate.domain.policy.policy import Answer
-from turngate.policies.backtesting import Report
+from turngate.policies.backtest import Report
 from turngate.policies.judge_reports import DIFFERENCES, JudgeReport
 from turngate.text.plain_text import Piece, plain_line
 from turngate.wire.policy import PRECEDENCE, Explanation, PolicyView, RuleView, ShadowReport

@@ -14,8 +14,8 @@ from turngate.domain.policy.policy import Policy
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.known_tools import KnownTool
 from turngate.domain.tools.tool import Tool
-from turngate.policies.backtesting import Report, judge
-from turngate.policies.explaining import AskedCall, explain, in_order
+from turngate.policies.backtest import Report, judge
+from turngate.policies.explain import AskedCall, explain, in_order
 from turngate.policies.facts import DISTRUSTED, lies_in, without_permissions
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.settings import load_settings

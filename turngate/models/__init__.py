@@ -1,10 +1,10 @@
 """Language models: the port and its adapters. Knows the domain and HTTP; never the store, Temporal or the engine.
 
-``port`` is what the engine asks, ``registry`` turns a spec (``provider:name``) into a model, ``openai_compatible``
+``port`` is what the engine asks, ``registry`` turns a spec (``provider:name``) into a model, ``openai``
 (with ``openai_request``, ``openai_response``, ``openai_errors``) and ``scripted`` (with ``script``) are the adapters.
 """
 
-from turngate.models.openai_compatible import OpenAICompatibleModel
+from turngate.models.openai.client import OpenAICompatibleModel
 from turngate.models.port import LanguageModel, ModelRequest, OnDelta, StreamingModel
 from turngate.models.registry import Models, ModelSettings
 from turngate.models.scripted import ScriptedModel

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from turngate.domain.policy.policy import Risk
 from turngate.notifications.email_channel import Tls
 from turngate.notifications.selection import DEFAULT_EVENTS, NOTIFIABLE, Selection
-from turngate.toolkits.http_hosts import BadUrl, Target
+from turngate.toolkits.http_client.hosts import BadUrl, Target
 
 MAX_DIGEST_SECONDS: Final = 86_400
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")

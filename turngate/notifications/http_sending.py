@@ -17,7 +17,7 @@ import httpx
 from turngate.domain.text.hidden_text import marked_text
 from turngate.notifications.outcomes import Delivered, Outcome, Refused, Unreachable, retry_after
 from turngate.store.clock import now
-from turngate.toolkits.safe_connect import Resolver, SafeTransport, UnsafeAddressError, resolve_by_system
+from turngate.toolkits.http_client.safe_connect import Resolver, SafeTransport, UnsafeAddressError, resolve_by_system
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from pydantic import JsonValue
 from turngate.domain.policy.facts import CallFacts
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.text.json_pointers import AMBIGUOUS, decode_arguments
-from turngate.policies.path_resolving import resolve_path
-from turngate.policies.shell_parser import read_command
+from turngate.policies.paths import resolve_path
+from turngate.policies.shell.parser import read_command
 
 UNREADABLE: Final = Rule(
     name="stored-rules-unreadable",

@@ -19,10 +19,10 @@ from pydantic import Field, create_model
 
 from turngate import ConfigurationError, Preview, Tool, ToolContext, ToolFailure, Toolkit, declare_tool
 from turngate.toolkits.edits import Params
-from turngate.toolkits.http_exchange import Exchange, HttpResponse, Outgoing, RequestFailed
-from turngate.toolkits.http_hosts import AllowList, BadUrl, HostNotAllowed, Target
-from turngate.toolkits.http_secrets import ConfiguredHeaders
-from turngate.toolkits.safe_connect import Resolver, SafeTransport, resolve_by_system
+from turngate.toolkits.http_client.exchange import Exchange, HttpResponse, Outgoing, RequestFailed
+from turngate.toolkits.http_client.hosts import AllowList, BadUrl, HostNotAllowed, Target
+from turngate.toolkits.http_client.safe_connect import Resolver, SafeTransport, resolve_by_system
+from turngate.toolkits.http_client.secrets import ConfiguredHeaders
 
 __all__ = ["BadUrl", "HostNotAllowed", "HttpResponse", "RequestFailed", "http_toolkit"]
 

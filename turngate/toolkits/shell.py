@@ -20,8 +20,8 @@ from pydantic import AfterValidator, BaseModel, Field
 from turngate import CommandBlock, Failure, Ok, Presentation, Preview, TextBlock, ToolContext, ToolFailure, tool
 from turngate.domain.tools.presentation import default_presentation
 from turngate.toolkits.edits import Params
-from turngate.toolkits.live_output import LiveOutput
-from turngate.toolkits.process_group import ProcessGroup
+from turngate.toolkits.processes.live_output import LiveOutput
+from turngate.toolkits.processes.process_group import ProcessGroup
 
 MAX_OUTPUT_BYTES = 64 * 1024
 MAX_TIMEOUT_SECONDS = 3600

@@ -9,7 +9,7 @@ from turngate.cli.checks import Finding, examine
 from turngate.runtime import ports
 from turngate.runtime.app_loader import LoadedApp, check_app
 from turngate.runtime.settings import load_settings
-from turngate.toolkits.signals import finish
+from turngate.toolkits.control_calls import finish
 
 
 class Params(BaseModel):

@@ -34,8 +34,7 @@ def where(matches: Callable[[ast.AST], bool]) -> set[str]:
 def test_messages_are_put_on_the_wire_in_one_module() -> None:
     """Only the request's module writes a ``role`` beside a ``content``, and the one that joins its neighbours: no second way."""
     assert where(lambda node: {"role", "content"} <= keys(node)) == {
-        "turngate/models/openai_request.py",
-        "turngate/models/openai_turns.py",
+        "turngate/models/openai/request.py",
     }
 
 
@@ -59,7 +58,7 @@ def test_a_failure_is_put_into_words_for_the_model_in_one_module() -> None:
         "turngate/domain/conversation/summaries.py",
         "turngate/frontends/acp/calls.py",
         "turngate/frontends/acp/history.py",
-        "turngate/models/openai_request.py",
-        "turngate/models/pydantic_ai_request.py",
+        "turngate/models/openai/request.py",
+        "turngate/models/pydantic_ai/request.py",
         "turngate/models/scripted.py",
     }

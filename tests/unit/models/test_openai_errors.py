@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from turngate.domain.errors import ModelError
-from turngate.models.openai_errors import Endpoint, error_in_body, error_of_status, retry_after_seconds
+from turngate.models.openai.errors import Endpoint, error_in_body, error_of_status, retry_after_seconds
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 ENDPOINT = Endpoint(url="http://provider/v1", model="gpt-x", secret="tk_secret_1")

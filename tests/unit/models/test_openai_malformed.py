@@ -9,7 +9,7 @@ from turngate.domain.conversation.messages import Message, ModelResponse, user_m
 from turngate.domain.errors import ModelError
 from turngate.domain.tools.tool import ToolManifest
 from turngate.models import ModelRequest, OpenAICompatibleModel
-from turngate.models.openai_malformed import raw_call
+from turngate.models.openai.malformed import raw_call
 
 LOOK = ToolManifest(
     name="look", kind="local", effect="read", description="Look.", parameters={"type": "object"}, success={}

@@ -21,7 +21,7 @@ from turngate.domain.conversation.messages import (
 )
 from turngate.domain.errors import ModelError
 from turngate.domain.tools.results import Ok, rejected, wire_text
-from turngate.models.openai_request import accepted_arguments, request_body
+from turngate.models.openai.request import accepted_arguments, request_body
 
 
 def assistant(*parts: object, **options: object) -> Message:

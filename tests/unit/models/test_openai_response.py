@@ -7,8 +7,8 @@ from fake_provider import completion, tool_call
 
 from turngate.domain.conversation.messages import Message, ModelResponse, ReasoningPart, TextPart, Usage
 from turngate.domain.errors import ModelError
-from turngate.models.openai_request import request_body
-from turngate.models.openai_response import model_response, parse_completion
+from turngate.models.openai.request import request_body
+from turngate.models.openai.response import model_response, parse_completion
 
 
 def read(body: object, *, tools_offered: bool = False) -> ModelResponse:

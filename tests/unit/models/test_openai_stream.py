@@ -17,8 +17,8 @@ from turngate.domain.conversation.deltas import Delta
 from turngate.domain.conversation.messages import ModelResponse, ReasoningPart, TextPart, ToolCallPart, user_message
 from turngate.domain.errors import ModelError
 from turngate.models import ModelRequest, OpenAICompatibleModel, StreamingModel
-from turngate.models.openai_response import model_response, parse_completion
-from turngate.models.openai_stream import read_stream
+from turngate.models.openai.response import model_response, parse_completion
+from turngate.models.openai.stream import read_stream
 
 REQUEST = ModelRequest(messages=[user_message("hi")])
 TEXTS = st.text(st.sampled_from('ab \n\r\t\u2028\x85\x0b"\\é€😀\u202e<'), max_size=12)

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngate.domain.conversation.messages import FilePart, Message, TextPart, user_message
-from turngate.models.openai_request import PROVIDER, request_body
-from turngate.models.openai_turns import in_turns
+from turngate.models.openai.request import PROVIDER, in_turns, request_body
 
 IMAGE = FilePart(type="image", media_type="image/png", url="https://example.com/a.png")
 

@@ -27,9 +27,9 @@ from turngate.domain.conversation.messages import (
     ToolResultPart,
 )
 from turngate.domain.tools.results import Failure, Ok, as_object, wire_text
-from turngate.models.openai_errors import Endpoint, error_in_body, error_of_status
-from turngate.models.openai_request import PROVIDER, request_body
-from turngate.models.openai_response import model_response, parse_completion
+from turngate.models.openai.errors import Endpoint, error_in_body, error_of_status
+from turngate.models.openai.request import PROVIDER, request_body
+from turngate.models.openai.response import model_response, parse_completion
 
 OPAQUE: dict[str, Any] = {"z": [1.0, None, {"k": 2**70}], "signature": "CpgB/+==\u2028é😀", "a": ""}
 FOREIGN: dict[str, Any] = {"anthropic": {"secret": "foreign"}, "gemini": {"id": "foreign"}}

@@ -24,8 +24,8 @@ from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ModelError
 from turngate.models import ModelRequest, Models
 from turngate.models.port import StreamingModel
-from turngate.models.pydantic_ai_errors import Asked, model_error
-from turngate.models.pydantic_ai_providers import make
+from turngate.models.pydantic_ai.errors import Asked, model_error
+from turngate.models.pydantic_ai.providers import make
 
 ASK = ModelRequest([user_message("Go.")])
 

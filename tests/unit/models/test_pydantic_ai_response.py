@@ -22,7 +22,7 @@ from turngate.domain.errors import ModelError
 from turngate.domain.tools.tool import ToolManifest
 from turngate.models import ModelRequest, Models
 from turngate.models.port import StreamingModel
-from turngate.models.pydantic_ai_response import call_input
+from turngate.models.pydantic_ai.response import call_input
 
 BRIEF = ModelOptions(max_output_tokens=900)
 """With no bound, two of the clients stream what they were asked for in one."""

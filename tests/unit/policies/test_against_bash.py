@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from turngate.domain.policy.command_line import SimpleCommand, Unparsable
-from turngate.policies.shell_parser import read_command
+from turngate.policies.shell.parser import read_command
 
 ENVIRONMENT = {
     "PATH": "/nonexistent",  # so bash finds no program, and hands each to the function below

@@ -15,7 +15,7 @@ from turngate.domain.policy.grants import Grant, GrantPattern
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.recorded_calls import RecordedCall
 from turngate.domain.tools.known_tools import KnownTool
-from turngate.policies.backtesting import Report, Unjudged, judge
+from turngate.policies.backtest import Report, Unjudged, judge
 
 
 class Amount(BaseModel):

@@ -14,7 +14,7 @@ from turngate import Policy, Rule
 from turngate.domain.policy.grants import Grant, GrantPattern
 from turngate.domain.policy.policy import evaluate
 from turngate.domain.tools.known_tools import KnownTool
-from turngate.policies.explaining import AskedCall, examine, explain, in_order, in_words, rule_views, why_not
+from turngate.policies.explain import AskedCall, examine, explain, in_order, in_words, rule_views, why_not
 from turngate.policies.facts import call_facts
 
 RUN = KnownTool(name="run_command", effect="once", own_ask="always")

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from turngate import Policy, Rule, interaction_tool, tool
 from turngate.domain.policy.arguments import ArgumentMatcher
-from turngate.policies.covering import implies
-from turngate.policies.linting import doubts
+from turngate.policies.coverage import implies
+from turngate.policies.lint import doubts
 
 
 class Payment(BaseModel):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 from turngate.domain.policy.policy import Policy, evaluate
-from turngate.toolkits.coding import coding_toolkit
-from turngate.toolkits.people import ask_person
+from turngate.toolkits.coding import ask_person, coding_toolkit
 
 
 def test_reading_runs_freely_and_everything_else_asks():

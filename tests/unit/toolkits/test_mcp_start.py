@@ -15,7 +15,7 @@ from mcp_bench import children, command
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.tool import Effect
 from turngate.toolkits.mcp import StdioServer, mcp_toolkit
-from turngate.toolkits.mcp_servers.risk import raised
+from turngate.toolkits.mcp_servers.declared import raised
 
 STAYS_SILENT = "import sys; print('hello', flush=True); sys.stdin.buffer.readlines()"
 

@@ -12,8 +12,8 @@ import pytest
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.presentation import CommandBlock, TextBlock
 from turngate.domain.tools.preview import command_words
-from turngate.toolkits.head_tail import HeadTail
-from turngate.toolkits.live_output import MAX_TOLD_BYTES, LiveOutput
+from turngate.toolkits.processes.head_tail import HeadTail
+from turngate.toolkits.processes.live_output import MAX_TOLD_BYTES, LiveOutput
 from turngate.toolkits.shell import CommandNotStarted, CommandTimeout, bash, scrubbed_environment
 
 

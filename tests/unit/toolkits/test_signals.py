@@ -11,7 +11,7 @@ from turngate import Finish, HandOff, SwitchModel, Tool, Toolkit, WaitUntil, sig
 from turngate.domain.policy.policy import Policy, Rule, evaluate
 from turngate.domain.tools.control_calls import MAX_WAIT
 from turngate.domain.tools.failures import InvalidToolInput
-from turngate.toolkits.signals import finish, hand_off, switch_model, wait_until
+from turngate.toolkits.control_calls import finish, hand_off, switch_model, wait_until
 
 EVERY = (finish, wait_until, hand_off("helper", "expert"), switch_model("openai:big"))
 

@@ -19,8 +19,8 @@ from activities.execution.executor import execute
 from turngate import Failure, Ok, ToolContext
 from turngate.domain.errors import ConfigurationError
 from turngate.toolkits.http import http_toolkit
-from turngate.toolkits.http_hosts import AllowList, BadUrl, HostPattern, Target
-from turngate.toolkits.safe_connect import reach_of
+from turngate.toolkits.http_client.hosts import AllowList, BadUrl, HostPattern, Target
+from turngate.toolkits.http_client.safe_connect import reach_of
 
 PUBLIC = "93.184.215.14"
 OTHER_PUBLIC = "2606:4700::6810:84e5"

@@ -1,6 +1,6 @@
 """What a command line would run, as values: simple commands, their words, and what could not be known.
 
-Made by ``turngate.policies.shell_parser`` and judged by ``command_rules``. Pure: nothing is parsed or looked up here.
+Made by ``turngate.policies.shell.parser`` and judged by ``command_rules``. Pure: nothing is parsed or looked up here.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The chat-completions wire that OpenAI and most others speak."""

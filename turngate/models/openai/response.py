@@ -1,0 +1,229 @@
+"""From the body of a ``/chat/completions`` answer to a :class:`ModelResponse`. Pure.
+
+Owns the incoming half of the mapping. Everything the answer's message and its calls hold beyond what we read is kept
+in ``provider_options["openai_compatible"]`` and goes back in the same place: Gemini refuses a call without its
+``extra_content`` (https://ai.google.dev/gemini-api/docs/thought-signatures), DeepSeek one without its
+``reasoning_content`` even if that is empty, OpenRouter wants its ``reasoning_details``.
+
+What is wrong with the envelope (no JSON, no choices) is the provider's failure, and worth another request. What is wrong
+inside the message is the model's, and is paid for: a call is made of whatever can be read of one, so that the model is
+told what is wrong with it, and a message that nothing can be made of is ``malformed``, with its text kept (I9).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, Field, JsonValue, ValidationError
+
+from turngate.domain.conversation.messages import (
+    FinishReason,
+    Message,
+    ModelResponse,
+    Part,
+    ProviderOptions,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    Usage,
+)
+from turngate.domain.errors import ModelError
+from turngate.domain.tools.results import MAX_DEPTH, is_deeper
+from turngate.models.openai.malformed import raw_call, unread_finish
+from turngate.models.openai.request import PROVIDER
+
+FINISH_REASONS: Final[dict[JsonValue, FinishReason]] = {
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "content_filter": "content_filter",
+}
+MAX_SHOWN_CHARS: Final = 200
+CALL_IS_MISSING: Final = "it ended as if with a tool call, and there is none in it; make the call as a tool call"
+READ_OF_MESSAGE: Final = frozenset({"role", "content", "refusal", "tool_calls"})
+READ_OF_CALL: Final = frozenset({"id", "type", "function", "index"})
+"""``index`` is a call's place, which streams cannot do without and some gateways repeat in whole answers."""
+READ_OF_FUNCTION: Final = frozenset({"name", "arguments"})
+SAYS_NOTHING: Final = frozenset({"annotations", "audio", "function_call"})
+"""Keys that OpenAI sends empty in whole answers and leaves out of streams: kept only where there is something in them."""
+
+
+class _Choice(BaseModel):
+    finish_reason: JsonValue = None
+    native_finish_reason: JsonValue = None
+    message: JsonValue = Field(default_factory=dict)
+    error: JsonValue = None
+
+    @property
+    def unread_call(self) -> str:
+        """What is wrong when a finish reason says that the provider could not read its model's call; else empty."""
+        return unread_finish(self.finish_reason, self.native_finish_reason)
+
+
+class Completion(BaseModel):
+    """A whole answer. ``error``: OpenRouter puts it into an answer of status 200, or into its one choice."""
+
+    choices: list[_Choice] = Field(default_factory=list)
+    usage: JsonValue = None
+    error: JsonValue = None
+
+    @property
+    def any_error(self) -> JsonValue:
+        """Return the error, wherever it stands, or None. A response cut short by one must not run its calls."""
+        if self.error:
+            return self.error
+        for choice in self.choices:
+            if choice.error:
+                return choice.error
+            if choice.finish_reason == "error" and not choice.unread_call:
+                return {"message": "the response broke off"}
+        return None
+
+
+def parse_completion(content: bytes) -> Completion:
+    """Return the answer; white space before it is fine (gateways send it to keep the connection).
+
+    Raises:
+        ModelError: ``bad_response``, retryable: it is empty, not JSON, or not a chat completion.
+    """
+    if not content.strip():
+        raise _bad_response("the provider answered with an empty body")
+    try:
+        return Completion.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(step) for step in first["loc"]) or "body"
+        shown = content.strip()[:MAX_SHOWN_CHARS].decode(errors="replace")
+        raise _bad_response(
+            f"the provider's answer is not a chat completion ({place}: {first['msg']}): {shown}"
+        ) from None
+
+
+def model_response(completion: Completion, *, model: str, tools_offered: bool = False) -> ModelResponse:
+    """Return the first choice as the domain's value; ``model`` is the name shown to people.
+
+    ``tools_offered``: a text that is a tool call in the model's own raw form is then ``malformed``, not an answer, and so
+    is one that ends as if with a call and has none.
+
+    Raises:
+        ModelError: ``bad_response``, retryable: there is no choice.
+    """
+    if not completion.choices:
+        raise _bad_response("the provider's answer has no choices")
+    choice = completion.choices[0]
+    message, refused, malformed = _message(choice.message)
+    given = choice.finish_reason
+    finish: FinishReason = FINISH_REASONS.get(given, "other") if isinstance(given, str) or given is None else "other"
+    if finish == "stop" and message.calls:
+        finish = "tool_calls"  # Ollama and some gateways say "stop" although they call
+    elif finish == "stop" and refused:
+        finish = "refusal"
+    malformed = malformed or choice.unread_call
+    if not malformed and tools_offered and not message.calls:
+        malformed = raw_call(message.text) or (CALL_IS_MISSING if finish == "tool_calls" else "")
+    return ModelResponse(
+        message=message, finish_reason=finish, usage=_usage(completion.usage), model=model, malformed=malformed
+    )
+
+
+def _message(received: JsonValue) -> tuple[Message, bool, str]:
+    """Return the message, whether it refuses, and why nothing can be made of it ("" when something can)."""
+    if not isinstance(received, dict):
+        text = received if isinstance(received, str) else ""
+        return _said(text), False, "its message is not an object"
+    text, blocks, wrong = _content(received.get("content"))
+    if is_deeper(received, MAX_DEPTH):
+        return _said(text), False, "its message nests too deep"
+    refusal, calls = received.get("refusal") or "", received.get("tool_calls") or []
+    if not isinstance(refusal, str):
+        refusal, wrong = "", wrong or "its refusal is not text"
+    if not isinstance(calls, list):
+        calls, wrong = [], wrong or "its tool_calls are not a list"
+    opaque = _without(received, READ_OF_MESSAGE)
+    opaque = {key: value for key, value in opaque.items() if value or key not in SAYS_NOTHING}
+    parts: list[Part] = []
+    reasoning = opaque.get("reasoning_content") or opaque.get("reasoning")
+    if isinstance(reasoning, str) and reasoning:
+        parts.append(ReasoningPart(text=reasoning))
+    if blocks is not None:
+        opaque["content"] = blocks
+    if text:
+        parts.append(TextPart(text=text))
+    if refusal:
+        parts.append(TextPart(text=refusal, provider_options=_options({"refusal": True})))
+    parts.extend(_call(call) for call in calls)
+    message = Message(role="assistant", parts=tuple(parts), provider_options=_options(opaque))
+    return message, bool(refusal), wrong
+
+
+def _said(text: str) -> Message:
+    return Message(role="assistant", parts=(TextPart(text=text),) if text else ())
+
+
+def _content(content: JsonValue) -> tuple[str, list[JsonValue] | None, str]:
+    """Return the text of a content, its blocks where it came in blocks, and what is wrong with it.
+
+    Mistral's reasoning models answer in blocks. They go back as they came; people read their text.
+    """
+    if content is None or isinstance(content, str):
+        return content or "", None, ""
+    if not isinstance(content, list):
+        return "", None, "its content is neither text nor a list of blocks"
+    blocks = [block for block in content if isinstance(block, dict)]
+    text = "".join(str(block["text"]) for block in blocks if block.get("type") == "text" and "text" in block)
+    if len(blocks) < len(content):
+        return text, None, "its content holds a block that is not an object"
+    return text, content, ""
+
+
+def _call(received: JsonValue) -> ToolCallPart:
+    """Return the call with what can be read of it.
+
+    One without a name is closed as ``unknown_tool``, one whose arguments do not fit as ``input_validation_error``: the
+    model learns what is wrong with which of its calls, and the others run.
+    """
+    if not isinstance(received, dict):
+        return ToolCallPart(tool_call_id="", tool_name="", input=json.dumps(received, ensure_ascii=False))
+    opaque, function = _without(received, READ_OF_CALL), received.get("function")
+    if not isinstance(function, dict):
+        # Without the object around them, as the model may have written them itself.
+        named = function if isinstance(function, str) else received.get("name")
+        function = {"name": named, "arguments": received.get("arguments")}
+        opaque = _without(opaque, READ_OF_FUNCTION)
+    if unread := _without(function, READ_OF_FUNCTION):
+        opaque["function"] = unread
+    call_id, name, arguments = received.get("id"), function.get("name"), function.get("arguments")
+    if arguments is None:
+        arguments = ""
+    elif not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return ToolCallPart(
+        tool_call_id=call_id if isinstance(call_id, str) else "",
+        tool_name=name if isinstance(name, str) else "",
+        input=arguments,
+        provider_options=_options(opaque),
+    )
+
+
+def _without(received: dict[str, JsonValue], read: frozenset[str]) -> dict[str, JsonValue]:
+    return {key: value for key, value in received.items() if key not in read}
+
+
+def _options(opaque: dict[str, JsonValue]) -> ProviderOptions:
+    return {PROVIDER: opaque} if opaque else {}
+
+
+def _usage(usage: Any) -> Usage:
+    """Read the counts leniently: an answer that is paid for is not thrown away over its bill."""
+
+    def count(key: Literal["prompt_tokens", "completion_tokens"]) -> int:
+        tokens = usage.get(key) if isinstance(usage, dict) else None
+        return tokens if isinstance(tokens, int) and tokens > 0 else 0
+
+    return Usage(input_tokens=count("prompt_tokens"), output_tokens=count("completion_tokens"))
+
+
+def _bad_response(what: str) -> ModelError:
+    return ModelError(what, error_class="bad_response", retryable=True)

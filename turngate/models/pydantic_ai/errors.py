@@ -1,0 +1,190 @@
+"""From what pydantic-ai or a provider's client raises to a :class:`ModelError`: its class, whether to try again, and when. Pure.
+
+pydantic-ai puts a provider's refusal into a category of its own, by status, code and words; those decide here. No key that
+the environment holds ever stands in a message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    ModelNotFoundError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelRequestRejectedError,
+    ModelRequestTimeout,
+    ModelServerError,
+    ModelUnavailableError,
+    UnexpectedModelBehavior,
+    UserError,
+)
+
+from turngate.domain.errors import ModelError, ModelErrorClass
+from turngate.models.openai.errors import LOOKS_LIKE_A_KEY, MAX_RETRY_AFTER_SECONDS, MAX_SAID_CHARS, TOO_LONG
+
+SECRET_NAME: Final = re.compile(r"(_API_KEY|_TOKEN|_SECRET|_SECRET_ACCESS_KEY|_BEARER_TOKEN_BEDROCK)$")
+MIN_SECRET_CHARS: Final = 6
+FORBIDDEN: Final = 403
+TOO_LARGE: Final = 413
+SERVER_ERROR: Final = 500
+COME_BACK: Final = frozenset({408, 409, 425, 429})
+FAILED_DEPENDENCY: Final = 424
+"""Bedrock's status for a model that failed behind it (ModelErrorException); sending the same again may succeed."""
+TOO_LONG_FOR: Final = "the conversation is longer than {model!r} takes; use a model with a larger context"
+NO_CREDENTIALS: Final = frozenset(
+    {
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "CredentialRetrievalError",
+        "TokenRetrievalError",
+        "DefaultCredentialsError",
+    }
+)
+"""How the clients of AWS and Google call it when they find no credentials, which is only when they send."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Who was asked, for messages. ``url``: without credentials. ``key``: the variable that holds the key, "" if unknown.
+
+    ``base_url``: the variable that holds the address. ``secrets``: to strike out.
+    """
+
+    provider: str
+    model: str
+    url: str
+    key: str
+    base_url: str
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def redact(self, text: str) -> str:
+        """Return the text on one line without any key, clipped to 500 characters."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return LOOKS_LIKE_A_KEY.sub("***", " ".join(text.split()))[:MAX_SAID_CHARS]
+
+
+def secrets_in(environment: Mapping[str, str]) -> frozenset[str]:
+    """Return the values that must never be shown: those of variables whose name says that they hold a key."""
+    values = (value.strip() for name, value in environment.items() if SECRET_NAME.search(name))
+    return frozenset(value for value in values if len(value) >= MIN_SECRET_CHARS)
+
+
+def model_error(error: Exception, asked: Asked) -> ModelError:
+    """Return the error as the engine reads it; one of ours stays what it is."""
+    if isinstance(error, ModelError):
+        return error
+    status = error.status_code if isinstance(error, ModelHTTPError) else None
+    said = asked.redact(_said(error))
+    error_class, retryable, template = _classified(error, status, said)
+    message = template.format(
+        at=f"{asked.provider} ({asked.url})",
+        model=asked.model,
+        base_url=asked.base_url,
+        set_key=f"; set {asked.key} to a valid one" if asked.key else "",
+    )
+    wait = error.retry_after if retryable and isinstance(error, ModelAPIError) else None
+    return ModelError(
+        f"{message}. It said: {said}" if said else message,
+        error_class=error_class,
+        retryable=retryable,
+        retry_after_seconds=None if wait is None else min(max(0.0, wait), MAX_RETRY_AFTER_SECONDS),
+        status=status,
+    )
+
+
+_Kind = tuple[ModelErrorClass, bool, str]
+"""Class, whether the same request may succeed later, and what to say, with places for who was asked."""
+
+KINDS: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], _Kind], ...]] = (
+    (
+        ModelQuotaExceededError,
+        ("permission", False, "the account behind the key at {at} has used up its quota; raise it or use another key"),
+    ),
+    (ModelAuthenticationError, ("authentication", False, "{at} refused the key{set_key}")),
+    (ModelContextWindowExceededError, ("context_length", False, TOO_LONG_FOR)),
+    (
+        ModelNotFoundError,
+        ("not_found", False, "{at} has no model named {model!r}; check the agent's model, and {base_url}"),
+    ),
+    (ModelRateLimitError, ("rate_limited", True, "{at} asks to come back later")),
+    ((ModelUnavailableError, ModelServerError), ("server_error", True, "{at} failed")),
+    (
+        (ModelConnectionError, ModelRequestTimeout, TimeoutError),
+        ("unreachable", True, "no whole answer from {at}; is it running, and is {base_url} right?"),
+    ),
+    (ContentFilterError, ("bad_response", False, "{at} filtered the answer away")),
+    (UserError, ("configuration", False, "{model!r} cannot do what it is asked")),
+    (NotImplementedError, ("invalid_request", False, "{model!r} does not take what the conversation holds")),
+)
+"""The first that fits counts; a category of pydantic-ai's stands before the status that came with it."""
+
+
+def _classified(error: Exception, status: int | None, said: str) -> _Kind:
+    if isinstance(error, ModelAuthenticationError) and status == FORBIDDEN:
+        return "permission", False, "{at} does not allow this key to use {model!r}"
+    for types, kind in KINDS:
+        if isinstance(error, types):
+            return kind
+    if isinstance(error, ModelHTTPError | ModelRequestRejectedError):
+        return _rejected(status, said)
+    if _lacks_credentials(error):
+        return "authentication", False, "there are no credentials for {at}{set_key}"
+    if type(error).__module__.startswith("botocore."):  # what it refuses before it sends: an address, a profile
+        return "configuration", False, "the client of {at} cannot send the request"
+    return "bad_response", True, "the answer from {at} cannot be read"
+
+
+def _rejected(status: int | None, said: str) -> _Kind:
+    if status in COME_BACK:
+        return "rate_limited", True, f"{{at}} asks to come back later (status {status})"
+    if status is not None and (status == FAILED_DEPENDENCY or status >= SERVER_ERROR):
+        return "server_error", True, f"{{at}} failed (status {status})"
+    if status == TOO_LARGE or TOO_LONG.search(said):
+        return "context_length", False, TOO_LONG_FOR
+    return "invalid_request", False, f"{{at}} does not accept the request (status {status})"
+
+
+def _lacks_credentials(error: Exception) -> bool:
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__name__ in NO_CREDENTIALS:
+            return True
+        cause = cause.__cause__
+    return False
+
+
+def _said(error: Exception) -> str:
+    """Return the provider's own words: the message inside its body, else what the client says."""
+    if isinstance(error, ModelAPIError):
+        return _message_in(error.body) or ("" if isinstance(error, ModelHTTPError) else error.message)
+    if isinstance(error, UnexpectedModelBehavior):
+        return error.message
+    return str(error) or type(error).__name__
+
+
+def _message_in(body: Any) -> str:
+    if isinstance(body, str) and body.lstrip().startswith("{"):
+        with suppress(ValueError):
+            body = json.loads(body)
+    if not isinstance(body, dict):
+        return body if isinstance(body, str) else ""
+    inner = body.get("error", body.get("Error"))
+    for place in (inner, body):
+        if isinstance(place, dict):
+            words = place.get("message", place.get("Message", place.get("detail")))
+            if words:
+                return words if isinstance(words, str) else str(words)
+    return inner if isinstance(inner, str) else ""

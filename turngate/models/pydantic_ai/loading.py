@@ -1,0 +1,55 @@
+"""The door to every provider through pydantic-ai, which is an extra: it is imported when the first model asks for it.
+
+Imports nothing of pydantic-ai, so that Turngate works without it and starts without its second of imports.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final, Protocol, cast
+
+from turngate.domain.errors import ConfigurationError
+from turngate.models.port import StreamingModel
+
+PROVIDERS: Final = ("anthropic", "google", "bedrock", "mistral", "groq")
+"""Those that come with ``turngate[providers]``; pydantic-ai knows more, each with a package of its own."""
+FORMS: Final = "NAME:MODEL of anthropic, google, bedrock, mistral or groq (their keys by their own variables)"
+ALIASES: Final = {"google-gla": "google", "google-vertex": "google-cloud"}
+"""Older names for two of them, under which their fields may not be kept apart."""
+INSTALL: Final = "pip install 'turngate[providers]'"
+
+
+class _Providers(Protocol):
+    def is_known(self, provider: str) -> bool: ...
+
+    def make(self, provider: str, name: str, *, timeout: float) -> StreamingModel: ...
+
+
+def knows_provider(provider: str) -> bool:
+    """Tell whether there is such a provider; one of ``turngate[providers]`` counts without it."""
+    if provider in PROVIDERS or provider in ALIASES:
+        return True
+    try:
+        providers = cast("_Providers", importlib.import_module("turngate.models.pydantic_ai.providers"))
+    except ImportError:
+        return False
+    return providers.is_known(provider)
+
+
+def provider_model(provider: str, name: str, *, timeout: float) -> StreamingModel | None:
+    """Return the model; None when there is no such provider. ``timeout``: seconds for one whole request.
+
+    Raises:
+        ConfigurationError: pydantic-ai, the provider's package or its key is missing; the message says the fix.
+    """
+    provider = ALIASES.get(provider, provider)
+    try:
+        providers = cast("_Providers", importlib.import_module("turngate.models.pydantic_ai.providers"))
+    except ImportError:
+        if provider not in PROVIDERS:
+            return None
+        raise ConfigurationError(
+            f"the model '{provider}:{name}' needs pydantic-ai, which is not installed: {INSTALL}",
+            spec=f"{provider}:{name}",
+        ) from None
+    return providers.make(provider, name, timeout=timeout) if providers.is_known(provider) else None

@@ -1,0 +1,150 @@
+"""The adapter for every provider that is not OpenAI-compatible, through pydantic-ai's direct model API.
+
+Owns the exchange and nothing else: the mapping is in ``pydantic_ai_request`` and ``pydantic_ai_response``, errors in
+``errors``, the making of models in ``providers``. It never retries, and neither do the clients below
+it: that is Temporal's. Needs ``turngate[providers]``; only the ``pydantic_ai_*`` modules import pydantic-ai.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+from pydantic_ai import direct
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelResponse as TheirResponse
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+
+from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.errors import ModelError
+from turngate.models.port import ModelRequest, OnDelta
+from turngate.models.pydantic_ai.errors import Asked, model_error
+from turngate.models.pydantic_ai.parameters import request_parameters, settings
+from turngate.models.pydantic_ai.request import MessageMapper
+from turngate.models.pydantic_ai.response import DeltaReader, is_whole, model_response
+
+MAX_SEGMENTS: Final = 20
+"""How often a response that its provider paused (Anthropic's ``pause_turn``, in a search of its own) is gone on with."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Exchange:
+    messages: list[ModelMessage]
+    settings: ModelSettings
+    parameters: ModelRequestParameters
+
+
+_Ask = Callable[[_Exchange, int], Awaitable[TheirResponse]]
+"""From an exchange, and how many parts the response has already, to what the provider adds to it."""
+
+
+class PydanticAIModel:
+    """One model of one provider; ``name`` is ``PROVIDER:MODEL``.
+
+    ``timeout``: seconds for one whole request, its answer included; in a stream, for the silence between two pieces of it.
+    """
+
+    def __init__(self, model: Model[Any], asked: Asked, *, timeout: float) -> None:
+        self.name = f"{asked.provider}:{asked.model}"
+        self._model = model
+        self._asked = asked
+        self._timeout = timeout
+        self._entered = AsyncExitStack()
+        self._is_entered = False
+
+    def __repr__(self) -> str:
+        return f"PydanticAIModel(name={self.name!r}, url={self._asked.url!r})"
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """Ask once and return the answer.
+
+        Raises:
+            ModelError: of every class.
+        """
+        return await self._answer(request, self._ask, within=self._timeout)
+
+    async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
+        """Ask once, tell of the answer as it comes, and return what :meth:`generate` would have.
+
+        Raises:
+            ModelError: of every class; ``bad_response``, retryable, for a stream that ends before its response does.
+        """
+
+        async def ask(exchange: _Exchange, first_part: int) -> TheirResponse:
+            reader = DeltaReader(first_part, answer_asked=request.output is not None)
+            async with direct.model_request_stream(
+                self._model,
+                exchange.messages,
+                model_settings=exchange.settings,
+                model_request_parameters=exchange.parameters,
+            ) as stream:
+                async for event in stream:
+                    for delta in reader.read(event):
+                        on_delta(delta)
+            return stream.get()
+
+        # The clients bound the silence on the wire, where a provider that thinks for minutes sends its pings.
+        return await self._answer(request, ask, within=None)
+
+    async def aclose(self) -> None:
+        """Close the connections. Safe to repeat."""
+        await self._entered.aclose()
+
+    async def _ask(self, exchange: _Exchange, first_part: int) -> TheirResponse:
+        del first_part
+        return await direct.model_request(
+            self._model,
+            exchange.messages,
+            model_settings=exchange.settings,
+            model_request_parameters=exchange.parameters,
+        )
+
+    async def _answer(self, request: ModelRequest, ask: _Ask, *, within: float | None) -> ModelResponse:
+        try:
+            exchange = self._exchange(request)
+            if not self._is_entered:
+                # Entered once, here, because a model's connections belong to the loop that it is used on.
+                self._is_entered = True
+                await self._entered.enter_async_context(self._model)
+            async with asyncio.timeout(within):
+                response = await self._whole(exchange, ask)
+            return model_response(
+                response,
+                provider=self._asked.provider,
+                model=self.name,
+                tools_offered=bool(request.tools),
+                answer_asked=request.output is not None,
+            )
+        except Exception as error:  # noqa: BLE001 - clients raise what they like over an answer; the engine reads one kind
+            # Not "from error": what a client raises may quote its request, key and all.
+            raise model_error(error, self._asked) from None
+
+    async def _whole(self, exchange: _Exchange, ask: _Ask) -> TheirResponse:
+        response = await ask(exchange, 0)
+        for _ in range(MAX_SEGMENTS):
+            if response.state != "suspended":
+                break
+            paused = dataclasses.replace(exchange, messages=[*exchange.messages, response])
+            more = await ask(paused, len(response.parts))
+            response = dataclasses.replace(
+                more, parts=[*response.parts, *more.parts], usage=response.usage + more.usage
+            )
+        # Also of an answer that was asked for in one: Anthropic's client streams a long one all the same.
+        if not is_whole(response):
+            said = "broke off" if response.parts else "is empty"
+            raise ModelError(f"the provider's answer {said}", error_class="bad_response", retryable=True)
+        return response
+
+    def _exchange(self, request: ModelRequest) -> _Exchange:
+        provider, model = self._asked.provider, self._model
+        inline = bool(model.profile.get("supports_inline_system_prompts", False))
+        mapper = MessageMapper(provider, system=model.system, inline_system=inline)
+        return _Exchange(
+            messages=mapper.mapped(request.messages),
+            settings=settings(request, model, provider, timeout=self._timeout),
+            parameters=request_parameters(request, model, provider),
+        )

@@ -1,0 +1,212 @@
+"""From Turngate's messages to pydantic-ai's. Pure.
+
+Owns the outgoing half of the mapping; :mod:`turngate.models.pydantic_ai.response` is the incoming one. The same messages
+always give the same, because providers cache by prefix. What another provider packed is left out, and so is its reasoning:
+without its signature it would be somebody's words put into this model's mouth.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, Literal
+
+from pydantic_ai.messages import (
+    AudioUrl,
+    BinaryContent,
+    CachePoint,
+    DocumentUrl,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    SystemPromptPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+    VideoUrl,
+)
+
+from turngate.domain.conversation.messages import (
+    FilePart,
+    Message,
+    Part,
+    ProviderOptions,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from turngate.domain.errors import ModelError
+from turngate.domain.tools.results import REFUSALS, Failure, wire_text
+from turngate.models.accepted_ids import AcceptedIds, accepted_name
+from turngate.models.openai.request import accepted_arguments
+from turngate.models.pydantic_ai.opaque import WHOLE, own, unpacked, unpacked_file, unpacked_whole
+
+RESULTS_ARE_OBJECTS: Final = frozenset({"google", "google-cloud"})
+TELLS_FAILURES_APART: Final = frozenset({"anthropic", "bedrock"})
+"""Who has a mark for a result that is an error. The others would wrap the result's text, which says so itself."""
+TAKES_UNSIGNED_REASONING: Final = frozenset({"mistral"})
+"""Who wants its reasoning back though nothing signs it (https://docs.mistral.ai/capabilities/reasoning)."""
+CACHE_MARKS: Final = ("cache_control", "cachePoint")
+"""How Anthropic and Bedrock call the mark "cache up to here" that an author may put on a text or file."""
+LONG_CACHE: Final = "1h"
+
+CacheTtl = Literal["5m", "1h"]
+
+
+class MessageMapper:
+    """Maps the conversation for one request. ``name``: of the provider, as in ``provider_options``.
+
+    ``system``: what pydantic-ai calls the provider. ``inline_system``: the model takes a system message further down.
+    """
+
+    def __init__(self, name: str, *, system: str, inline_system: bool) -> None:
+        self._name = name
+        self._system = system
+        self._inline_system = inline_system
+        self._ids = AcceptedIds(name)
+
+    def mapped(self, messages: Sequence[Message]) -> list[ModelMessage]:
+        """Return the conversation, in which messages of one side that follow each other are one.
+
+        ``messages`` must be reconciled (I1), so each call's result stands directly behind its turn.
+
+        Raises:
+            ModelError: ``invalid_request``, for a file part without content and url, or that is not base64.
+        """
+        mapped: list[ModelMessage] = []
+        for place, message in enumerate(messages):
+            last = mapped[-1] if mapped else None
+            if message.role == "assistant":
+                answer = self._answer(message)
+                if not answer.parts:
+                    continue  # said nothing that this provider may read; an empty message is refused by all of them
+                if isinstance(last, ModelResponse):
+                    answer.parts = [*last.parts, *answer.parts]
+                    mapped.pop()
+                mapped.append(answer)
+                continue
+            parts = list(self._asked(message, leading=place == 0))
+            if isinstance(last, ModelRequest):
+                last.parts = [*last.parts, *parts]
+            elif parts:
+                mapped.append(ModelRequest(parts=parts))
+        return mapped
+
+    def _asked(self, message: Message, *, leading: bool) -> Iterator[ModelRequestPart]:
+        if message.role == "tool":
+            yield from (self._result(part) for part in message.results)
+        elif message.role == "system" and (leading or self._inline_system):
+            yield SystemPromptPart(content=sendable(message.text))
+        elif content := list(self._content(message.parts)):
+            plain = len(content) == 1 and isinstance(content[0], str)
+            yield UserPromptPart(content=content[0] if plain and isinstance(content[0], str) else content)
+
+    def _content(self, parts: Iterable[Part]) -> Iterator[UserContent]:
+        for part in parts:
+            if isinstance(part, TextPart) and part.text:
+                yield sendable(part.text)
+            elif isinstance(part, FilePart):
+                yield _file(part)
+            else:
+                continue
+            if (ttl := cache_mark(own(self._name, part.provider_options))) is not None:
+                yield CachePoint(ttl=ttl)
+
+    def _result(self, part: ToolResultPart) -> ToolReturnPart:
+        text = sendable(wire_text(part.result, edited_input=part.edited_input))
+        failed = isinstance(part.result, Failure) and part.result.kind not in REFUSALS  # a refusal is no error (I12)
+        return ToolReturnPart(
+            tool_name=accepted_name(part.tool_name),
+            content=_as_object(text) if self._name in RESULTS_ARE_OBJECTS else text,
+            tool_call_id=self._ids.of(part.tool_call_id),
+            outcome="failed" if failed and self._name in TELLS_FAILURES_APART else "success",
+        )
+
+    def _answer(self, message: Message) -> ModelResponse:
+        kept = own(self._name, message.provider_options) or {}
+        parts = (self._said(part) for part in message.parts)
+        details = kept.get("provider_details")
+        return ModelResponse(
+            parts=[part for part in parts if part is not None],
+            # pydantic-ai gives signed data back only within a response of the same provider.
+            provider_name=self._system if self._is_own(message) else None,
+            canonical_system=kept.get("canonical_system"),
+            provider_response_id=kept.get("provider_response_id"),
+            provider_details=dict(details) if isinstance(details, dict) else None,
+        )
+
+    def _is_own(self, message: Message) -> bool:
+        written: list[ProviderOptions] = [message.provider_options, *(part.provider_options for part in message.parts)]
+        return any(self._name in options for options in written)
+
+    def _said(self, part: Part) -> Any:
+        kept = own(self._name, part.provider_options)
+        match part:
+            case TextPart() if kept and WHOLE in kept:
+                return unpacked_whole(kept)
+            case TextPart() if part.text or kept:
+                return unpacked("text", {"content": sendable(part.text)}, kept)
+            case ReasoningPart() if kept or (kept is not None and self._name in TAKES_UNSIGNED_REASONING):
+                return unpacked("thinking", {"content": part.text}, kept)
+            case ToolCallPart():
+                return unpacked("tool-call", self._call(part), kept)
+            case FilePart() if part.content is not None:
+                return unpacked_file(part.content, part.media_type, kept)
+            case _:
+                return None
+
+    def _call(self, part: ToolCallPart) -> dict[str, str]:
+        return {
+            "tool_name": accepted_name(part.tool_name),
+            "args": sendable(accepted_arguments(part.input)),
+            "tool_call_id": self._ids.of(part.tool_call_id),
+        }
+
+
+def cache_mark(kept: dict[str, Any] | None) -> CacheTtl | None:
+    """Return how long the provider is asked to keep its cache up to here; None for no mark."""
+    marks = [kept[name] for name in CACHE_MARKS if kept and isinstance(kept.get(name), dict)]
+    return None if not marks else (LONG_CACHE if marks[0].get("ttl") == LONG_CACHE else "5m")
+
+
+def sendable(text: str) -> str:
+    """Return the text without lone surrogates, which have no UTF-8 and would end the request in the client."""
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _as_object(text: str) -> Any:
+    try:
+        result = json.loads(text)
+    except ValueError:  # what an operator's edit ran with was no JSON
+        return {"result": text}
+    return result if isinstance(result, dict) else {"result": result}
+
+
+def _file(part: FilePart) -> UserContent:
+    if part.content is not None:
+        try:
+            return BinaryContent(data=base64.b64decode(part.content, validate=True), media_type=part.media_type)
+        except binascii.Error:
+            raise _refused(f"a message holds {part.media_type} that is not base64") from None
+    if part.url is None:
+        raise _refused(f"a message holds {part.media_type} without content and url; give it one of both")
+    if part.url.startswith("data:"):
+        return BinaryContent.from_data_uri(part.url)
+    match part.media_type.partition("/")[0]:
+        case "image":
+            return ImageUrl(url=part.url, media_type=part.media_type)
+        case "audio":
+            return AudioUrl(url=part.url, media_type=part.media_type)
+        case "video":
+            return VideoUrl(url=part.url, media_type=part.media_type)
+        case _:
+            return DocumentUrl(url=part.url, media_type=part.media_type)
+
+
+def _refused(what: str) -> ModelError:
+    return ModelError(what, error_class="invalid_request", retryable=False)

@@ -1,0 +1,244 @@
+"""From pydantic-ai's response to a :class:`ModelResponse`, and from its stream's events to deltas. Pure.
+
+Owns the incoming half of the mapping. Each of its parts becomes one of ours, in the same place, so a delta's ``part`` is the
+place in what is stored. A call's input is the provider's own JSON text; where the provider sends an object, or text that
+says the same object, it is one text, so that a streamed and an unstreamed step store the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from pydantic_ai.messages import FilePart as TheirFile
+from pydantic_ai.messages import ModelResponse as TheirResponse
+from pydantic_ai.messages import (
+    ModelResponsePart,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPartDelta,
+)
+from pydantic_ai.messages import TextPart as TheirText
+from pydantic_ai.messages import ToolCallPart as TheirCall
+
+from turngate.domain.agents.structured_output import ANSWER_TOOL
+from turngate.domain.conversation.deltas import Delta, DeltaKind
+from turngate.domain.conversation.messages import (
+    FilePart,
+    FinishReason,
+    Message,
+    ModelResponse,
+    Part,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    Usage,
+)
+from turngate.domain.tools.results import MAX_DEPTH, is_deeper
+from turngate.models.openai.malformed import raw_call, unread_finish
+from turngate.models.openai.response import CALL_IS_MISSING
+from turngate.models.pydantic_ai.opaque import packed, packed_response
+
+SENDS_OBJECTS: Final = frozenset({"anthropic", "bedrock", "google", "google-cloud"})
+"""Who sends a call's input as an object when it does not stream."""
+MADE_UP_ID: Final = "pyd_ai_"
+"""How an id begins that pydantic-ai made up because there was none; random, so the engine mints its own."""
+NO_ID: Final = frozenset({"", "null"})
+"""The client of Mistral reads a missing id as the text ``null``."""
+FINISH_REASONS: Final[dict[str | None, FinishReason]] = {
+    "stop": "stop",
+    "length": "length",
+    "content_filter": "content_filter",
+    "tool_call": "tool_calls",
+}
+REFUSED: Final = "refusal"
+"""Anthropic's stop reason when its own safety classifiers ended the answer; pydantic-ai counts it as a content filter."""
+UNREAD_BY_GROQ: Final = "the provider could not read the tool call in it (tool_use_failed)"
+
+
+def model_response(
+    response: TheirResponse, *, provider: str, model: str, tools_offered: bool, answer_asked: bool
+) -> ModelResponse:
+    """Return the domain's value; ``model`` is the name shown to people.
+
+    ``tools_offered``: a text that is a tool call in the model's own raw form is then ``malformed``, not an answer.
+    ``answer_asked``: a call of the answer's name gives the structured answer; else it is one that the model made up.
+    """
+    native = _native_finish(response)
+    parts, wrong = _parts(response, provider, answer_asked=answer_asked)
+    message = Message(role="assistant", parts=parts, provider_options=packed_response(provider, response))
+    answered = answer_asked and any(_is_answer(part) for part in response.parts)
+    finish = _finish(response, native, has_calls=bool(message.calls), answered=answered)
+    malformed = wrong or unread_finish(native)
+    if not malformed and response.finish_reason == "error":
+        # Groq's "the call does not fit its schema" comes with the call in it, which planning closes, saying why.
+        readable = native is None and message.calls
+        finish, malformed = ("tool_calls", "") if readable else ("other", UNREAD_BY_GROQ if native is None else "")
+    if not malformed and tools_offered and not message.calls:
+        malformed = raw_call(message.text) or (CALL_IS_MISSING if finish == "tool_calls" else "")
+    return ModelResponse(
+        message=message, finish_reason=finish, usage=_usage(response), model=model, malformed=malformed
+    )
+
+
+def is_whole(response: TheirResponse) -> bool:
+    """Tell whether a response came to its end: every provider says last why it stopped."""
+    said = response.finish_reason is not None or bool(_details(response).get("finish_reason"))
+    return response.state != "incomplete" and (said or "block_reason" in _details(response))
+
+
+class DeltaReader:
+    """Reads the events of one stream. ``first_part``: how many parts came before it, when it goes on with a response.
+
+    ``answer_asked``: as for :func:`model_response`.
+    """
+
+    def __init__(self, first_part: int = 0, *, answer_asked: bool = False) -> None:
+        self._first = first_part
+        self._answer_asked = answer_asked
+        self._calls: dict[int, DeltaKind] = {}
+
+    def read(self, event: ModelResponseStreamEvent) -> Iterator[Delta]:
+        """Yield what the event adds; nothing for one that only says that something ended."""
+        if isinstance(event, PartStartEvent):
+            yield from self._begun(event.part, self._first + event.index)
+            return
+        if not isinstance(event, PartDeltaEvent):
+            return
+        part, delta = self._first + event.index, event.delta
+        if isinstance(delta, TextPartDelta) and delta.content_delta:
+            yield Delta(kind="text", part=part, text=delta.content_delta)
+        elif isinstance(delta, ThinkingPartDelta) and delta.content_delta:
+            yield Delta(kind="reasoning", part=part, text=delta.content_delta)
+        elif isinstance(delta, ToolCallPartDelta) and part in self._calls:  # else the provider calls its own tool
+            text, name = _input(delta.args_delta or ""), delta.tool_name_delta or ""
+            if text or name:
+                yield Delta(kind=self._calls[part], part=part, text=text, tool_name=name)
+
+    def _begun(self, part: ModelResponsePart, place: int) -> Iterator[Delta]:
+        match part:
+            case TheirText() if part.content:
+                yield Delta(kind="text", part=place, text=part.content)
+            case ThinkingPart() if part.content:
+                yield Delta(kind="reasoning", part=place, text=part.content)
+            case TheirCall() if self._answer_asked and _is_answer(part):
+                self._calls[place] = "text"  # the structured answer is text to everybody else
+                yield Delta(kind="text", part=place, text=_input(part.args or ""))
+            case TheirCall():
+                self._calls[place] = "tool-call"
+                yield Delta(kind="tool-call", part=place, text=_input(part.args or ""), tool_name=part.tool_name)
+            case _:
+                return
+
+
+def _parts(response: TheirResponse, provider: str, *, answer_asked: bool) -> tuple[tuple[Part, ...], str]:
+    """Return our parts, and why nothing can be made of the response ("" when something can)."""
+    parts: list[Part] = []
+    seen: set[str] = set()
+    for part in response.parts:
+        options = packed(provider, part)
+        if is_deeper(options, MAX_DEPTH):
+            return (TextPart(text=response.text or ""),), "it nests too deep"
+        match part:
+            case TheirText():
+                parts.append(TextPart(text=part.content, provider_options=options))
+            case ThinkingPart():
+                # Marked as this provider's also when nothing signs it: some want even that back.
+                parts.append(ReasoningPart(text=part.content, provider_options=options or {provider: {}}))
+            case TheirCall() if answer_asked and _is_answer(part):
+                parts.append(TextPart(text=_input(part.args or "{}")))
+            case TheirCall():
+                call_id = _call_id(part.tool_call_id, seen)
+                parts.append(
+                    ToolCallPart(
+                        tool_call_id=call_id,
+                        tool_name=part.tool_name,
+                        input=call_input(part.args, provider),
+                        provider_options=options,
+                    )
+                )
+            case TheirFile():
+                content = base64.b64encode(part.content.data).decode()
+                kind: Any = "image" if part.content.is_image else "file"
+                media_type = part.content.media_type
+                parts.append(FilePart(type=kind, media_type=media_type, content=content, provider_options=options))
+            case _:
+                parts.append(TextPart(text="", provider_options=options))
+    return tuple(parts), ""
+
+
+def _call_id(tool_call_id: str, seen: set[str]) -> str:
+    """Return the id as the provider gave it; "" when it gave none, or one that it gave before."""
+    given = tool_call_id not in NO_ID and not tool_call_id.startswith(MADE_UP_ID) and tool_call_id not in seen
+    seen.add(tool_call_id)
+    return tool_call_id if given else ""
+
+
+def call_input(args: str | Mapping[str, object] | None, provider: str) -> str:
+    """Return a call's input as JSON text: the provider's own, or the one text for an object."""
+    if provider not in SENDS_OBJECTS:
+        return _input(args or "")
+    if isinstance(args, str) and args.strip():
+        return _one_text(args)
+    return _input(args or {})
+
+
+def _input(args: str | Mapping[str, object]) -> str:
+    return args if isinstance(args, str) else json.dumps(args, ensure_ascii=False)
+
+
+def _one_text(raw: str) -> str:
+    """Return a streamed object as its text would be, had it come unstreamed; any text that would lose by it stays.
+
+    What would be lost: digits that a float does not keep, a key that stands there twice, a text that is no object at all.
+    """
+    try:
+        exact = json.loads(raw, parse_float=Decimal, parse_int=Decimal, object_pairs_hook=_each_key_once)
+        read = json.loads(raw)
+        again = json.dumps(read, ensure_ascii=False)
+        if isinstance(read, dict) and json.loads(again, parse_float=Decimal, parse_int=Decimal) == exact:
+            return again
+    except (ValueError, RecursionError):
+        pass
+    return raw
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a key stands in an object twice")
+    return made
+
+
+def _details(response: TheirResponse) -> dict[str, Any]:
+    return response.provider_details or {}
+
+
+def _native_finish(response: TheirResponse) -> str | None:
+    said = _details(response).get("finish_reason")
+    return said if isinstance(said, str) else None
+
+
+def _finish(response: TheirResponse, native: str | None, *, has_calls: bool, answered: bool) -> FinishReason:
+    if native == REFUSED:
+        return "refusal"
+    finish = FINISH_REASONS.get(response.finish_reason, "other")
+    if finish == "tool_calls" and not has_calls and answered:
+        return "stop"
+    return "tool_calls" if finish == "stop" and has_calls else finish
+
+
+def _is_answer(part: ModelResponsePart) -> bool:
+    return isinstance(part, TheirCall) and part.tool_name == ANSWER_TOOL
+
+
+def _usage(response: TheirResponse) -> Usage:
+    """Return the counts; pydantic-ai's input tokens include those that were read from or written to a cache."""
+    return Usage(input_tokens=max(0, response.usage.input_tokens), output_tokens=max(0, response.usage.output_tokens))

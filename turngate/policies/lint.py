@@ -1,0 +1,110 @@
+"""What is allowed in a policy and is still a mistake: rules that can never apply, terms that nobody can meet.
+
+Pure: looks at rules and, where they are known, at declared tools. A warning here never changes a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from turngate.domain.policy.policy import Policy, Rule
+from turngate.domain.tools.tool import Tool
+from turngate.policies.coverage import covers
+from turngate.policies.explain import ORDER
+
+_RUNS_THE_CALL: Final = frozenset({"approve", "edit"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubt:
+    """Something in one rule that does not do what it seems to say, with the fix."""
+
+    rule: str
+    message: str
+
+
+def doubts(policy: Policy, tools: Mapping[str, Sequence[Tool]] | None = None) -> list[Doubt]:
+    """Return what is doubtful in a policy, in the file's order.
+
+    ``tools``: agent → its tools, of the app that the policy is for; None: they are not known.
+    """
+    found: list[Doubt] = []
+    for place, rule in enumerate(policy.rule):
+        said = [*_never_reached(policy, place, rule), *_terms(rule)]
+        if tools is not None:
+            said += _against(rule, tools)
+        found.extend(Doubt(rule=rule.name, message=message) for message in said)
+    return found
+
+
+def _never_reached(policy: Policy, place: int, rule: Rule) -> Iterator[str]:
+    """Yield which rule decides everything this one speaks of before its turn; the first such rule."""
+    rank = ORDER.index(rule.verdict)
+    for other_place, other in enumerate(policy.rule):
+        earlier = (ORDER.index(other.verdict), other_place) < (rank, place)
+        # A shadow rule decides nothing, so only another shadow rule can stand in its shadow.
+        if not earlier or (other.shadow and not rule.shadow) or not covers(other, rule):
+            continue
+        if other.verdict == rule.verdict:
+            yield f"it can never apply: {other.name!r} comes before it and matches every call that it matches"
+        else:
+            yield (
+                f"it can never apply: {other.verdict} rules come before {rule.verdict} rules, and {other.name!r} matches "
+                f"every call that it matches"
+            )
+        return
+
+
+def _terms(rule: Rule) -> Iterator[str]:
+    if rule.verdict != "ask":
+        return
+    if rule.decisions is not None and _RUNS_THE_CALL.isdisjoint(rule.decisions):
+        yield f"nobody can let the call run: decisions = {list(rule.decisions)} has neither approve nor edit"
+    if not rule.starter_may_decide and not rule.roles and len(set(rule.people)) == 1:
+        yield f"nobody may decide where {rule.people[0]} started the run: name somebody else beside them, or a role"
+    if rule.grantable and rule.risk == "high":
+        yield "grantable = true has no effect: its risk is high, so each call is decided by itself"
+    if rule.on_expiry == "park" and rule.ladder and rule.expires_after_seconds is None:
+        yield "on_expiry = 'park' counts only where the agent's own limit lets requests expire: set expires_after_seconds"
+
+
+def _against(rule: Rule, tools: Mapping[str, Sequence[Tool]]) -> Iterator[str]:
+    """Yield what does not fit the app: no such agent, no such tool, no such argument."""
+    agents = [agent for agent in tools if _any_fits(rule.agents, agent)]
+    if not agents:
+        yield f"no agent of the app is called {' or '.join(rule.agents)}: it has {', '.join(tools) or 'none'}"
+        return
+    spoken_of = {tool.name: tool for agent in agents for tool in tools[agent] if _any_fits(rule.tools, tool.name)}
+    names = {tool.name for agent in agents for tool in tools[agent]}
+    for pattern in rule.tools:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            of = "no agent of the app" if rule.agents == ["*"] else f"no agent called {' or '.join(rule.agents)}"
+            yield f"{of} has a tool that fits {pattern!r}: they have {', '.join(sorted(names)) or 'none'}"
+    if rule.verdict == "allow" and spoken_of and all(tool.kind == "interaction" for tool in spoken_of.values()):
+        yield "it can never apply: its tools ask people, and no rule can answer in their place"
+    for pointer in _pointers(rule):
+        first = pointer.split("/")[1].replace("~1", "/").replace("~0", "~") if pointer else ""
+        if first and spoken_of and not any(_may_have(tool, first) for tool in spoken_of.values()):
+            yield f"none of its tools ({', '.join(spoken_of)}) has an argument {first!r}, which it looks at ({pointer})"
+
+
+def _pointers(rule: Rule) -> Iterable[str]:
+    at_command = [rule.command_at] if rule.command else []
+    at_paths = rule.paths_at if rule.paths else []
+    return dict.fromkeys([*(matcher.at for matcher in rule.args), *at_command, *at_paths])
+
+
+def _may_have(tool: Tool, argument: str) -> bool:
+    schema: Mapping[str, Any] = tool.manifest.parameters
+    properties = schema.get("properties")
+    # Where the schema says more than properties do, nothing is certain.
+    if not isinstance(properties, dict) or {"anyOf", "oneOf", "allOf", "$ref", "patternProperties"} & schema.keys():
+        return True
+    return argument in properties or bool(schema.get("additionalProperties", False))
+
+
+def _any_fits(patterns: Sequence[str], name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,173 @@
+"""Collects what a command line runs: each simple command, and what it runs in turn."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from turngate.domain.policy.command_line import Commands, SimpleCommand, Word
+from turngate.policies.shell.builtins import RESERVED, changes_programs, run_builtin
+from turngate.policies.shell.git import run_git
+from turngate.policies.shell.options import names
+from turngate.policies.shell.programs import (
+    SHELLS,
+    has_running_options,
+    interpreter,
+    run_awk,
+    run_interpreter,
+    run_sed,
+    run_shell,
+    run_with_options,
+)
+from turngate.policies.shell.words import UnreadableError
+from turngate.policies.shell.wrappers import WRAPPERS, Runs, unwrap, unwrap_find, unwrap_xargs
+
+MAX_WRAPPERS = 10
+MAX_GUESSED_WORDS = 30
+MAX_SIMPLE_COMMANDS = 5_000
+
+_CARRIERS = names(
+    "docker podman nerdctl kubectl oc npx bunx uvx pipx strace ltrace gdb systemd-run machinectl runuser su ssh unshare "
+    "nsenter taskset chrt numactl fakeroot valgrind perf expect unbuffer rlwrap socat nc ncat setarch prlimit firejail "
+    "bwrap proot pkexec run0 dbus-run-session xvfb-run uv poetry pipenv hatch conda nix nix-shell direnv wine hyperfine "
+    "npm yarn pnpm bundle  linux32 linux64 start-stop-daemon daemonize cgexec"
+)
+"""Programs that run a command somewhere in their arguments; where it begins is guessed, for deny and ask rules."""
+
+_UNKNOWABLE = names("parallel script tmux screen at batch crontab entr socat expect sg vim vi nvim view ex ed emacs")
+"""Programs that also take commands from their input or a session: no allow rule can say what they do."""
+
+
+class TooDeepError(Exception):
+    """Commands wrap commands beyond what is followed. The message is part of a sentence."""
+
+
+ReadText = Callable[[str, "Collected", int], None]
+"""Reads a command line into what is collected; the number counts the wrappers around it."""
+
+
+@dataclass(slots=True)
+class Collected:
+    """What has been found so far. ``guessing``: inside a guess, where further guesses would multiply."""
+
+    simple: list[SimpleCommand] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    background: bool = False
+    guessing: bool = False
+
+    def add(self, command: SimpleCommand) -> None:
+        """Note one command."""
+        if len(self.simple) >= MAX_SIMPLE_COMMANDS:
+            raise TooDeepError(f"it runs more than {MAX_SIMPLE_COMMANDS} commands")
+        self.simple.append(command)
+
+    def doubt(self, reason: str) -> None:
+        """Note why there may be more than was found."""
+        if reason not in self.doubts[-1:]:
+            self.doubts.append(reason)
+
+    def assigns(self, names: Sequence[str]) -> None:
+        """Note variables that are set; some make every later word doubtful."""
+        for name in names:
+            if changes_programs(name):
+                self.doubt(f"setting {name!r} may change what programs do")
+
+    def commands(self) -> Commands:
+        """Return it all as a value."""
+        return Commands(
+            simple=tuple(self.simple),
+            doubts=tuple(self.doubts),
+            writes=tuple(self.writes),
+            background=self.background,
+        )
+
+
+def collect(
+    words: Sequence[Word], assigns: tuple[str, ...], collected: Collected, wrappers: int, read_text: ReadText
+) -> None:
+    """Note a command and everything it runs.
+
+    Raises:
+        UnreadableError, TooDeepError: the whole line must not be believed.
+    """
+    collected.assigns(assigns)
+    if not words:
+        collected.add(SimpleCommand(words=(), assigns=assigns))
+        return
+    program = words[0].text
+    if program is None:
+        collected.doubt(f"which program {words[0].raw!r} is, only bash can know")
+        return
+    if program in RESERVED:
+        raise UnreadableError(f"{program!r} stands where that is not judged")
+    if not program.isascii() or not program.isprintable() or not program:
+        collected.doubt(f"the program's name {program!r} is not plain ASCII")
+    name = posixpath.basename(program)
+    runs = _runs(name, words[1:])
+    place = len(collected.simple)
+    collected.add(SimpleCommand(words=tuple(words), assigns=assigns, opaque=runs.opaque))
+    _follow(runs, collected, wrappers, read_text)
+    if (name in _CARRIERS | _UNKNOWABLE or name.startswith(("ld-", "ld.so"))) and not collected.guessing:
+        opaque = _guess(words[1:], collected, read_text)
+        if opaque is not None:
+            collected.simple[place] = replace(collected.simple[place], opaque=opaque)
+
+
+def _follow(runs: Runs, collected: Collected, wrappers: int, read_text: ReadText) -> None:
+    for doubt in runs.doubts:
+        collected.doubt(doubt)
+    for inner, set_for_it in runs.commands:
+        if wrappers >= MAX_WRAPPERS:
+            raise TooDeepError(f"it wraps commands more than {MAX_WRAPPERS} times")
+        collect(inner, set_for_it, collected, wrappers + 1, read_text)
+    for text in runs.texts:
+        read_text(text, collected, wrappers + 1)
+
+
+_LOOKED_AT: dict[str, Callable[[Sequence[Word]], Runs]] = {
+    "xargs": unwrap_xargs,
+    "find": unwrap_find,
+    "git": run_git,
+    **{name: partial(run_awk, name) for name in ("awk", "gawk", "mawk", "nawk")},
+    **{name: partial(run_sed, name) for name in ("sed", "gsed")},
+    **{name: partial(run_shell, name) for name in SHELLS},
+    **{name: partial(unwrap, name, wrapper) for name, wrapper in WRAPPERS.items()},
+}
+
+
+def _runs(name: str, args: Sequence[Word]) -> Runs:
+    if name in _UNKNOWABLE:
+        return Runs(doubts=[f"{name!r} takes commands from its input or a session"])
+    if name == "ssh":
+        return Runs(opaque="runs commands on another machine")
+    if (builtin := run_builtin(name, args)) is not None:
+        return builtin
+    if name in _LOOKED_AT:
+        return _LOOKED_AT[name](args)
+    if (language := interpreter(name)) is not None:
+        return run_interpreter(language, args)
+    return run_with_options(name, args) if has_running_options(name) else Runs()
+
+
+def _guess(args: Sequence[Word], outer: Collected, read_text: ReadText) -> str | None:
+    """Note every command that may begin at some word. Return why the outer command is opaque, None when it is not."""
+    if len(args) > MAX_GUESSED_WORDS:
+        return f"has more than {MAX_GUESSED_WORDS} words, of which some may be a command"
+    guessed = Collected(guessing=True)
+    for at, word in enumerate(args):
+        if (
+            word.text is None or word.text.startswith("-") or word.text == "."
+        ):  # a directory far more often than `source`
+            continue
+        try:
+            collect(args[at:], (), guessed, 1, read_text)
+            if any(char in word.text for char in " \t\n;|&<>$`"):
+                read_text(word.text, guessed, 1)
+        except (UnreadableError, TooDeepError):
+            guessed.doubt(f"may run {word.raw!r}, which could not be read")
+    for command in guessed.simple:
+        outer.add(replace(command, guessed=True))
+    return f"may run more: {guessed.doubts[0]}" if guessed.doubts else None

@@ -1,0 +1,295 @@
+"""A command line as bash would run it: every simple command in it, and why there may be more.
+
+Tree-sitter finds the structure; it was made for colouring text, and errs where an attacker would look. So nothing is
+believed that is not checked on the bytes: between the parts of a statement stand only blanks (``shell_source``), each word is
+read again (``shell_words``), here-documents end where bash ends them, and a construct that is not known here makes the
+text unreadable. ``tests/unit/policies/test_against_bash.py`` compares the result with what bash does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from tree_sitter import Node
+
+from turngate.domain.policy.command_line import Commands, SimpleCommand, Unparsable, Word, unknown
+from turngate.policies.shell.commands import MAX_WRAPPERS, Collected, TooDeepError, collect
+from turngate.policies.shell.expansions import doubt_in
+from turngate.policies.shell.options import names
+from turngate.policies.shell.redirects import OPERATORS, REDIRECTS, Heredocs, check_expanded, is_harmless
+from turngate.policies.shell.source import Source, checked_bytes
+from turngate.policies.shell.tests import check_double, single_words
+from turngate.policies.shell.tree import tree_of
+from turngate.policies.shell.words import UnreadableError, WordReader
+
+MAX_NESTING = 60
+
+_HOLES = names("command_substitution process_substitution expansion arithmetic_expansion")
+_BLOCKS = names(
+    "program list pipeline compound_statement subshell do_group if_statement elif_clause else_clause while_statement "
+    "negated_command command_substitution process_substitution"
+)
+_CHOICES = names("for_statement case_statement case_item")
+_TOKENS = names("; & && || | |& ( ) { } ! if then elif else fi while until do done $( <( >( ` ;; ;& ;;&") | {"\n"}
+_CHOICE_TOKENS = _TOKENS | names("for select in case esac")
+_CLOSES = re.compile(rb"[ \t\n]*\)")
+_ASSIGNMENT = re.compile(rb"([A-Za-z_][A-Za-z0-9_]*)\+?=")
+_FUNCTION_NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+@lru_cache(maxsize=64)
+def read_command(text: str) -> Commands | Unparsable:
+    """Return what ``bash -c text`` would run. Has no effect, never raises; texts above 64 KiB are not read."""
+    try:
+        collected = Collected()
+        _read_into(text, collected, 0)
+    except (UnreadableError, TooDeepError) as error:
+        return Unparsable(reason=str(error))
+    except RecursionError:
+        return Unparsable(reason="it nests too deep")
+    return collected.commands()
+
+
+def _read_into(text: str, collected: Collected, wrappers: int) -> None:
+    if wrappers > MAX_WRAPPERS:
+        raise TooDeepError(f"it wraps commands more than {MAX_WRAPPERS} times")
+    _Reading(checked_bytes(text), collected, wrappers).read()
+
+
+class _Reading:
+    """One text being read into ``collected``."""
+
+    def __init__(self, src: bytes, collected: Collected, wrappers: int) -> None:
+        self._source, self._collected, self._wrappers = Source(src), collected, wrappers
+        self._heredocs = Heredocs(src)
+        self._nesting = 0
+        self._substitutions = 0
+
+    def read(self) -> None:
+        root = tree_of(self._source.src)
+        self._source.blank(0, root.start_byte)  # the root begins at its first token, not at the first byte
+        self._source.blank(root.end_byte, len(self._source.src))
+        self._statement(root)
+
+    # --- structure
+
+    def _statement(self, node: Node) -> None:
+        self._nesting += 1
+        if self._nesting > MAX_NESTING:
+            raise UnreadableError("it nests too deep")
+        if node.type in _BLOCKS:
+            self._block(node)
+        elif node.type in _CHOICES:
+            self._choices(node)
+        else:
+            self._single(node)
+        self._nesting -= 1
+
+    def _single(self, node: Node) -> None:
+        match node.type:
+            case "command":
+                self._command(node)
+            case "redirected_statement":
+                self._redirected(node)
+            case "variable_assignment" | "variable_assignments":
+                self._assignments(node)
+            case "declaration_command" | "unset_command":
+                self._source.apart(node.children)
+                self._run(self._words(node.children), ())
+            case "test_command":
+                self._test(node)
+            case "function_definition":
+                self._function(node)
+            case "comment":
+                self._source.comment(node)
+            case _:
+                raise UnreadableError(f"it holds a construct that is not judged: {node.type.replace('_', ' ')}")
+
+    def _block(self, node: Node) -> None:
+        written = self._source.of(node)
+        if written.startswith(b"(("):
+            self._collected.doubt("'((' may be arithmetic or two subshells")
+        if written.startswith(b"`") and re.search(rb"[\\\"`]", written[1:-1]):
+            raise UnreadableError("quotations inside backquotes are not judged")
+        for child in self._source.parts(node):
+            if child.is_named:
+                self._part(child)
+            else:
+                self._token(child, _TOKENS)
+
+    def _part(self, child: Node) -> None:
+        if child.type not in REDIRECTS:
+            self._statement(child)
+        elif self._redirect(child):
+            raise UnreadableError("words follow a redirection that belongs to no command")
+
+    def _token(self, node: Node, allowed: frozenset[str]) -> None:
+        self._source.token(node, allowed)
+        if node.type == "&":
+            self._collected.background = True
+
+    def _choices(self, node: Node) -> None:
+        """Read ``for``, ``select`` and ``case``: their words, and the statements they choose between."""
+        words: list[Node] = []
+        pattern_read = node.type != "case_item"
+        for child in self._source.parts(node):
+            if not child.is_named:
+                self._token(child, _CHOICE_TOKENS)
+                pattern_read = pattern_read or child.type == ")"
+            elif child.type in {"do_group", "case_item", "comment"} or (node.type == "case_item" and pattern_read):
+                self._statement(child)
+            elif child.type == "variable_name":
+                self._collected.assigns((self._source.of(child).decode(),))
+            else:
+                words.append(child)
+        self._words(words)
+
+    def _function(self, node: Node) -> None:
+        self._collected.doubt("it defines a function, which may take a program's name")
+        for child in self._source.parts(node):
+            if child.type == "word":
+                if not _FUNCTION_NAME.fullmatch(self._source.of(child)):
+                    raise UnreadableError("a function has a name that is not judged")
+            elif child.is_named:
+                self._part(child)
+            else:
+                self._source.token(child, names("function ( )"))
+
+    # --- commands
+
+    def _command(self, node: Node, behind: Iterable[Node] = ()) -> None:
+        """Read one command. ``behind``: words the tree put behind a redirection (``rm >log -rf x``)."""
+        words: list[Node] = []
+        assigns: list[str] = []
+        at, redirected = node.start_byte, False
+        for child in node.children:
+            self._source.same_line(at, child.start_byte)
+            if redirected and child.type not in REDIRECTS and self._source.joined(at, child.start_byte):
+                raise UnreadableError("a word is joined with a redirection")
+            at, redirected = child.end_byte, child.type in REDIRECTS
+            if child.type == "variable_assignment":
+                assigns.append(self._assignment(child))
+                if self._source.src[at : at + 1] not in {b" ", b"\t", b"\n", b""}:
+                    raise UnreadableError("an assignment is joined with other text")
+            elif redirected:
+                words += self._redirect(child)
+            else:
+                words.append(child)
+        self._run(self._words([*words, *behind]), tuple(assigns))
+
+    def _redirected(self, node: Node) -> None:
+        body, behind = None, list[Node]()
+        for child in self._source.parts(node):
+            if child.type in REDIRECTS:
+                behind += self._redirect(child)
+            elif body is None:
+                body = child
+            else:
+                raise UnreadableError("a redirection is followed by what is not judged")
+        if body is not None and body.type == "command":
+            self._command(body, behind)
+        elif behind:
+            raise UnreadableError("words follow a redirection that belongs to no command")
+        elif body is not None:
+            self._statement(body)
+        else:
+            self._collected.add(SimpleCommand(words=()))
+
+    def _assignments(self, node: Node) -> None:
+        each = [node] if node.type == "variable_assignment" else list(self._source.parts(node))
+        self._collected.add(SimpleCommand(words=(), assigns=tuple(self._assignment(child) for child in each)))
+
+    def _assignment(self, node: Node) -> str:
+        if (name := _ASSIGNMENT.match(self._source.of(node))) is None:
+            raise UnreadableError("it assigns to an element of an array")
+        self._words([node])
+        self._collected.assigns((name.group(1).decode(),))
+        return name.group(1).decode()
+
+    def _test(self, node: Node) -> None:
+        holes = self._holes([node])
+        if self._source.of(node).startswith(b"[["):
+            doubt = check_double(self._source.without(node.start_byte, node.end_byte, holes))
+            if doubt is not None:
+                self._collected.doubt(doubt)
+            self._collected.add(SimpleCommand(words=(Word(text="[[", raw="[["), unknown("… ]]"))))
+            return
+        places = single_words(self._source.src, node.start_byte, node.end_byte, holes)
+        self._run([self._word(start, end, holes) for start, end in places], ())
+
+    # --- redirections
+
+    def _redirect(self, node: Node) -> list[Node]:
+        """Note a redirection; return the words behind it, which belong to the command (``>f x``: x)."""
+        if node.type == "heredoc_redirect":
+            self._heredoc(node)
+            return []
+        first, *others = node.children
+        operator, *targets = others if first.type == "file_descriptor" else node.children
+        self._source.descriptor(first, operator)
+        self._source.token(operator, OPERATORS)
+        self._source.apart([operator, *targets])
+        if not targets:
+            if operator.type not in {"<&-", ">&-"}:
+                raise UnreadableError("a redirection has no target")
+            return []
+        start, end = self._source.words(targets)[0]
+        of_target = [target for target in targets if target.start_byte < end]
+        if not is_harmless(operator.type, self._word(start, end, self._holes(of_target))):
+            self._collected.writes.append(self._source.src[node.start_byte : end].decode())
+        return targets[len(of_target) :]
+
+    def _heredoc(self, node: Node) -> None:
+        quoted, body_start, body_end = self._heredocs.body(node)
+        at = node.start_byte
+        first_line = [child for child in node.children if child.type not in {"heredoc_body", "heredoc_end"}]
+        for child in first_line:
+            self._source.blank(at, child.start_byte)
+            at = child.end_byte
+            self._source.descriptor(child, node.children[1])
+            if not child.is_named:
+                self._token(child, _TOKENS | names("<< <<-"))
+            elif child.type not in {"heredoc_start", "file_descriptor"}:
+                self._part(child)
+        self._source.blank(at, body_start)
+        if self._substitutions and _CLOSES.match(self._source.src, node.end_byte) is None:
+            # bash 5.2 writes a substitution out and reads it again, and loses a ';' behind a here-document on the way.
+            raise UnreadableError("a here-document is followed by other commands of its substitution")
+        if not quoted:
+            holes = self._holes(child for child in node.children if child.type == "heredoc_body")
+            check_expanded(self._source.without(body_start, body_end, holes))
+
+    # --- words
+
+    def _words(self, nodes: list[Node]) -> list[Word]:
+        holes = self._holes(nodes)
+        return [self._word(start, end, holes) for start, end in self._source.words(nodes)]
+
+    def _word(self, start: int, end: int, holes: dict[int, int]) -> Word:
+        return WordReader(self._source.src, start, end, holes).read()
+
+    def _holes(self, nodes: Iterable[Node]) -> dict[int, int]:
+        """Find the substitutions in the nodes, read the commands inside them, and return where each begins and ends."""
+        found: dict[int, int] = {}
+        for node in nodes:
+            if node.type in _HOLES:
+                self._hole(node)
+                found[node.start_byte] = node.end_byte
+            elif node.child_count:
+                found.update(self._holes(node.children))
+        return found
+
+    def _hole(self, node: Node) -> None:
+        if node.type in {"command_substitution", "process_substitution"}:
+            self._substitutions += 1
+            self._statement(node)
+            self._substitutions -= 1
+            return
+        written = self._source.without(node.start_byte, node.end_byte, self._holes(node.children))
+        if (doubt := doubt_in(node.type, written)) is not None:
+            self._collected.doubt(doubt)
+
+    def _run(self, words: list[Word], assigns: tuple[str, ...]) -> None:
+        collect(words, assigns, self._collected, self._wrappers, _read_into)

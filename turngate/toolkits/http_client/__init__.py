@@ -1,0 +1,1 @@
+"""What the HTTP tools send with: allowed hosts, safe connections, bounded bodies, secret headers."""

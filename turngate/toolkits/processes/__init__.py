@@ -1,0 +1,1 @@
+"""Processes that tools start: one group, bounded output, one end."""

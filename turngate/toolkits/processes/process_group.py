@@ -1,0 +1,132 @@
+"""A child process with everything it starts: one group, one pipe, one end.
+
+Owns starting, draining and killing; ``process_tree`` finds what left the group. Why not
+``asyncio.create_subprocess_exec``: its ``wait()`` may wait for every holder of the pipe (cpython issue 119710), so
+``sleep 1000 &`` would hang the call; and it reaps the leader at once, after which the group's number may belong to
+somebody else by the time it is killed. Here the leader stays a zombie, and so holds the number, until its group is dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from turngate.toolkits.processes.head_tail import HeadTail
+from turngate.toolkits.processes.process_tree import MARK, kill_marked
+
+DRAIN_SECONDS = 0.2
+"""How long output may still come after the leader ended or the group was killed."""
+_CHUNK = 65_536
+
+
+class ProcessGroup:
+    """One running group. Use: construct, ``exits_within``, then always ``end``; all on one event loop."""
+
+    def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], output: HeadTail) -> None:
+        """Start ``argv`` as the leader of a new session, without stdin, stdout and stderr merged into ``output``.
+
+        Raises OSError when it cannot be started.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._output = output
+        self._closed = asyncio.Event()
+        self._mark = secrets.token_hex(16)
+        self._reader, writer = os.pipe()
+        try:
+            os.set_blocking(self._reader, False)
+            self._process = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env={**env, MARK: self._mark},
+                stdin=subprocess.DEVNULL,
+                stdout=writer,
+                stderr=writer,
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._reader)
+            raise
+        finally:
+            os.close(writer)
+        self._loop.add_reader(self._reader, self._read)
+        self._exit = self._loop.create_task(self._wait_for_leader())
+
+    @property
+    def pid(self) -> int:
+        """The leader's process id, which is also the number of its group and session."""
+        return self._process.pid
+
+    async def exits_within(self, seconds: float) -> bool:
+        """Wait for the leader to end; False when it still runs. May be cancelled and called again."""
+        done, _ = await asyncio.wait([self._exit], timeout=seconds)
+        return bool(done)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the whole group; a group that is gone is no error. Not after :meth:`end`."""
+        # PermissionError: macOS answers so when only zombies are left.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    async def end(self) -> int:
+        """Kill what is left of the group and what left it, take the last output, reap the leader. Call it exactly once.
+
+        Returns the exit code as a shell gives it: 128 + n for a leader that signal n ended. The group is killed before
+        the first await, and a thread that sweeps up the rest is never called off: a cancellation can delay nothing but
+        the cleaning up.
+        """
+        self.send(signal.SIGKILL)
+        sweep = self._loop.run_in_executor(None, kill_marked, self._mark)
+        try:
+            await asyncio.wait([self._exit, sweep])
+            await self.drained()
+        finally:
+            self._loop.remove_reader(self._reader)
+            os.close(self._reader)
+            code = self._process.wait()  # It was killed; only the kernel's own delay is waited for.
+        return code if code >= 0 else 128 - code
+
+    async def drained(self) -> bool:
+        """Wait until nobody holds the pipe any more, at most ``DRAIN_SECONDS``; False when somebody still does."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self._closed.wait()
+        return self._closed.is_set()
+
+    def _read(self) -> None:
+        try:
+            chunk = os.read(self._reader, _CHUNK)
+        except BlockingIOError:
+            return
+        if chunk:
+            self._output.feed(chunk)
+            return
+        self._loop.remove_reader(self._reader)
+        self._closed.set()
+
+    async def _wait_for_leader(self) -> None:
+        descriptor = _pidfd(self.pid)
+        if descriptor is None:  # A thread waits, and reaps, for as long as the command runs.
+            await asyncio.to_thread(self._process.wait)
+            return
+        ended = asyncio.Event()
+        self._loop.add_reader(descriptor, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            self._loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+
+def _pidfd(pid: int) -> int | None:
+    """Return a descriptor that becomes readable when the process ends, without reaping it (pidfd_open(2)), or None."""
+    if sys.platform == "linux":
+        with suppress(OSError):  # Kernels before 5.3, and sandboxes that forbid it.
+            return os.pidfd_open(pid)
+    return None
