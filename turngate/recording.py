@@ -28,9 +28,8 @@ from turngate.domain.runs.fixtures import (
 from turngate.domain.tools.control_calls import HandOff, WaitUntil
 from turngate.domain.tools.results import Failure, Ok
 from turngate.wire.calls import CallView
-from turngate.wire.conversations import MessageView
 from turngate.wire.requests import RequestDetail
-from turngate.wire.runs import RunDetail, StepView
+from turngate.wire.runs import MessageView, RunDetail, StepView
 
 STARTER_WORD: Final = "starter"
 OPERATOR_WORD: Final = "operator"

@@ -22,7 +22,7 @@ from approvals_api.runs.switch_model import offered_models
 from approvals_api.services import Services
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.store.runs.runs import Run
-from turngate.wire.previews import Preview
+from turngate.wire.plans import Preview
 from turngate.wire.problems import status_of
 
 router = APIRouter(include_in_schema=False)

@@ -26,7 +26,7 @@ from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.runs.inbox import InboxFilter, InboxStatus
 from turngate.store.requests import requests, saved_views
 from turngate.wire.agents import AgentView
-from turngate.wire.bulk import DecidedItem
+from turngate.wire.decisions import DecidedItem
 from turngate.wire.problems import status_of
 from turngate.wire.requests import RequestItem
 

@@ -16,7 +16,7 @@ from turngate.domain.digest import derived_id
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
-from turngate.wire.bulk import DecidedItem, DecidedItems
+from turngate.wire.decisions import DecidedItem, DecidedItems
 from turngate.wire.problems import problem_document, status_of
 
 logger = logging.getLogger(__name__)

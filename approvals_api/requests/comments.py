@@ -12,7 +12,7 @@ from turngate.domain.errors import InvalidInputError
 from turngate.store.database import Connection
 from turngate.store.requests import comments
 from turngate.store.requests.comments import MAX_CHARS
-from turngate.wire.comments import CommentView
+from turngate.wire.requests import CommentView
 from turngate.wire.view import Page
 
 

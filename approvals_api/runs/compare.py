@@ -31,7 +31,7 @@ from turngate.wire.comparison import (
     SharedPast,
     StepPair,
 )
-from turngate.wire.replays import DryReplayReport, ReplayedCall, VerdictChange
+from turngate.wire.dry_runs import DryReplayReport, ReplayedCall, VerdictChange
 from turngate.wire.runs import RunDetail, StepView
 
 # A dry replay beside its record: what matched, what diverged, what was not done again, what policy judges otherwise.

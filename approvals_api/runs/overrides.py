@@ -13,7 +13,7 @@ from turngate.domain.agents.overrides import World
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.store.agents import PublishedAgent
-from turngate.wire.worlds import WorldView
+from turngate.wire.runs import WorldView
 
 MAX_INSTRUCTIONS_CHARS: Final = 100_000
 MAX_TOOLS: Final = 1_000

@@ -26,7 +26,7 @@ from turngate.store.runs import calls, executions, messages, overrides, recovery
 from turngate.store.runs.calls import Call
 from turngate.store.runs.executions import Execution
 from turngate.store.runs.runs import Run
-from turngate.wire.previews import Changed, Difference, EffectCount, PastCall, Preview
+from turngate.wire.plans import Changed, Difference, EffectCount, PastCall, Preview
 
 SHOWN: Final = 200
 MAX_INPUT_CHARS: Final = 200

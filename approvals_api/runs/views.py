@@ -24,11 +24,10 @@ from turngate.store.runs.messages import StoredMessage
 from turngate.store.runs.runs import Run
 from turngate.store.schedules import schedules
 from turngate.wire.agents import AgentView, agents_path
-from turngate.wire.conversations import MessageView
 from turngate.wire.decisions import DecisionView
 from turngate.wire.events import DeltaView, EventView, ProgressView
 from turngate.wire.requests import ApprovalView, EarlierApproval, RequestDetail, RequestItem
-from turngate.wire.runs import ParentCall, RunDetail, RunSummary, WaitingMessage
+from turngate.wire.runs import MessageView, ParentCall, RunDetail, RunSummary, WaitingMessage
 from turngate.wire.view import Page
 
 

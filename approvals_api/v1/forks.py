@@ -15,7 +15,7 @@ from approvals_api.runs.overrides import Changes, listed
 from approvals_api.v1.bodies import MAX_STEP, ModelName, ReplayBody
 from approvals_api.v1.new_runs import STARTED, begun
 from approvals_api.v1.parameters import STORABLE, Id, IdempotencyKey, RunId
-from turngate.wire.previews import Preview
+from turngate.wire.plans import Preview
 from turngate.wire.runs import RunSummary
 
 router = APIRouter(tags=["runs"])

@@ -18,7 +18,7 @@ from turngate.domain.identity import name_key
 from turngate.store.access import sessions, tokens
 from turngate.store.access.tokens import Token
 from turngate.store.clock import now
-from turngate.wire.people import MeView, NewTokenView, SessionView, TokenView
+from turngate.wire.access import MeView, NewTokenView, SessionView, TokenView
 from turngate.wire.view import Page
 
 router = APIRouter(tags=["people"])

@@ -25,13 +25,17 @@ from turngate.domain.runs.inbox import InboxFilter, InboxStatus
 from turngate.domain.runs.requests import RequestKind
 from turngate.store.requests import requests
 from turngate.store.requests.presence import Looking
-from turngate.wire.bulk import DecidedItems
-from turngate.wire.claims import ClaimView
-from turngate.wire.comments import CommentView
-from turngate.wire.decisions import DecisionResult
-from turngate.wire.presence import LookingView, Presence
-from turngate.wire.requests import RequestCount, RequestDetail, RequestItem
-from turngate.wire.saved_views import SavedViewItem
+from turngate.wire.decisions import DecidedItems, DecisionResult
+from turngate.wire.requests import (
+    ClaimView,
+    CommentView,
+    LookingView,
+    Presence,
+    RequestCount,
+    RequestDetail,
+    RequestItem,
+    SavedViewItem,
+)
 from turngate.wire.view import Page
 
 router = APIRouter(tags=["requests"])

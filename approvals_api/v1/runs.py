@@ -25,9 +25,8 @@ from approvals_api.v1.parameters import STORABLE, ConversationId, Cursor, Idempo
 from turngate.domain.runs.requests import RunStatus
 from turngate.wire.calls import WholeResult
 from turngate.wire.comparison import Comparison
-from turngate.wire.conversations import MessageView
 from turngate.wire.explanation import Explanation, StuckRun
-from turngate.wire.runs import RunDetail, RunSummary
+from turngate.wire.runs import MessageView, RunDetail, RunSummary
 from turngate.wire.view import Page
 
 router = APIRouter(tags=["runs"])

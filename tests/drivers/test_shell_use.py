@@ -25,7 +25,7 @@ from turngate.cli import main
 from turngate.cli.api_link import ApiLink
 from turngate.cli.run_following import Shown, follow
 from turngate.cli.task_text import task_text
-from turngate.client import following
+from turngate.client import event_stream
 from turngate.domain.errors import ConfigurationError, InvalidInputError, UnavailableError
 
 
@@ -159,7 +159,7 @@ async def test_who_loses_sight_of_a_run_is_told_how_to_come_back(
     driven_api: Api, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The API went away for good: the run is durable, and the way back names the address that was given."""
-    monkeypatch.setattr(following, "GIVE_UP_SECONDS", 0.1)
+    monkeypatch.setattr(event_stream, "GIVE_UP_SECONDS", 0.1)
     run = await driven_api.start("pay 73")
     request = await driven_api.request(run)
     async with api_on(driven_api.stack, Gateway(driven_api.stack.client)) as passing:

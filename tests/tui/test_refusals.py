@@ -13,7 +13,7 @@ from tui_bench import person_at
 
 from approvals_api.app import create_api_app
 from approvals_api.settings import ApiSettings
-from turngate.client.answers import check
+from turngate.client.responses import check
 from turngate.frontends.tui.problems import problem_words
 from turngate.store.access import tokens
 

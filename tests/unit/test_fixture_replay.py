@@ -34,9 +34,8 @@ from turngate.testing import replay_fixture, running_app
 from turngate.testing.recorded_model import RecordedModel
 from turngate.testing.report import compared
 from turngate.wire.calls import CallRequest
-from turngate.wire.conversations import MessageView
 from turngate.wire.requests import RequestDetail
-from turngate.wire.runs import RunDetail
+from turngate.wire.runs import MessageView, RunDetail
 
 TESTS = Path(__file__).parents[1]
 USERS_TESTS = """

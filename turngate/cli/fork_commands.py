@@ -17,7 +17,7 @@ from turngate.cli.preview_output import show_preview
 from turngate.cli.run_commands import RunId, warn_of_shared_directory
 from turngate.cli.run_following import Shown, tell_started
 from turngate.domain.errors import ConfigurationError
-from turngate.wire.previews import Preview
+from turngate.wire.plans import Preview
 
 OtherAgent = Annotated[str | None, typer.Option(help="Another agent.", show_default="the run's")]
 OtherModel = Annotated[

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from turngate.cli import terminal
 from turngate.text.plain_text import plain_line
-from turngate.wire.previews import PastCall, Preview
+from turngate.wire.plans import PastCall, Preview
 
 
 def show_preview(found: Preview, given: Mapping[str, str]) -> None:

@@ -11,27 +11,12 @@ import anyio
 import httpx
 import httpx_sse
 
-from turngate.client import (
-    agents,
-    audit,
-    bulk,
-    conversations,
-    external_calls,
-    grants,
-    inbox,
-    notifications,
-    people,
-    policy,
-    requests,
-    runs,
-    schedules,
-)
-from turngate.client.answers import nobody_there, read_answer
-from turngate.client.calls import Answer, Call
-from turngate.client.connection import STREAM_TIMEOUT, options
-from turngate.client.following import BROKEN, Following, Told
+from turngate.client import access, agents, events, external_calls, grants, policy, requests, runs, schedules
+from turngate.client.calls import STREAM_TIMEOUT, Answer, Call, options
+from turngate.client.event_stream import BROKEN, Following, Told
 from turngate.client.methods import awaited, awaited_each
-from turngate.client.retrying import Retries
+from turngate.client.responses import nobody_there, read_answer
+from turngate.client.retries import Retries
 
 
 class TurngateClient:
@@ -108,7 +93,7 @@ class TurngateClient:
     count_requests = awaited(requests.count_requests)
     get_request = awaited(requests.get_request)
     decide = awaited(requests.decide)
-    decide_requests = awaited(bulk.decide_requests)
+    decide_requests = awaited(requests.decide_requests)
 
     get_policy = awaited(policy.get_policy)
     put_policy = awaited(policy.put_policy)
@@ -135,38 +120,38 @@ class TurngateClient:
     create_grant = awaited(grants.create_grant)
     revoke_grant = awaited(grants.revoke_grant)
 
-    list_messages = awaited(conversations.list_messages)
+    list_messages = awaited(runs.list_messages)
     list_agents = awaited(agents.list_agents)
     list_models = awaited(agents.list_models)
 
-    claim_request = awaited(inbox.claim_request)
-    release_request = awaited(inbox.release_request)
-    list_comments = awaited(inbox.list_comments)
-    iter_comments = awaited_each(inbox.list_comments)
-    add_comment = awaited(inbox.add_comment)
-    get_presence = awaited(inbox.get_presence)
-    keep_presence = awaited(inbox.keep_presence)
-    list_views = awaited(inbox.list_views)
-    get_view = awaited(inbox.get_view)
-    save_view = awaited(inbox.save_view)
-    remove_view = awaited(inbox.remove_view)
+    claim_request = awaited(requests.claim_request)
+    release_request = awaited(requests.release_request)
+    list_comments = awaited(requests.list_comments)
+    iter_comments = awaited_each(requests.list_comments)
+    add_comment = awaited(requests.add_comment)
+    get_presence = awaited(requests.get_presence)
+    keep_presence = awaited(requests.keep_presence)
+    list_views = awaited(requests.list_views)
+    get_view = awaited(requests.get_view)
+    save_view = awaited(requests.save_view)
+    remove_view = awaited(requests.remove_view)
 
-    list_audit = awaited(audit.list_audit)
-    iter_audit = awaited_each(audit.list_audit)
-    get_chain = awaited(audit.get_chain)
+    list_audit = awaited(events.list_audit)
+    iter_audit = awaited_each(events.list_audit)
+    get_chain = awaited(events.get_chain)
 
-    get_me = awaited(people.get_me)
-    list_sessions = awaited(people.list_sessions)
-    iter_sessions = awaited_each(people.list_sessions)
-    end_session = awaited(people.end_session)
-    list_tokens = awaited(people.list_tokens)
-    iter_tokens = awaited_each(people.list_tokens)
-    issue_token = awaited(people.issue_token)
-    revoke_token = awaited(people.revoke_token)
+    get_me = awaited(access.get_me)
+    list_sessions = awaited(access.list_sessions)
+    iter_sessions = awaited_each(access.list_sessions)
+    end_session = awaited(access.end_session)
+    list_tokens = awaited(access.list_tokens)
+    iter_tokens = awaited_each(access.list_tokens)
+    issue_token = awaited(access.issue_token)
+    revoke_token = awaited(access.revoke_token)
 
-    list_deliveries = awaited(notifications.list_deliveries)
-    iter_deliveries = awaited_each(notifications.list_deliveries)
-    retry_delivery = awaited(notifications.retry_delivery)
+    list_deliveries = awaited(events.list_deliveries)
+    iter_deliveries = awaited_each(events.list_deliveries)
+    retry_delivery = awaited(events.retry_delivery)
 
     async def follow_events(
         self,

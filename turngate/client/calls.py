@@ -9,6 +9,7 @@ import json
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from typing import Any, Final, Generic, Literal, TypeVar
 from urllib.parse import quote
 
@@ -123,3 +124,27 @@ def with_member(body: str, name: str, text: str | None) -> str:
 def without_none(members: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members that are not None."""
     return {name: value for name, value in members.items() if value is not None}
+
+
+# What both clients connect with: address, headers, timeouts.
+
+
+TIMEOUT: Final = httpx.Timeout(15.0, connect=3.0)
+STREAM_TIMEOUT: Final = httpx.Timeout(15.0, connect=3.0, read=45.0)
+"""Three heartbeats: a stream silent for longer is dead, though its connection may not know."""
+LIMITS: Final = httpx.Limits(keepalive_expiry=2.0)
+"""Below uvicorn's 5 s, which is also httpx's default: a request sent as the server closes its idle connection is lost."""
+
+
+def options(url: str, token: str | None, timeout: httpx.Timeout | float | None) -> dict[str, Any]:
+    """Return what an httpx client is made with."""
+    headers = {"User-Agent": f"turngate-python/{version('turngate')} httpx/{httpx.__version__}"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    return {
+        "base_url": f"{url}/api/v1",
+        "headers": headers,
+        "timeout": TIMEOUT if timeout is None else timeout,
+        "limits": LIMITS,
+        "trust_env": False,  # a proxy from the environment must not see tokens meant for loopback
+    }

@@ -9,13 +9,12 @@ import httpx
 
 from turngate.client.calls import Call, change, get, key_or_new, model, post, segment, without_none
 from turngate.client.calls import model as read_as
-from turngate.domain.runs.requests import RunStatus, UnattendedAsks
-from turngate.domain.runs.steering import WhileRunning
+from turngate.domain.runs.requests import RunStatus, UnattendedAsks, WhileRunning
 from turngate.wire.calls import WholeResult
 from turngate.wire.comparison import Comparison
 from turngate.wire.explanation import Explanation, StuckRun
-from turngate.wire.previews import Preview
-from turngate.wire.runs import RunDetail, RunSummary
+from turngate.wire.plans import Preview
+from turngate.wire.runs import MessageView, RunDetail, RunSummary
 from turngate.wire.view import Page
 
 
@@ -254,3 +253,15 @@ def _run(response: httpx.Response) -> RunSummary:
 
 def _text(response: httpx.Response) -> str:
     return response.text
+
+
+# Calls about conversations.
+
+
+def list_messages(conversation_id: str) -> Call[list[MessageView]]:
+    """Return a conversation from its first message to its newest closed one. Raises NotFoundError."""
+    return get(f"/conversations/{segment(conversation_id)}/messages", _messages)
+
+
+def _messages(response: httpx.Response) -> list[MessageView]:
+    return Page[MessageView].model_validate_json(response.content).items

@@ -11,27 +11,12 @@ from typing import Self
 import httpx
 import httpx_sse
 
-from turngate.client import (
-    agents,
-    audit,
-    bulk,
-    conversations,
-    external_calls,
-    grants,
-    inbox,
-    notifications,
-    people,
-    policy,
-    requests,
-    runs,
-    schedules,
-)
-from turngate.client.answers import nobody_there, read_answer
-from turngate.client.calls import Answer, Call
-from turngate.client.connection import STREAM_TIMEOUT, options
-from turngate.client.following import BROKEN, Following, Told
+from turngate.client import access, agents, events, external_calls, grants, policy, requests, runs, schedules
+from turngate.client.calls import STREAM_TIMEOUT, Answer, Call, options
+from turngate.client.event_stream import BROKEN, Following, Told
 from turngate.client.methods import blocking, blocking_each
-from turngate.client.retrying import Retries
+from turngate.client.responses import nobody_there, read_answer
+from turngate.client.retries import Retries
 
 
 class SyncTurngateClient:
@@ -100,7 +85,7 @@ class SyncTurngateClient:
     count_requests = blocking(requests.count_requests)
     get_request = blocking(requests.get_request)
     decide = blocking(requests.decide)
-    decide_requests = blocking(bulk.decide_requests)
+    decide_requests = blocking(requests.decide_requests)
 
     get_policy = blocking(policy.get_policy)
     put_policy = blocking(policy.put_policy)
@@ -127,38 +112,38 @@ class SyncTurngateClient:
     create_grant = blocking(grants.create_grant)
     revoke_grant = blocking(grants.revoke_grant)
 
-    list_messages = blocking(conversations.list_messages)
+    list_messages = blocking(runs.list_messages)
     list_agents = blocking(agents.list_agents)
     list_models = blocking(agents.list_models)
 
-    claim_request = blocking(inbox.claim_request)
-    release_request = blocking(inbox.release_request)
-    list_comments = blocking(inbox.list_comments)
-    iter_comments = blocking_each(inbox.list_comments)
-    add_comment = blocking(inbox.add_comment)
-    get_presence = blocking(inbox.get_presence)
-    keep_presence = blocking(inbox.keep_presence)
-    list_views = blocking(inbox.list_views)
-    get_view = blocking(inbox.get_view)
-    save_view = blocking(inbox.save_view)
-    remove_view = blocking(inbox.remove_view)
+    claim_request = blocking(requests.claim_request)
+    release_request = blocking(requests.release_request)
+    list_comments = blocking(requests.list_comments)
+    iter_comments = blocking_each(requests.list_comments)
+    add_comment = blocking(requests.add_comment)
+    get_presence = blocking(requests.get_presence)
+    keep_presence = blocking(requests.keep_presence)
+    list_views = blocking(requests.list_views)
+    get_view = blocking(requests.get_view)
+    save_view = blocking(requests.save_view)
+    remove_view = blocking(requests.remove_view)
 
-    list_audit = blocking(audit.list_audit)
-    iter_audit = blocking_each(audit.list_audit)
-    get_chain = blocking(audit.get_chain)
+    list_audit = blocking(events.list_audit)
+    iter_audit = blocking_each(events.list_audit)
+    get_chain = blocking(events.get_chain)
 
-    get_me = blocking(people.get_me)
-    list_sessions = blocking(people.list_sessions)
-    iter_sessions = blocking_each(people.list_sessions)
-    end_session = blocking(people.end_session)
-    list_tokens = blocking(people.list_tokens)
-    iter_tokens = blocking_each(people.list_tokens)
-    issue_token = blocking(people.issue_token)
-    revoke_token = blocking(people.revoke_token)
+    get_me = blocking(access.get_me)
+    list_sessions = blocking(access.list_sessions)
+    iter_sessions = blocking_each(access.list_sessions)
+    end_session = blocking(access.end_session)
+    list_tokens = blocking(access.list_tokens)
+    iter_tokens = blocking_each(access.list_tokens)
+    issue_token = blocking(access.issue_token)
+    revoke_token = blocking(access.revoke_token)
 
-    list_deliveries = blocking(notifications.list_deliveries)
-    iter_deliveries = blocking_each(notifications.list_deliveries)
-    retry_delivery = blocking(notifications.retry_delivery)
+    list_deliveries = blocking(events.list_deliveries)
+    iter_deliveries = blocking_each(events.list_deliveries)
+    retry_delivery = blocking(events.retry_delivery)
 
     def follow_events(
         self,

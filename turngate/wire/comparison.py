@@ -6,10 +6,9 @@ from typing import Literal
 
 from turngate.domain.runs.comparison import Aspect
 from turngate.wire.calls import CallView
-from turngate.wire.replays import DryReplayReport
-from turngate.wire.runs import RunSummary
+from turngate.wire.dry_runs import DryReplayReport
+from turngate.wire.runs import RunSummary, WorldView
 from turngate.wire.view import View
-from turngate.wire.worlds import WorldView
 
 RunAspect = Literal[
     "task",

@@ -13,9 +13,8 @@ from turngate.domain.tools.results import ToolResult
 from turngate.domain.tools.tool import ToolManifest
 from turngate.wire.agents import agents_path
 from turngate.wire.calls import ResultInPart
-from turngate.wire.conversations import MessageView
 from turngate.wire.decisions import DecisionView
-from turngate.wire.runs import RunSummary
+from turngate.wire.runs import MessageView, RunSummary
 from turngate.wire.view import View
 
 
@@ -114,3 +113,54 @@ class RequestCount(View):
 
     status: InboxStatus
     count: int
+
+
+# Claims: who has taken a request on.
+
+
+class ClaimView(View):
+    """The claim that stands on a request, and until when it counts."""
+
+    request_id: str
+    claimed_by: str
+    claimed_until: str
+
+
+# Comments on a request.
+
+
+class CommentView(View):
+    """What somebody said about a request, to other people; no model reads it."""
+
+    id: str
+    request_id: str
+    author: str
+    text: str
+    created_at: str
+
+
+# Presence: who looks at a request now.
+
+
+class LookingView(View):
+    """Somebody who looks at the request. ``last_at``: their last sign, at most a minute ago."""
+
+    name: str
+    last_at: str
+
+
+class Presence(View):
+    """Who else looks at a request, by name."""
+
+    looking: list[LookingView]
+
+
+# Saved views of the inbox.
+
+
+class SavedViewItem(View):
+    """A filter of the inbox that a person saved. ``query``: as it stands in the inbox's URL."""
+
+    name: str
+    query: str
+    created_at: str

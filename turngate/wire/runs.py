@@ -8,13 +8,29 @@ from typing import Literal
 from pydantic import Field
 
 from turngate.domain.agents.budgets import MILLION
+from turngate.domain.conversation.messages import Part, Role
 from turngate.domain.runs.outcomes import RunOutcome, outcome_told
-from turngate.domain.runs.requests import RunStatus, UnattendedAsks
-from turngate.domain.runs.steering import WhileRunning
+from turngate.domain.runs.requests import RunStatus, UnattendedAsks, WhileRunning
 from turngate.wire.agents import agents_path
 from turngate.wire.calls import CallView
 from turngate.wire.view import View
-from turngate.wire.worlds import WorldView
+
+# What a run has of its own in place of its agent's and its app's.
+
+
+class WorldView(View):
+    """A run's own world; what is None is as its agent or app has it.
+
+    ``agent``: whose instructions and tools these are. ``tools``: those of its toolkit that the run has. ``policy``: TOML, in
+    place of the app's rules, the stored ones and every grant, with its ``policy_digest``.
+    """
+
+    agent: str
+    digest: str
+    instructions: str | None
+    tools: list[str] | None
+    policy: str | None
+    policy_digest: str | None
 
 
 class RunSummary(View):
@@ -170,3 +186,18 @@ class RunDetail(RunSummary):
     waiting_messages: list[WaitingMessage] = Field(default_factory=list)
     own: WorldView | None = None
     schedule_name: str | None = None
+
+
+# Messages of a conversation.
+
+
+class MessageView(View):
+    """A message with its place in the conversation."""
+
+    id: str
+    parent_id: str | None
+    run_id: str | None
+    step: int | None
+    created_at: str
+    role: Role
+    parts: tuple[Part, ...]

@@ -23,7 +23,7 @@ from turngate.domain.contract import RunLimits
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy
-from turngate.domain.runs.steering import WhileRunning
+from turngate.domain.runs.requests import WhileRunning
 from turngate.domain.tools.declare import declaring_module
 from turngate.domain.tools.declared_parts import Handler
 from turngate.domain.tools.external import AGENT_PREFIX, is_external

@@ -49,3 +49,11 @@ def runs_the_call(kind: RequestKind, verb: Verb, outcome: Outcome | None) -> boo
     if kind == "outcome":
         return verb == "respond" and outcome == "did_not_happen"
     return kind == "approval" and verb in {"approve", "edit"}
+
+
+# What becomes of a message that is sent while a run of its conversation works or waits. Pure.
+
+
+WhileRunning = Literal["queue", "inject", "supersede"]
+"""``queue``: a run of its own answers it, as soon as this one has ended, however it ended. ``inject``: the model reads it
+before its next step. ``supersede``: as ``inject``, and requests that wait end at once, because they are out of date."""

@@ -13,7 +13,7 @@ from turngate.domain.errors import TurngateError
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.runs.requests import Outcome, Verb
 from turngate.frontends.acp import render as show
-from turngate.wire.people import MeView
+from turngate.wire.access import MeView
 from turngate.wire.requests import RequestDetail
 
 DECIDING: Final = frozenset({"requests:decide", "admin"})

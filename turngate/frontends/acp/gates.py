@@ -20,7 +20,7 @@ from turngate.frontends.acp import render as show
 from turngate.frontends.acp.calls import Calls
 from turngate.frontends.acp.choices import Answer, Choice, asked, choices_of, filled_in
 from turngate.frontends.acp.editor import Editor
-from turngate.wire.people import MeView
+from turngate.wire.access import MeView
 from turngate.wire.requests import RequestDetail
 
 # Forms in an editor: the few words that an answer takes, asked for where the editor has said that it can ask.

@@ -18,7 +18,7 @@ from turngate.domain.conversation.messages import Part, ReasoningPart, TextPart,
 from turngate.domain.tools.results import Failure, wire_text
 from turngate.frontends.acp import render as show
 from turngate.frontends.acp.calls import Calls
-from turngate.wire.conversations import MessageView
+from turngate.wire.runs import MessageView
 
 
 def retold(messages: Sequence[MessageView], calls: Calls) -> Iterator[Any]:

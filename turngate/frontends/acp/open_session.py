@@ -16,8 +16,7 @@ from turngate.frontends.acp.history import retold
 from turngate.frontends.acp.models import SessionModel
 from turngate.frontends.acp.sessions import Session
 from turngate.frontends.acp.turn import Turn
-from turngate.wire.conversations import MessageView
-from turngate.wire.runs import RunSummary
+from turngate.wire.runs import MessageView, RunSummary
 
 
 @dataclass

@@ -18,7 +18,7 @@ from turngate.frontends.tui.request_text import RISK_STYLE
 from turngate.frontends.tui.screens import LiveScreen
 from turngate.frontends.tui.session import Sent, Session
 from turngate.frontends.tui.texts import at, block, exact_arguments, folded, line, plain_line
-from turngate.wire.bulk import DecidedItem
+from turngate.wire.decisions import DecidedItem
 from turngate.wire.requests import RequestItem
 
 

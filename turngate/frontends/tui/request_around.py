@@ -21,10 +21,8 @@ from turngate.frontends.tui.texts import (
     plain_line,
     until,
 )
-from turngate.wire.comments import CommentView
-from turngate.wire.conversations import MessageView
-from turngate.wire.presence import LookingView
-from turngate.wire.requests import RequestDetail, RequestItem
+from turngate.wire.requests import CommentView, LookingView, RequestDetail, RequestItem
+from turngate.wire.runs import MessageView
 
 NAME_CHARS = 60
 ROLES = {"user": "person", "assistant": "agent", "tool": "results", "system": "instructions"}

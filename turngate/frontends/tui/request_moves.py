@@ -16,9 +16,7 @@ from turngate.frontends.tui.request_around import conversation_text, holder_of
 from turngate.frontends.tui.screens import LiveScreen
 from turngate.frontends.tui.session import Sent, Session
 from turngate.frontends.tui.texts import plain_line, until
-from turngate.wire.comments import CommentView
-from turngate.wire.presence import LookingView
-from turngate.wire.requests import RequestDetail
+from turngate.wire.requests import CommentView, LookingView, RequestDetail
 
 PRESENCE_SECONDS: Final = 25.0
 """Between two signs that somebody still looks; one counts for a minute."""

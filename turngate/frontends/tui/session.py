@@ -13,7 +13,7 @@ from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.runs.requests import Outcome, Verb
 from turngate.frontends.tui.form_model import Draft
 from turngate.frontends.tui.problems import problem_words, problems_of
-from turngate.wire.people import MeView
+from turngate.wire.access import MeView
 from turngate.wire.requests import RequestDetail
 
 

@@ -11,7 +11,7 @@ from turngate.frontends.tui.form_model import Control, choice_of, object_form
 from turngate.frontends.tui.session import Sent
 from turngate.frontends.tui.texts import Folded, Line, at, folded, line, plain_line
 from turngate.wire.agents import AgentView
-from turngate.wire.previews import PastCall, Preview
+from turngate.wire.plans import PastCall, Preview
 from turngate.wire.runs import RunDetail
 
 Send = Callable[[dict[str, Any]], Awaitable[Sent]]

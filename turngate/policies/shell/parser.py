@@ -9,20 +9,111 @@ text unreadable. ``tests/unit/policies/test_against_bash.py`` compares the resul
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
-from tree_sitter import Node
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser
 
 from turngate.domain.policy.command_line import Commands, SimpleCommand, Unparsable, Word, unknown
 from turngate.policies.shell.commands import MAX_WRAPPERS, Collected, TooDeepError, collect
-from turngate.policies.shell.expansions import doubt_in
 from turngate.policies.shell.options import names
 from turngate.policies.shell.redirects import OPERATORS, REDIRECTS, Heredocs, check_expanded, is_harmless
 from turngate.policies.shell.source import Source, checked_bytes
-from turngate.policies.shell.tests import check_double, single_words
-from turngate.policies.shell.tree import tree_of
 from turngate.policies.shell.words import UnreadableError, WordReader
+
+# The structure of a command line as tree-sitter sees it. Not to be believed unchecked: see below.
+
+
+MAX_PARTS = 20_000
+"""Nodes of the tree: more take longer than a fifth of a second, and are no command that a person could judge either."""
+
+_LANGUAGE = Language(tree_sitter_bash.language())
+_local = threading.local()  # a Parser is not safe to share between threads
+
+
+def tree_of(src: bytes) -> Node:
+    """Return the root of the tree. Raises UnreadableError when there are too many parts, or an error in them."""
+    root = _parser().parse(src).root_node
+    if root.descendant_count > MAX_PARTS:
+        raise UnreadableError(f"it has more than {MAX_PARTS} parts")
+    if root.has_error:
+        raise UnreadableError("it is no command line that can be read with certainty")
+    return root
+
+
+def _parser() -> Parser:
+    parser: Parser | None = getattr(_local, "parser", None)
+    if parser is None:
+        parser = _local.parser = Parser(_LANGUAGE)
+    return parser
+
+
+# ``[ … ]`` and ``[[ … ]]``: the first is a command like others, the second is syntax that may evaluate its text.
+
+
+_DOUBLE = re.compile(rb"\[\[[ \t].*[ \t]\]\]", re.DOTALL)
+_EVALUATES = re.compile(rb"\$\(|`|-(?:eq|ne|lt|le|gt|ge|v|R)\b|\[.*\[.*\[", re.DOTALL)
+
+
+def check_double(written: bytes) -> str | None:
+    """Check ``[[ … ]]``, its substitutions taken out. Return a doubt, or None.
+
+    A numeric operator evaluates its text and ``-v`` its subscript: ``[[ 'a[$(rm x)]' -eq 1 ]]`` runs ``rm``.
+    """
+    if not _DOUBLE.fullmatch(written) or b"]]" in written[2:-2]:
+        raise UnreadableError("'[[' is joined with other text")
+    return "'[[' with a test that may evaluate its text" if _EVALUATES.search(written) else None
+
+
+def single_words(src: bytes, start: int, end: int, holes: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield where the words of ``[ … ]`` stand, by the blanks outside quotations: the tree's nodes in it are not words."""
+    if src[start + 1 : start + 2] not in {b" ", b"\t"}:
+        raise UnreadableError("'((' evaluates arithmetic, which may run commands")
+    at = start
+    while at < end:
+        if src[at] in b" \t":
+            at += 1
+        elif src.startswith(b"\\\n", at):
+            at += 2
+        else:
+            begin = at
+            while at < end and src[at] not in b" \t":
+                at = holes.get(at) or _past_quotation(src, at, end)
+            yield begin, at
+
+
+def _past_quotation(src: bytes, at: int, end: int) -> int:
+    quote = src[at : at + 1]
+    if quote not in {b"'", b'"'}:
+        return at + (2 if quote == b"\\" else 1)
+    closing = src.find(quote, at + 1, end)
+    if closing < 0 or b"\\" in src[at:closing] or b"$(" in src[at:closing]:
+        raise UnreadableError("a test holds a quotation that is not judged")
+    return closing + 1
+
+
+# Expansions: which of them can only be text. The others may run a command or set a variable (bash(1), EXPANSION).
+
+
+_PARAMETER = re.compile(
+    rb"\$\{#?(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*?$-])(?:(?::?[-+?]|##?|%%?|//?)[^`$\\\"'{}<>()]*)?\}"
+)
+_ARITHMETIC = re.compile(rb"\$(?:\(\(|\[)[0-9\s+*/%<>=!&|^~?:,()-]*(?:\)\)|\])")
+
+
+def doubt_in(kind: str, written: bytes) -> str | None:
+    """Return why an expansion is more than text, or None. ``written``: its inner substitutions taken out.
+
+    ``${x@P}`` and ``${!x}`` run what ``x`` holds, ``${x:=…}`` sets it, and arithmetic evaluates names again and again.
+    """
+    if kind == "expansion" and not _PARAMETER.fullmatch(written):
+        return f"the expansion {written.decode(errors='replace')!r} may run a command or set a variable"
+    if kind == "arithmetic_expansion" and not _ARITHMETIC.fullmatch(written):
+        return "arithmetic with names may run what the names hold"
+    return None
+
 
 MAX_NESTING = 60
 

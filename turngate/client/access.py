@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from turngate.client.calls import Call, change, get, model, nothing, post, segment, without_none
 from turngate.domain.identity import Scope
-from turngate.wire.people import MeView, NewTokenView, SessionView, TokenView
+from turngate.wire.access import MeView, NewTokenView, SessionView, TokenView
 from turngate.wire.view import Page
 
 

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from turngate.domain.policy.policy import Answer
 from turngate.domain.runs.requests import ExecutionState, RequestStatus
+from turngate.wire.runs import WorldView
 from turngate.wire.view import View
-from turngate.wire.worlds import WorldView
 
 Replacement = Literal["summary", "trim", "new_summary"]
 """``summary``: one that stands already; ``trim``: nothing, they are left out; ``new_summary``: a model writes one first."""

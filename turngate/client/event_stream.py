@@ -12,8 +12,8 @@ from typing import Any, Final
 import httpx
 from httpx_sse import ServerSentEvent
 
-from turngate.client.answers import check, nobody_there
 from turngate.client.calls import segment
+from turngate.client.responses import check, nobody_there
 from turngate.domain.errors import UnavailableError
 from turngate.wire.events import DeltaView, EventView, ProgressView
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import httpx
 
-from turngate.client.answers import retry_after
 from turngate.client.calls import Call
+from turngate.client.responses import retry_after
 
 AWAY: Final = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
 """Nothing was changed, and the same request may be sent again (RFC 9110 §15.6.4, RFC 6585 §4)."""
