@@ -191,18 +191,20 @@ async def _look_up(services: Services, offer: Decision, *, chosen: bool) -> tupl
         counted = await approvals.by_decision(conn, offer.id) if chosen and taken is None else None
     if stored is not None and not _same(stored, offer):
         raise _reused(offer.id)
-    if counted is not None:
-        approval = (counted.request_id, "approve", counted.decided_by, counted.message)
-        if approval != (offer.request_id, offer.verb, offer.decided_by, offer.message):
-            raise _reused(offer.id)
-        return request, DecisionAnswer(decision_id=offer.id, status="pending", recorded_only=False)
-    if taken is None:
+    earlier: tuple[str, Verb | None, str, str | None]
+    status: RequestStatus
+    if taken is not None:
+        earlier, status = (taken.id, taken.verb, taken.digest, taken.decided_by), taken.status
+    elif counted is not None:
+        # An approval is counted only under the digest of its request, which never changes.
+        earlier, status = (counted.request_id, "approve", request.digest, counted.decided_by), "pending"
+    else:
         return request, None
-    known = stored or replace(offer, args=None, message="", outcome=None, grant_wanted=None)
-    first = (taken.id, taken.verb, taken.digest, taken.decided_by)
-    if first != (offer.request_id, offer.verb, offer.digest, offer.decided_by) or not _same(known, offer):
+    message = "" if counted is None else counted.message
+    known = stored or replace(offer, args=None, message=message, outcome=None, grant_wanted=None)
+    if earlier != (offer.request_id, offer.verb, offer.digest, offer.decided_by) or not _same(known, offer):
         raise _reused(offer.id)
-    return request, DecisionAnswer(decision_id=offer.id, status=taken.status, recorded_only=False)
+    return request, DecisionAnswer(decision_id=offer.id, status=status, recorded_only=False)
 
 
 async def _store_offer(services: Services, offer: Decision) -> None:

@@ -483,6 +483,38 @@ async def test_i4_a_requests_life_is_what_the_model_says(house: House) -> None:
     await asyncio.to_thread(run_state_machine_as_test, machine, settings=chosen)
 
 
+async def test_i4_the_id_of_a_counted_approval_is_refused_for_another_approval(house: House) -> None:
+    """I4: bob's approval counts; vic may not decide and reuses its id in vain; then bob sends another one under it.
+
+    The random test found this. That vic sent the id changes nothing, before or after bob: a viewer's decision is refused
+    before anything is read or stored.
+    """
+    approval = Sent("bob", "approve", "")
+    with_words = replace(approval, body=(("message", "Fine."),))
+    with_arguments = replace(approval, body=(("args", {"cents": 1}),), fits="edge")
+    for number, (first, other) in enumerate(
+        [
+            (approval, replace(approval, stale=True)),
+            (approval, with_arguments),
+            (approval, with_words),
+            (with_words, replace(with_words, stale=True)),
+            (with_words, approval),
+        ]
+    ):
+        life = Life(Terms(quorum=2))
+        _run, request = await house.open(life.terms)
+        vics = Sent("vic", "respond", "", (("message", "I did it."),))
+        answers = []
+        for each in (vics, first, vics, other, first):
+            sent = replace(each, key=f"d-{number}")
+            wanted, life = life.decide(sent)
+            got, problem = await house.decide(request, sent)
+            assert got == wanted, (sent, problem)
+            answers.append(got)
+        refused, reused = (403, "missing_scope"), (409, "idempotency_key_reused")
+        assert answers == [refused, (200, "pending"), refused, reused, (200, "pending")]
+
+
 async def test_i4_a_crowd_has_one_winner_per_request_and_tells_every_loser(client: Client, sqlite: Database) -> None:
     """I4: 20 people decide the same 50 requests at once: one wins each, 19 are told who; what was allowed ran once."""
     answers = await decided_by(Crowd(people=20, runs=10, calls=5), client, sqlite)
