@@ -27,6 +27,7 @@ from turngate.domain.contract import (
     ResumeInput,
     SupersedeInput,
 )
+from turngate.domain.digest import derived_id
 from turngate.domain.errors import (
     ConflictError,
     ForbiddenError,
@@ -104,8 +105,10 @@ class Gateway:
                 wait=RPC_WAIT,
             )
 
-    async def decide(self, run_id: str, decision: DecideInput) -> DecideResult | None:
+    async def decide(self, run_id: str, decision: DecideInput, *, content: str = "") -> DecideResult | None:
         """Bring a decision to its run. None: recorded as a Signal, because no worker answered in time.
+
+        ``content``: what of the decision only the store keeps, as one text; empty when there is nothing.
 
         An update whose wait was given up may still arrive; the Signal carries the same decision id, so whichever comes
         second is the same decision again.
@@ -120,7 +123,7 @@ class Gateway:
         with _reported():
             try:
                 async with asyncio.timeout(self._update_wait.total_seconds()):
-                    return await self._updated(run_id, decision)
+                    return await self._updated(run_id, decision, content)
             except WorkflowUpdateFailedError as failed:
                 raise _refused(failed.cause) from None
             except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
@@ -135,15 +138,19 @@ class Gateway:
         await self.tell_decision(run_id, decision)
         return None
 
-    async def _updated(self, run_id: str, decision: DecideInput) -> DecideResult:
-        """Send the Update under the decision's id; once more under another one where the answer is that the store was away.
+    async def _updated(self, run_id: str, decision: DecideInput, content: str) -> DecideResult:
+        """Send the Update; once more under another id where the answer is that the store was away.
 
-        The server keeps an update's answer under its id, and gives it again to whoever sends that again: a store that was
-        away once would be away for this decision for ever. The run knows a decision by its own id, whatever the update's.
+        The server keeps an update's answer under its id, and gives it again to whoever sends that again. So the id is that
+        of the whole decision: where a worker refused an edit, a corrected one may come under the same decision id. And a
+        store that was away once would be away for this decision for ever. The run knows a decision by its own id, whatever
+        the update's.
         """
         handle = self._client.get_workflow_handle(run_id)
-        again = f"{decision.decision_id} again {secrets.token_hex(6)}"
-        for update_id in (decision.decision_id, again):
+        whole = (decision.decision_id, decision.by, decision.verb, decision.digest, decision.outcome or "", content)
+        first = derived_id("upd", *whole)
+        again = f"{first} again {secrets.token_hex(6)}"
+        for update_id in (first, again):
             try:
                 result: DecideResult = await handle.execute_update(
                     contract.DECIDE, decision, id=update_id, result_type=DecideResult

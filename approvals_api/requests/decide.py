@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from dataclasses import dataclass, replace
 
@@ -129,7 +130,8 @@ async def _send(services: Services, request: Request, principal: Principal, offe
         sent_at=from_text(offer.created_at),
     )
     try:
-        result = await services.gateway.decide(request.run_id, decision)
+        content = json.dumps([offer.args, offer.message, offer.grant_wanted]) if _has_content(offer) else ""
+        result = await services.gateway.decide(request.run_id, decision, content=content)
     except UnavailableError:
         # Its content stays: the decision may have reached Temporal before the answer was lost.
         raise

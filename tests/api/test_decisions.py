@@ -178,6 +178,17 @@ async def test_an_edit_that_only_the_worker_can_refuse_changes_nothing(api: Api)
     assert (await api.decide(request, "reject")).status_code == 200
 
 
+async def test_the_id_of_a_refused_edit_is_free(api: Api) -> None:
+    """A worker refused an edit, so nothing was saved: under its id, a corrected edit wins and a repeat is refused again."""
+    request, key = await api.gated(), f"e-{secrets.token_hex(4)}"
+    for _ in range(2):
+        await refused(api, request, 422, "invalid_edit", verb="edit", args={"cents": 13}, key=key)
+    corrected = await api.decide(request, "edit", args={"cents": 7}, key=key)
+    assert (corrected.status_code, corrected.json()["status"]) == (200, "approved")
+    run = await ended(api, request)
+    assert run["steps"][0]["calls"][0]["result"]["value"] == {"paid": 7}
+
+
 async def test_i6_edited_arguments_are_kept_byte_for_byte(api: Api) -> None:
     """I6: the text of ``args`` is stored as it was sent, spacing, order and number format included."""
     request = await api.gated()
