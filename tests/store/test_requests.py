@@ -13,7 +13,7 @@ from stored_requests import AT, asked
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.clock import as_text
 from turngate.store.database import Database
-from turngate.store.requests import requests
+from turngate.store.requests import approvals, requests
 from turngate.store.runs import runs
 
 
@@ -154,13 +154,15 @@ async def test_i6_a_decisions_content_is_kept_to_the_byte(database: Database, ru
 
 
 async def test_i4_an_offer_is_withdrawn_unless_it_won(database: Database, run: runs.Run) -> None:
-    """I4: a refused decision leaves no content behind; the winner's stays whoever asks for its removal."""
+    """I4: a refused decision leaves no content; a winner's and a counted approval's stays whoever asks for its removal."""
     async with database.write() as conn:
         await requests.insert_all(conn, [asked(run, "rq_1")])
-        for decision_id in ("won", "lost"):
+        for decision_id in ("won", "counted", "lost"):
             await requests.offer(conn, decided("rq_1", decision_id))
+        await approvals.add(conn, request_id="rq_1", decided_by="bob", decision_id="counted", message="é", at=AT)
         await requests.settle(conn, "rq_1", status="approved", at=AT, decision_id="won", verb="edit", by="ann")
-        for decision_id in ("won", "lost", "unknown"):
+        for decision_id in ("won", "counted", "lost", "unknown"):
             await requests.withdraw(conn, decision_id)
         assert await requests.decision(conn, "won") is not None
+        assert await requests.decision(conn, "counted") is not None
         assert await requests.decision(conn, "lost") is None

@@ -30,7 +30,7 @@ from turngate.domain.runs.requests import Outcome, RequestKind, RequestStatus, V
 from turngate.domain.tools.tool import ToolManifest
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.tables import decisions, requests, runs
+from turngate.store.tables import approvals, decisions, requests, runs
 
 # The inbox's SQL: which rows a filter means, in which order, and where the next page begins.
 
@@ -340,9 +340,11 @@ async def offer(conn: Connection, decision: Decision) -> None:
 
 
 async def withdraw(conn: Connection, decision_id: str) -> None:
-    """Remove an offer that was refused; one that won its request stays."""
+    """Remove an offer that was refused; one that won its request, or counts as one of its approvals, stays."""
     won = select(requests.c.decision_id).where(requests.c.decision_id == decision_id)
-    await conn.execute(delete(decisions).where(decisions.c.id == decision_id, decisions.c.id.not_in(won)))
+    counted = select(approvals.c.decision_id).where(approvals.c.decision_id == decision_id)
+    refused = decisions.c.id.not_in(won), decisions.c.id.not_in(counted)
+    await conn.execute(delete(decisions).where(decisions.c.id == decision_id, *refused))
 
 
 async def decision(conn: Connection, decision_id: str) -> Decision | None:
