@@ -80,14 +80,12 @@ def build_worker(
     model, tool, closing = CallModel(engine), RunTool(engine), CloseStep(engine)
     decision, waiting, steering = RecordDecision(engine), OutOfTime(engine), SteerRun(engine)
     records: list[Callable[..., Any]] = [waiting.record_expiry, waiting.climb_ladder, closing.close_step]
-    records += [steering.note_pause, steering.supersede_requests]
-    records += [OpenScheduled(engine).open_scheduled, SettleCall(engine).settle_call]
+    records += [steering.supersede_requests, OpenScheduled(engine).open_scheduled, SettleCall(engine).settle_call]
     grace = timedelta(seconds=graceful_shutdown_seconds)
     worker = partial(worker_of_group, client, grace=grace, deployment=deployment)
     own = worker(
         task_queue,
-        # All of them: an earlier release's worker puts each of them on this queue.
-        [model.call_model, tool.run_tool, decision.record_decision, *records],
+        [model.call_model, tool.run_tool, decision.record_decision, steering.note_pause],
         slots=tool_calls_at_once,
         workflows=[AgentTurn, ScheduledStart],
         workflow_runner=SANDBOX,

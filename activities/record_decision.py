@@ -189,8 +189,7 @@ def _given_at(order: RecordDecisionInput, request: requests.Request) -> datetime
 
     By the clock of the API's machine, so held between the request's opening and the workflow's own time.
     """
-    sent_at = order.decision.sent_at
-    return order.at if sent_at is None else max(min(sent_at, order.at), from_text(request.created_at))
+    return max(min(order.decision.sent_at, order.at), from_text(request.created_at))
 
 
 async def _decided(

@@ -38,7 +38,7 @@ def _requests(filling: Filling) -> dict[str, dict[str, Any]]:
         "approval": {"risk": "high", "preview_kind": "text", "preview": filling.text, "not_by": filling.text},
         "diff": {"preview_kind": "diff", "preview": filling.diff, "terms": filling.terms(quorum=2), "quorum": 2},
         "command": {"risk": "high", "preview_kind": "command", "preview": json.dumps(["echo", filling.in_json, ""])},
-        "raw": {"input": filling.text, "terms": ""},
+        "raw": {"input": filling.text, "terms": "{}"},
         "barred": {"not_by": OPERATOR},
         "claimed": {"claimed_by": filling.text, "claimed_until": LATER, "parked_at": THEN, "expires_at": None},
         "question": {

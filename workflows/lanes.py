@@ -7,8 +7,6 @@ first served: no timeout runs until there is a place.
 
 Where model requests share the tools' places they start without a way through the server (the SDK's eager execution,
 which only the workflow's own queue has); apart, a turn costs 7 % more processor time.
-
-A worker of an earlier release knows only the run's own queue, where every activity is still taken.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ async def gates_of(client: Client, run_id: str) -> dict[str, Gate] | None:
                     contract.GATES, result_type=dict[str, Gate], rpc_timeout=QUERY_WAIT
                 )
                 return gates
-    except (LookupError, WorkflowQueryFailedError):  # ended meanwhile; a worker of a release that knows no such query
+    except (LookupError, WorkflowQueryFailedError):  # it ended meanwhile; its worker cannot answer
         return None
     except UnavailableError:
         await standing_of(client, run_id)  # a server that is there: then it is the worker that does not answer

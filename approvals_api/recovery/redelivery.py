@@ -100,7 +100,7 @@ async def redeliver(services: Services, request_id: str) -> bool:
 
 async def _unheard(conn: Connection, request: Request) -> DecideInput | None:
     """Return the decision that won the request, if nothing in the store shows that its run knows of it."""
-    if request.decision_id is None or request.verb is None or request.decided_by is None:
+    if request.decision_id is None or request.verb is None or request.decided_by is None or request.decided_at is None:
         return None
     run = await runs.get(conn, request.run_id)
     call = await calls.get(conn, request.run_id, request.tool_call_id)
@@ -124,5 +124,5 @@ async def _unheard(conn: Connection, request: Request) -> DecideInput | None:
         digest=request.digest,
         by=request.decided_by,
         outcome=outcome,
-        sent_at=None if request.decided_at is None else from_text(request.decided_at),
+        sent_at=from_text(request.decided_at),
     )

@@ -15,6 +15,7 @@ from turngate.domain.contract import DecideInput
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.errors import UnavailableError
 from turngate.domain.tools.results import Ok
+from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
@@ -44,7 +45,9 @@ async def test_i3_i4_i5_kill_dash_nine_of_postgresql(client: Client, cluster: Cl
         await bench.started.wait()
         await until(lambda: waiting(on, run, 2), "two requests")
         told, kept = await waiting(on, run, 2)
-        signaled = DecideInput(decision_id="d2", request_id=kept.id, verb="approve", digest=kept.digest, by="operator")
+        signaled = DecideInput(
+            decision_id="d2", request_id=kept.id, verb="approve", digest=kept.digest, by="operator", sent_at=now()
+        )
         updated = signaled.model_copy(update={"decision_id": "d1", "request_id": told.id, "digest": told.digest})
 
         cluster.kill()

@@ -23,6 +23,7 @@ from turngate.models.registry import Models, ModelSettings
 from turngate.store.database import Database
 from workflows import activity_options, agent_turn, recording, scheduled_start, settling, steering, under_way
 from workflows.activity_options import GRACE, OUTAGE, TABLE
+from workflows.lanes import lane_of
 
 WEEK = timedelta(days=7)
 LIMITS = RunLimits(model_retry_seconds=600, heartbeat_timeout_seconds=10)
@@ -44,15 +45,26 @@ ROWS: dict[str, list[Any]] = {
 EACH_ROW = [pytest.param(row, id=f"{name} {place}") for name, rows in ROWS.items() for place, row in enumerate(rows)]
 
 
-async def test_the_table_has_a_row_for_each_registered_activity(client: Client, sqlite: Database) -> None:
-    """No activity is registered without a row, no row is for an activity that is not registered."""
+@pytest.mark.parametrize("models_at_once", [None, 1])
+async def test_each_activity_of_the_table_is_registered_on_its_lane(
+    client: Client, sqlite: Database, models_at_once: int | None
+) -> None:
+    """No activity is registered without a row, and each row's is registered where the workflow's activities wait."""
     models = Models(ModelSettings())
     engine = Engine(database=sqlite, agents={}, policy=Policy(), services=svcs.Registry(), models=models)
-    made = composition.build_worker(client, engine, task_queue="none")
+    made = composition.build_worker(client, engine, task_queue="none", model_requests_at_once=models_at_once)
     async with made:  # a worker that is made and never run would hold up the server's end
-        activities = made.workers[0].config(active_config=True)["activities"]
-    registered = {activity._Definition.must_from_callable(each).name for each in activities}
-    assert registered == set(TABLE) == set(ROWS)
+        configs = [each.config(active_config=True) for each in made.workers]
+    registered = {
+        (config["task_queue"], activity._Definition.must_from_callable(each).name)
+        for config in configs
+        for each in config["activities"]
+    }
+    assert {name for _, name in registered} == set(TABLE) == set(ROWS)
+    apart = models_at_once is not None
+    remote = set(TABLE) - {contract.RECORD_DECISION}
+    assert {(f"none{lane_of(name, models_apart=apart)}", name) for name in remote} <= registered
+    assert ("none", contract.RECORD_DECISION) in registered  # a local activity runs on the workflow's own worker
 
 
 def test_the_workflow_starts_activities_with_their_own_row_only() -> None:

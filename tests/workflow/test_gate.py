@@ -21,6 +21,7 @@ from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.digest import call_digest
 from turngate.domain.errors import ConflictError, ForbiddenError, GoneError, InvalidInputError
 from turngate.domain.tools.results import Failure, Ok
+from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import messages
@@ -327,7 +328,12 @@ async def test_i4_the_workflow_itself_deduplicates_update_and_signal(
         run = await engine.start()
         request = await engine.request(run)
         decision = DecideInput(
-            decision_id="d-1", request_id=request.id, verb="approve", digest=request.digest, by="operator"
+            decision_id="d-1",
+            request_id=request.id,
+            verb="approve",
+            digest=request.digest,
+            by="operator",
+            sent_at=now(),
         )
         workflow = engine.workflow(run)
         await asyncio.gather(

@@ -151,6 +151,7 @@ async def may_decide(engine: Stack, request: requests.Request, who: Principal) -
         verb="respond",
         digest=request.digest,
         by=who.name,
+        sent_at=now(),
         role=who.role,
         machine=who.machine,
     )

@@ -13,6 +13,7 @@ from turngate import tool
 from turngate.domain.contract import DecideInput, ResumeInput
 from turngate.domain.runs.requests import Outcome, Verb
 from turngate.runtime import workflow_code
+from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
@@ -21,7 +22,13 @@ from workflows.agent_turn import AgentTurn
 
 def decision(request: requests.Request, name: str, verb: Verb, outcome: Outcome | None = None) -> DecideInput:
     return DecideInput(
-        decision_id=name, request_id=request.id, verb=verb, digest=request.digest, by="ann", outcome=outcome
+        decision_id=name,
+        request_id=request.id,
+        verb=verb,
+        digest=request.digest,
+        by="ann",
+        sent_at=now(),
+        outcome=outcome,
     )
 
 

@@ -19,6 +19,7 @@ from turngate import Agent, App, ToolContext, Toolkit, tool
 from turngate.domain.contract import DecideInput, RunToolInput
 from turngate.domain.tools.results import Failure, Ok
 from turngate.runtime.app_loader import check_app
+from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import executions
@@ -205,7 +206,9 @@ async def test_i4_the_store_names_the_winner_when_a_crash_ate_its_answer(
                     status="approved", decision_id="first", verb="approve", decided_by="ann", decided_at="2026-01-01"
                 )
             )
-        later = DecideInput(decision_id="later", request_id=request.id, verb="reject", digest=request.digest, by="bob")
+        later = DecideInput(
+            decision_id="later", request_id=request.id, verb="reject", digest=request.digest, by="bob", sent_at=now()
+        )
         with pytest.raises(WorkflowUpdateFailedError) as refused:
             await engine.workflow(run).execute_update("decide", later, id="later")
         assert "first" in json.dumps(refused.value.cause.details)  # type: ignore[attr-defined]

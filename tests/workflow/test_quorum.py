@@ -157,6 +157,7 @@ async def test_i10_who_does_not_count(
         verb=verb,
         digest=request.digest,
         by=who.name,
+        sent_at=now(),
         role=who.role,
         machine=who.machine,
     )
@@ -184,7 +185,12 @@ async def waiting(client: Client, tmp_path_factory: pytest.TempPathFactory, sqli
 
 def sent(request: requests.Request, who: Principal, decision_id: str) -> DecideInput:
     return DecideInput(
-        decision_id=decision_id, request_id=request.id, verb="approve", digest=request.digest, by=who.name
+        decision_id=decision_id,
+        request_id=request.id,
+        verb="approve",
+        digest=request.digest,
+        by=who.name,
+        sent_at=now(),
     )
 
 

@@ -19,6 +19,7 @@ from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.policy.arguments import ArgumentMatcher
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
+from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
@@ -78,8 +79,16 @@ async def decided_while_nobody_works(engine: Stack, parked: list[runs.Run]) -> N
     async with engine.database.read() as conn:
         asked = {run.id: (await requests.of_run(conn, run.id))[0] for run in parked}
     for run in parked:
-        given = {"request_id": asked[run.id].id, "digest": asked[run.id].digest, "verb": "approve", "by": "operator"}
-        await engine.workflow(run).signal("decide", DecideInput(decision_id=f"of {run.id}", **given))
+        request = asked[run.id]
+        decision = DecideInput(
+            decision_id=f"of {run.id}",
+            request_id=request.id,
+            verb="approve",
+            digest=request.digest,
+            by="operator",
+            sent_at=now(),
+        )
+        await engine.workflow(run).signal("decide", decision)
 
 
 def out_of_order(started: list[str], waited: list[str]) -> float:

@@ -88,7 +88,7 @@ def normal_password(text: str) -> str | None:
 def held_scopes(scopes: Iterable[str], role: Role | None) -> frozenset[str]:
     """Return what a token may do now. ``role``: of the user it belongs to, which it can only narrow; None: nobody's.
 
-    A token that belongs to nobody and may start runs never decides, even if an older version gave it both (I10).
+    A token that belongs to nobody and may start runs never decides, even if its row lists both (I10).
     """
     granted = frozenset(scopes)
     if role is not None:

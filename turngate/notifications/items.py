@@ -6,12 +6,10 @@ Built from the store by an allow list of fields: neither arguments nor an agent'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from turngate.domain.runs.outcomes import outcome_of
-from turngate.domain.runs.requests import RunStatus
 from turngate.notifications.selection import name_of
 from turngate.store.database import Connection
 from turngate.store.events.events import SYSTEM, Event
@@ -100,11 +98,13 @@ async def item_of(conn: Connection, event: Event) -> Item | None:
 
 
 def _how_it_ended(event: Event) -> dict[str, str | None]:
-    said = {name: str(event.payload.get(name) or "") for name in ("status", "error_class", "by")}
-    # Derived once more: events of earlier releases do not say it.
-    outcome = outcome_of(cast("RunStatus", said["status"]), said["error_class"])
-    by = said["by"] if outcome == "interrupted" else ""
-    return {"outcome": outcome, "error_class": _clipped(said["error_class"]) or None, "ended_by": _clipped(by) or None}
+    said = {name: str(event.payload.get(name) or "") for name in ("outcome", "error_class", "by")}
+    by = said["by"] if said["outcome"] == "interrupted" else ""
+    return {
+        "outcome": said["outcome"],
+        "error_class": _clipped(said["error_class"]) or None,
+        "ended_by": _clipped(by) or None,
+    }
 
 
 def _of_request(told: Item, request: Request, *, ended: bool) -> Item:

@@ -41,9 +41,9 @@ class RunSummary(View):
     ``unattended_asks``: what becomes of its questions; counts only when it is not ``attended``. ``paused_at``: since when
     it is held; None: it goes on. ``schedule_id``: the schedule that opened it. ``cost_micros``: what its tokens cost, in
     millionths of the currency of the app's prices. ``replay_of_run_id``: the run whose recorded results answer this one's
-    calls: a dry replay, none of whose calls runs. ``outcome``: how it ended; None while it is live, and from servers of
-    earlier releases. ``ended_by``: who interrupted it. ``model_chosen_by``: who switched its model while it was live;
-    ``fell_back_from``: the model that could not be used, for which ``model`` stands in.
+    calls: a dry replay, none of whose calls runs. ``outcome``: how it ended; None while it is live. ``ended_by``: who
+    interrupted it. ``model_chosen_by``: who switched its model while it was live; ``fell_back_from``: the model that could
+    not be used, for which ``model`` stands in.
     """
 
     id: str

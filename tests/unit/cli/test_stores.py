@@ -47,7 +47,7 @@ async def test_a_token_of_another_database_is_replaced(tmp_path: Path):
             assert await tokens.find(conn, read_cli_token(tmp_path) or "") is not None
 
 
-async def test_i10_a_token_of_before_the_owners_were_told_apart_is_replaced(tmp_path: Path):
+async def test_i10_a_token_that_is_not_the_owners_is_replaced(tmp_path: Path):
     """I10: a file with a token that anybody could have made is not kept as the owner's, whatever it may do."""
     async with stores.opened_store(load_settings(data_dir=tmp_path)) as database:
         async with database.write() as conn:

@@ -14,10 +14,10 @@ from turngate.domain.runs.turn_state import Decision
 class DecideInput(Decision, WireValue):
     """A decision on its way to the workflow.
 
-    ``sent_at``: when it was given, which may be long before a worker takes it; None, of earlier releases: not known.
+    ``sent_at``: when it was given, which may be long before a worker takes it.
     """
 
-    sent_at: AwareDatetime | None = None
+    sent_at: AwareDatetime
 
 
 class DecideResult(WireValue):

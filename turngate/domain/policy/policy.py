@@ -117,8 +117,7 @@ class ShadowVerdict(BaseModel):
 class Verdict(BaseModel):
     """The policy's answer for one call, with the rule that gave it. Evaluated once, stored with the call.
 
-    ``grant_id``: the grant that allows it. ``terms``: on which it is asked for; verdicts of releases before terms were kept
-    have ``expires_after_seconds`` and ``starter_may_decide`` beside it, and are read so. ``overruled``: the rule that had
+    ``grant_id``: the grant that allows it. ``terms``: on which it is asked for. ``overruled``: the rule that had
     allowed the call when it was planned; set when policy, asked again as it was about to run, asks a person after all.
     ``judged``: what the judge said of it.
     """
@@ -137,16 +136,6 @@ class Verdict(BaseModel):
     # Whether the judge may be asked. Not told by the rule's name: an author's rule may be called "default", too. Never
     # stored nor sent: policy is asked again before anything follows from it.
     judgeable: bool = Field(default=False, exclude=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _terms_of_earlier_releases(cls, given: Any) -> Any:
-        names = ("expires_after_seconds", "starter_may_decide")
-        if isinstance(given, dict) and "terms" not in given and any(name in given for name in names):
-            kept = {name: given[name] for name in names if name in given}
-            rest = {name: value for name, value in given.items() if name not in names}
-            return {**rest, "terms": kept}
-        return given
 
 
 _DEFAULT_RISK: dict[str, Risk] = {"read": "low", "idempotent": "medium", "once": "medium"}

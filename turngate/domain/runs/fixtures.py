@@ -77,7 +77,7 @@ class FixtureResponse(_Form):
 class FixtureEnd(_Form):
     """How the run ended. ``error_class``: of a failed one. ``final_text``: of a completed one.
 
-    ``outcome``: follows from the first two, for whoever reads the file; files of earlier releases do not say it.
+    ``outcome``: derived from the first two, for people who read the file.
     """
 
     status: RunStatus

@@ -79,7 +79,7 @@ class SessionModel:
 
 
 async def offered_models(client: TurngateClient) -> list[ModelChoice]:
-    """Return the models to choose from; none where the API is of an earlier release."""
+    """Return the models to choose from; none where the API does not tell: a session needs no choice of models."""
     try:
         return await client.list_models()
     except TurngateError:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal
 
-from sqlalchemy import RowMapping, bindparam, delete, func, insert, literal_column, or_, select, update
+from sqlalchemy import RowMapping, bindparam, delete, insert, literal_column, or_, select, update
 
 from turngate.domain.identity import Via, name_key
 from turngate.domain.policy.terms import Role
@@ -31,8 +31,6 @@ MAX_USER_AGENT_CHARS: Final = 300
 
 EndReason = Literal["logout", "revoked", "replaced", "password_changed", "user_disabled", "user_added"]
 
-# Sessions of before this was recorded count from their beginning.
-_LAST_SEEN = func.coalesce(func.nullif(sessions.c.last_seen_at, ""), sessions.c.created_at)
 _ALL = (
     select(
         sessions.c.id,
@@ -41,14 +39,14 @@ _ALL = (
         sessions.c.via,
         sessions.c.created_at,
         sessions.c.expires_at,
-        _LAST_SEEN.label("seen_at"),
+        sessions.c.last_seen_at,
         sessions.c.user_agent,
         users.c.name.label("user_name"),
         users.c.role.label("user_role"),
         users.c.disabled_at,
     )
     .select_from(sessions.outerjoin(users, users.c.name == sessions.c.operator))
-    .where(sessions.c.expires_at > bindparam("at"), bindparam("idle_before") < _LAST_SEEN)
+    .where(sessions.c.expires_at > bindparam("at"), bindparam("idle_before") < sessions.c.last_seen_at)
     # Only links let somebody in who is no stored user.
     .where(users.c.disabled_at.is_(None), or_(users.c.name.is_not(None), sessions.c.via == literal_column("'link'")))
 )
@@ -112,14 +110,14 @@ async def find(conn: Connection, secret: str, *, idle: timedelta = IDLE_LIMIT) -
 async def listed(conn: Connection, name: str | None = None, *, idle: timedelta = IDLE_LIMIT) -> list[Session]:
     """Return the sessions that hold, the last used first; of one person, or of everyone."""
     query = _ALL if name is None else _ALL.where(sessions.c.operator == name)
-    rows = await conn.execute(query.order_by(_LAST_SEEN.desc(), sessions.c.id), _limits(idle))
+    rows = await conn.execute(query.order_by(sessions.c.last_seen_at.desc(), sessions.c.id), _limits(idle))
     return [_session(row) for row in rows.mappings()]
 
 
 async def note_seen(conn: Connection, session_id: str) -> None:
     """Write down that the session is in use; of many requests at once, the first does."""
     at = now()
-    stale = (sessions.c.id == session_id) & (as_text(at - SEEN_EVERY) >= _LAST_SEEN)
+    stale = (sessions.c.id == session_id) & (as_text(at - SEEN_EVERY) >= sessions.c.last_seen_at)
     await conn.execute(update(sessions).where(stale).values(last_seen_at=as_text(at)))
 
 
@@ -184,6 +182,6 @@ def _session(row: RowMapping | dict[str, Any]) -> Session:
         via=row["via"],
         created_at=row["created_at"],
         expires_at=row["expires_at"],
-        last_seen_at=row["seen_at"],
+        last_seen_at=row["last_seen_at"],
         user_agent=row["user_agent"],
     )

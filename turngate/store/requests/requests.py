@@ -192,12 +192,12 @@ class Request(ListedRequest):
     not_by: str | None
     decision_id: str | None = None
     precondition: str | None = None
-    terms: str = ""
+    terms: str = "{}"
 
     @property
     def ask_terms(self) -> AskTerms:
-        """Who may decide it and how, as it stands now; requests of releases before terms were kept have the plain ones."""
-        return AskTerms.model_validate_json(self.terms) if self.terms else AskTerms()
+        """Who may decide it and how, after the ladder's rungs so far."""
+        return AskTerms.model_validate_json(self.terms)
 
     @property
     def tool(self) -> ToolManifest:

@@ -51,7 +51,7 @@ class Step:
 
     ``corrective``: what the model is told of a response that nothing could be made of. ``trail``: JSON of a closed one's
     Trail; None: nobody looks whether the run goes round in circles, or nobody did then. ``model_spec``: who was asked, where
-    ``model`` is what the provider calls itself; None: of a step from before that was kept.
+    ``model`` is what the provider calls itself; None: no model was asked (a call from outside).
     """
 
     run_id: str
