@@ -11,7 +11,7 @@ STAMP := $(VENV)/.turngate-$(shell pwd | cksum | cut -d' ' -f1)
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos lint bench lock openapi clean
+.PHONY: help setup demo test chaos lint bench lock openapi histories clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ lock: ## Resolve requirements.lock again from pyproject.toml
 
 openapi: setup ## Write docs/openapi.json from the API's code
 	@scripts/openapi
+
+histories: setup ## Record the workflow histories of this version that tests/replay replays
+	@"$(VENV)/bin/python" tests/replay/record.py
 
 clean: ## Remove the virtual environment and every cache; data (.turngate) stays
 	@rm -rf "$(VENV)" dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -212,9 +212,7 @@ class AgentTurn:
             try:
                 await self._decide(decision)
             except ApplicationError as refused:
-                # Runs of releases that took such a decision for refused are replayed as they were.
-                away = refused.type == contract.ERROR_STORE_UNAVAILABLE
-                if away and workflow.patched("signal-waits-for-store"):
+                if refused.type == contract.ERROR_STORE_UNAVAILABLE:
                     await workflow.sleep(STORE_PAUSE)
                     continue
                 workflow.logger.warning("decision %s refused: %s", decision.decision_id, refused.type)
@@ -263,7 +261,7 @@ class AgentTurn:
 
     async def _decide(self, decision: DecideInput) -> DecideResult:
         await self._request_known(decision.request_id)
-        if self._matches_nothing(decision) and workflow.patched("unknown-waits-for-no-turn"):
+        if self._matches_nothing(decision):
             # Whether it still waits to be known depends on how tasks were merged (see `Settling._open_gates`); were it to
             # queue after that, so would its place among the others.
             self._raise(self._state.refusal(decision))

@@ -86,7 +86,7 @@ class Settling:
             if request_id is not None:  # else the call has no gate
                 self._state.gates[request_id] = self._gate_of(call)
         timed = any(call.expires_after_seconds is not None or (call.terms or PLAIN_TERMS).ladder for call, _ in opened)
-        if asked and not timed and self._limits.marks_gates:
+        if asked and not timed:
             workflow.upsert_memo({"last_asked": asked})
 
     def _gate_of(self, call: PlannedCall) -> Gate:

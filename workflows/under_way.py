@@ -54,10 +54,9 @@ class UnderWay:
         """Tell whether an activity that an interrupt had cancelled was lost before it could let go.
 
         The server retries nothing that is to be cancelled, and says no more than that it timed out. The run was
-        interrupted all the same; runs of releases that took it for a failure are replayed as they were.
+        interrupted all the same.
         """
-        given_up = self._state.interrupted and error.retry_state is RetryState.CANCEL_REQUESTED
-        return given_up and workflow.patched("lost-while-interrupted")
+        return self._state.interrupted and error.retry_state is RetryState.CANCEL_REQUESTED
 
     async def until_ended(self, child: workflow.ChildWorkflowHandle[Any, Any]) -> None:
         """Await a sub-agent's run; an interrupt is passed on to it, and its end is waited for all the same."""

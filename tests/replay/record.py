@@ -1,20 +1,26 @@
-"""Record the histories that ``test_recorded_histories.py`` replays.
+"""Record the histories that ``test_recorded_histories.py`` replays: ``make histories``.
 
-``PYTHONPATH=tests .venv/bin/python tests/replay/record.py [STORY …]``; without names, every story.
+``.venv/bin/python tests/replay/record.py [STORY …]`` records the named stories only.
 
-Each story is one run on a real Temporal server with a real worker and store; only the model is a script. Run it for a
-release, and add what it writes beside what is there: a history of an older release stays as long as its runs may live.
+Each story is one run on a real Temporal server with a real worker and store; only the model is a script. The files go to
+``histories/VERSION``, the version of ``pyproject.toml``. Raise that before you record: the folder of a released version
+stays as it is for as long as its runs may live.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import shutil
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness import STARTER, Cast, ListModel, Script, Stack, call, person, says, stack, until
 from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, WorkflowUpdateFailedError
@@ -36,6 +42,7 @@ from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Ok
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
+from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.policy import grants
 from turngate.store.requests import requests
@@ -44,7 +51,7 @@ from turngate.store.schedules import schedule_fires
 from turngate.store.schedules.schedule_fires import Fire
 from turngate.toolkits import control_calls
 
-HISTORIES = Path(__file__).with_name("histories")
+HISTORIES = Path(__file__).with_name("histories") / version("turngate")
 IDENTITY = "recorder"
 BLANKED = {"stackTrace", "binaryChecksum", "buildId", "workerInstanceKey", "workerControlTaskQueue"}
 """What says where the recording was made. Replay reads none of it."""
@@ -66,6 +73,7 @@ async def approve(client: Client, database: Database) -> Recording:
         run = await engine.start()
         for number in range(2):
             request = await engine.request(run)
+            await engine.idle(run)  # the usual order: the gate is open before it is decided
             await engine.decide(request, "approve", decision_id=f"d-{number}")
         return await completed(engine, run, "approve")
 
@@ -77,7 +85,12 @@ async def edit(client: Client, database: Database) -> Recording:
         request = await engine.request(run)
         for decision_id, cents in (("d-1", '"many"'), ("d-2", "50")):
             decision = DecideInput(
-                decision_id=decision_id, request_id=request.id, verb="edit", digest=request.digest, by="operator"
+                decision_id=decision_id,
+                request_id=request.id,
+                verb="edit",
+                digest=request.digest,
+                by="operator",
+                sent_at=now(),
             )
             await store_offer(engine, decision, f'{{"cents": {cents}}}')
             try:
@@ -185,7 +198,9 @@ async def signalled(client: Client, database: Database) -> Recording:
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
-        good = DecideInput(decision_id="d", request_id=request.id, verb="approve", digest=request.digest, by="operator")
+        good = DecideInput(
+            decision_id="d", request_id=request.id, verb="approve", digest=request.digest, by="operator", sent_at=now()
+        )
         for decision in (good.model_copy(update={"decision_id": "x", "digest": "other"}), good, good):
             await engine.workflow(run).signal("decide", decision)
         async with engine.worker():
@@ -301,7 +316,12 @@ async def quorum(client: Client, database: Database) -> Recording:
         await engine.decide(first, "approve", by=person("ann"), decision_id="d-ann")
         for decision_id in ("d-ann", "d-ann-2"):
             decision = DecideInput(
-                decision_id=decision_id, request_id=first.id, verb="approve", digest=first.digest, by="ann"
+                decision_id=decision_id,
+                request_id=first.id,
+                verb="approve",
+                digest=first.digest,
+                by="ann",
+                sent_at=now(),
             )
             try:
                 await engine.workflow(run).execute_update("decide", decision, id=f"{decision_id}-again")
@@ -598,8 +618,11 @@ async def record(client: Client, story: Story) -> None:
 
 
 async def main(names: list[str]) -> None:
-    """Record the named stories; all when none is named."""
-    HISTORIES.mkdir(exist_ok=True)
+    """Record the named stories; all when none is named, in place of every file of this version."""
+    logging.getLogger("temporalio").setLevel(logging.CRITICAL)  # activities fail and are lost: that is in the stories
+    if not names:
+        shutil.rmtree(HISTORIES, ignore_errors=True)
+    HISTORIES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
         async with EmbeddedTemporal(Path(directory)) as server:
             client = await Client.connect(server.address, data_converter=data_converter(), identity=IDENTITY)

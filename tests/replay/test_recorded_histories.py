@@ -23,7 +23,8 @@ from workflows.agent_turn import AgentTurn
 from workflows.endings import Ending
 from workflows.scheduled_start import ScheduledStart
 
-HISTORIES = sorted(Path(__file__).with_name("histories").glob("*.json"))
+HISTORIES = sorted(Path(__file__).with_name("histories").glob("*/*.json"))
+"""Of each release a folder."""
 STORIES = {
     "approve",
     "asked-after-all",
@@ -74,8 +75,10 @@ STOPPED = {
 """Those whose end the workflow had to write itself: no answer of the model had."""
 
 
-TURNS = [path for path in HISTORIES if path.stem != "scheduled-start"]
-"""Those of runs; the others are of what starts one."""
+STARTS = [path for path in HISTORIES if path.stem == "scheduled-start"]
+"""Those of what starts a run."""
+TURNS = [path for path in HISTORIES if path not in STARTS]
+"""Those of runs."""
 
 
 def history_of(path: Path) -> WorkflowHistory:
@@ -91,7 +94,7 @@ def replayer(code: type[AgentTurn | ScheduledStart] | None = None) -> Replayer:
 
 
 def named(path: Path) -> str:
-    return path.stem
+    return f"{path.parent.name} {path.stem}"
 
 
 def test_every_story_is_recorded() -> None:
@@ -165,9 +168,9 @@ class WithoutItsRun(ScheduledStart):
         return await super()._opened(start, order) and None
 
 
-async def test_i11_a_changed_start_does_not_replay() -> None:
+@pytest.mark.parametrize("path", STARTS, ids=named)
+async def test_i11_a_changed_start_does_not_replay(path: Path) -> None:
     """I11: a fire's workflow that does not start its run is refused by the history of one that did."""
-    (path,) = set(HISTORIES) - set(TURNS)
     with pytest.raises(workflow.NondeterminismError):
         await replayer(WithoutItsRun).replay_workflow(history_of(path))
 

@@ -79,7 +79,6 @@ class Limits(BaseModel):
             malformed_in_a_row=self.malformed_in_a_row,
             model_retry_seconds=max(1, round(self.model_retry.total_seconds())),
             budgets_ask=self.when_used_up == "ask",
-            marks_gates=True,
         )
 
 

@@ -21,8 +21,6 @@ class RunLimits(WireValue):
     """Besides Temporal's own suggestion; for tests and very long runs."""
     budgets_ask: bool = False
     """A budget that is used up asks for more, the steps' among them, so the store's side says when they are."""
-    marks_gates: bool = False
-    """Gates that open leave a command in history (ADR 0023). False: a run that began before they did."""
 
 
 class AgentTurnInput(WireValue):
@@ -30,7 +28,7 @@ class AgentTurnInput(WireValue):
 
     run_id: str
     agent: str
-    limits: RunLimits = RunLimits()
+    limits: RunLimits
     state: TurnState | None = None
 
 
@@ -61,5 +59,5 @@ class ScheduledStartInput(WireValue):
     """
 
     schedule_id: str
-    heartbeat_timeout_seconds: int = 10
+    heartbeat_timeout_seconds: int
     fire_at: AwareDatetime | None = None
