@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 from authlib.integrations.base_client.errors import OAuthError
 from authlib.integrations.httpx_client import AsyncOAuth2Client
 from itsdangerous import BadSignature, URLSafeTimedSerializer
@@ -177,7 +177,7 @@ class OidcProvider:
         if kept is not None and not anew and time.monotonic() - kept.read_at < KEEP_METADATA_SECONDS:
             return kept
         issuer = self.settings.issuer
-        async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
+        async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
             document = await _json(client, f"{issuer.rstrip('/')}/.well-known/openid-configuration")
             if document.get("issuer") != issuer:
                 raise UnavailableError(
@@ -208,7 +208,7 @@ async def _fetched(client: AsyncOAuth2Client, metadata: _Metadata, code: str, ve
         )
     except OAuthError as error:
         raise _refused(f"the provider did not take the code ({error.description or error.error})") from None
-    except (httpx.HTTPError, ValueError) as error:
+    except (httpx2.HTTPError, ValueError) as error:
         raise _away(error) from None
     return tokens
 
@@ -217,19 +217,19 @@ async def _userinfo(metadata: _Metadata, access_token: str, subject: str) -> Map
     endpoint = metadata.document["userinfo_endpoint"]
     _require_safe_url("userinfo_endpoint", endpoint)
     headers = {"Authorization": f"Bearer {access_token}"}
-    async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS, headers=headers) as client:
+    async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS, headers=headers) as client:
         document = await _json(client, endpoint)
     # OpenID Connect Core 1.0 §5.3.2: else it may be about somebody else.
     _require(document.get("sub") == subject, "the provider told about somebody else")
     return document
 
 
-async def _json(client: httpx.AsyncClient, url: str) -> Mapping[str, Any]:
+async def _json(client: httpx2.AsyncClient, url: str) -> Mapping[str, Any]:
     try:
         answer = await client.get(url, headers={"Accept": "application/json"})
         answer.raise_for_status()
         document = answer.json()
-    except (httpx.HTTPError, ValueError) as error:
+    except (httpx2.HTTPError, ValueError) as error:
         raise _away(error) from None
     if not isinstance(document, dict):
         raise UnavailableError(f"the OpenID provider's answer from {url} is not a JSON object")

@@ -214,6 +214,19 @@ async def test_the_provider_must_be_who_the_settings_say(provider: Provider, set
             await OidcProvider(replace(settings, issuer=issuer)).begin("http://127.0.0.1/x")
 
 
+async def test_a_token_endpoint_that_does_not_answer_is_unavailable(
+    provider: Provider, port: int, settings: OidcSettings
+) -> None:
+    """The provider goes away between the log-in there and our request for the tokens: no crash, and no log-in."""
+    oidc = OidcProvider(settings)
+    url, cookie = await oidc.begin(f"http://127.0.0.1:{port}{CALLBACK}")
+    state = parse_qs(urlsplit(url).query)["state"][0]
+    metadata = await oidc._read_metadata()
+    oidc._metadata = replace(metadata, document={**metadata.document, "token_endpoint": "http://127.0.0.1:1/token"})
+    with pytest.raises(UnavailableError, match="cannot be reached"):
+        await oidc.finish({"state": state, "code": "x", "iss": provider.issuer}, cookie)
+
+
 async def test_without_a_provider_there_is_no_such_way_in(sqlite: Database) -> None:
     """No link on the page, 404 to begin, 403 to end."""
     async with door_on(sqlite) as door, door.browser() as browser:
