@@ -6,46 +6,57 @@ VENV   ?= .venv
 PYTHON ?=
 SHELL  := /bin/bash
 
-# The name holds a checksum of the checkout's path: an environment copied or moved along is set up again.
-STAMP := $(VENV)/.turngate-$(shell pwd | cksum | cut -d' ' -f1)
+# Two stamps for one environment: what running needs is installed, and what testing and linting need is, too.
+# The names hold a checksum of the checkout's path: an environment copied or moved along is set up again.
+CHECKOUT := $(shell pwd | cksum | cut -d' ' -f1)
+RUN_STAMP := $(VENV)/.turngate-run-$(CHECKOUT)
+DEV_STAMP := $(VENV)/.turngate-dev-$(CHECKOUT)
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos lint bench lock openapi histories clean
+.PHONY: help setup setup-dev demo test chaos lint bench lock openapi histories clean
+# The two set-ups write to the same environment.
+.NOTPARALLEL:
 
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## Create the virtual environment from the lock (quick when nothing changed)
+setup: $(RUN_STAMP) ## Create the virtual environment with what running needs (quick when nothing changed)
 
-$(STAMP): requirements.lock pyproject.toml scripts/setup
+setup-dev: $(DEV_STAMP) ## The same with what testing and linting need on top
+
+$(RUN_STAMP): requirements.lock pyproject.toml scripts/setup
 	@scripts/setup
 	@touch "$@"
+
+$(DEV_STAMP): requirements.lock requirements-dev.lock pyproject.toml scripts/setup
+	@scripts/setup --dev
+	@touch "$(RUN_STAMP)" "$@"
 
 demo: setup ## Run the demo: an agent with a gated call, approvable in the browser
 	@"$(VENV)/bin/turngate" demo
 
-test: setup ## Run everything CI runs: lint, types, import contracts, all tests
+test: setup-dev ## Run everything CI runs: lint, types, import contracts, all tests
 	@scripts/system-packages
 	@scripts/check
 
-chaos: setup ## Kill and stop every process under 1,000 gated calls, then check that nothing was lost or done twice
+chaos: setup-dev ## Kill and stop every process under 1,000 gated calls, then check that nothing was lost or done twice
 	@scripts/system-packages
 	@"$(VENV)/bin/python" tests/chaos/run.py
 
-lint: setup ## Run lint, types and import contracts only
+lint: setup-dev ## Run lint, types and import contracts only
 	@scripts/check --no-tests
 
-bench: setup ## Measure the numbers the design promises
+bench: setup-dev ## Measure the numbers the design promises
 	@"$(VENV)/bin/python" tests/bench/run.py
 
-lock: ## Resolve requirements.lock again from pyproject.toml
+lock: ## Resolve both locks again from pyproject.toml
 	@scripts/lock
 
-openapi: setup ## Write docs/openapi.json from the API's code
+openapi: setup-dev ## Write docs/openapi.json from the API's code
 	@scripts/openapi
 
-histories: setup ## Record the workflow histories of this version that tests/replay replays
+histories: setup-dev ## Record the workflow histories of this version that tests/replay replays
 	@"$(VENV)/bin/python" tests/replay/record.py
 
 clean: ## Remove the virtual environment and every cache; data (.turngate) stays

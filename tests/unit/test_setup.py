@@ -1,0 +1,145 @@
+"""`make setup` and `make setup-dev`: what they install, when again, and when they start over. The Python is a stand-in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Makes environments whose pip writes down what it is asked for. MISHAP: how the next `pip install` ends.
+PYTHON = """#!/bin/bash
+[[ "$1" == -c ]] && exit 0
+env="${@: -1}"
+[[ "$env" == /* ]] || env="$PWD/$env"
+echo venv >> "$LOG"
+rm -rf "$env"; mkdir -p "$env/bin" "$env/lib/python3.11/site-packages"
+echo "echo pip from $env" > "$env/bin/pip"
+cat > "$env/bin/python" <<'END'
+#!/bin/bash
+[[ "$1" == -c ]] && exit 0
+here="$(cd "$(dirname "$0")/.." && pwd)"
+[[ "$3" == --version ]] && { echo "pip from $here"; exit; }
+echo "${@:5}" >> "$LOG"
+sleep 0.02
+case "$MISHAP" in
+    download) exit 1 ;;
+    install) touch "$here/lib/python3.11/site-packages/half"; exit 1 ;;
+    killed) touch "$here/lib/python3.11/site-packages/half"; kill -9 $PPID; exit 1 ;;
+esac
+touch "$here/lib/python3.11/site-packages/package"
+END
+chmod +x "$env"/bin/*
+"""
+NEW = "venv"
+RUN = "install --require-hashes -r requirements.lock"
+DEV = "install --require-hashes -r requirements.lock -r requirements-dev.lock"
+PROJECT = "install --no-deps --no-build-isolation -e ."
+
+
+@dataclass
+class Checkout:
+    """A checkout with no more than set-up reads."""
+
+    path: Path
+    log: Path
+
+    def make(self, target: str, mishap: str = "") -> list[str]:
+        """Return what was done for the target, in order."""
+        self.log.write_text("")
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHON": str(self.log.parent / "python"),
+            "LOG": str(self.log),
+            "MISHAP": mishap,
+        }
+        done = subprocess.run(["make", "-s", target], cwd=self.path, env=environment, capture_output=True, check=False)
+        assert (done.returncode == 0) == (mishap == ""), done.stderr
+        for file in self.path.rglob("*"):  # so that a file that is touched next is newer
+            os.utime(file, (file.stat().st_atime - 10, file.stat().st_mtime - 10))
+        return self.log.read_text().splitlines()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    path = tmp_path / "checkout"
+    (path / "scripts").mkdir(parents=True)
+    for name in ("Makefile", "scripts/setup"):
+        shutil.copy2(ROOT / name, path / name)
+    for name in ("requirements.lock", "requirements-dev.lock", "pyproject.toml"):
+        (path / name).touch()
+    python = tmp_path / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    return Checkout(path, tmp_path / "log")
+
+
+def test_running_needs_one_lock_and_is_set_up_once(checkout: Checkout) -> None:
+    """The project comes after its packages, and pip fetches nothing for it that no hash is known of."""
+    assert checkout.make("setup") == [NEW, RUN, PROJECT]
+    assert checkout.make("setup") == []
+
+
+def test_testing_comes_on_top_and_running_stays(checkout: Checkout) -> None:
+    """One environment, in either order; nothing is removed and nothing is done twice."""
+    checkout.make("setup")
+    assert checkout.make("setup-dev") == [DEV, PROJECT]
+    assert checkout.make("setup") == []
+    assert checkout.make("setup-dev") == []
+
+
+def test_testing_first_is_enough_for_running(checkout: Checkout) -> None:
+    """The demo after the tests installs nothing."""
+    assert checkout.make("setup-dev") == [NEW, DEV, PROJECT]
+    assert checkout.make("setup") == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "run", "dev"),
+    [
+        ("requirements.lock", [RUN, PROJECT], [DEV, PROJECT]),
+        ("requirements-dev.lock", [], [DEV, PROJECT]),
+        ("pyproject.toml", [RUN, PROJECT], [DEV, PROJECT]),
+        ("scripts/setup", [RUN, PROJECT], [DEV, PROJECT]),
+        ("README.md", [], []),
+    ],
+)
+def test_a_changed_file_is_installed_where_it_counts(
+    checkout: Checkout, changed: str, run: list[str], dev: list[str]
+) -> None:
+    """A demo does not wait for what only tests need."""
+    checkout.make("setup-dev")
+    (checkout.path / changed).touch()
+    assert checkout.make("setup") == run
+    assert checkout.make("setup-dev") == dev
+
+
+@pytest.mark.parametrize("target", ["setup", "setup-dev"])
+@pytest.mark.parametrize("mishap", ["install", "killed"])
+def test_a_half_installed_environment_is_made_again(checkout: Checkout, target: str, mishap: str) -> None:
+    """Pip would take a half-installed package for an installed one; the old stamps count no longer."""
+    checkout.make("setup")
+    (checkout.path / "requirements.lock").touch()
+    checkout.make(target, mishap)
+    assert checkout.make("setup") == [NEW, RUN, PROJECT]
+
+
+def test_a_failed_download_leaves_the_environment(checkout: Checkout) -> None:
+    """Nothing was changed, so nothing is thrown away; what is missing is installed the next time."""
+    checkout.make("setup")
+    checkout.make("setup-dev", "download")
+    assert checkout.make("setup") == [RUN, PROJECT]
+    assert checkout.make("setup-dev") == [DEV, PROJECT]
+
+
+@pytest.mark.parametrize("leave", [shutil.move, shutil.copytree])
+def test_a_moved_checkout_gets_an_environment_of_its_own(checkout: Checkout, leave) -> None:
+    """The scripts of the old one name a Python that is gone, or that belongs to another checkout."""
+    checkout.make("setup-dev")
+    leave(checkout.path, checkout.path.with_name("other"))
+    other = Checkout(checkout.path.with_name("other"), checkout.log)
+    assert other.make("setup") == [NEW, RUN, PROJECT]
