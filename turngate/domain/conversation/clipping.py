@@ -43,16 +43,18 @@ def clipped(result: Ok | Failure, *, limit: int, reads_on: bool = True) -> tuple
     head = text[: int(limit * HEAD_SHARE)]
     tail = text[len(text) - (limit - len(head)) :]
     result_id = result_digest(text)
-    kept = f"The whole result (JSON text of {len(text)} characters) is kept"
+    how_to_read = f"The whole result (JSON text of {len(text)} characters) is kept"
+    if reads_on:
+        how_to_read += f". Read it with {READ_RESULT}(result_id, offset={len(head)})."
+    else:
+        how_to_read += " for the operators, and you have no tool to read it. Ask for less at a time."
     shown: dict[str, JsonValue] = {
         "truncated": True,
         "result_id": result_id,
         "total_chars": len(text),
         "head": head,
         "tail": tail,
-        "how_to_read_the_rest": f"{kept}. Read it with {READ_RESULT}(result_id, offset={len(head)})."
-        if reads_on
-        else f"{kept} for the operators, and you have no tool to read it. Ask for less at a time.",
+        "how_to_read_the_rest": how_to_read,
     }
     if isinstance(result, Ok):
         return Ok(value=shown), text

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue, field_validator, model_validator
 
-from turngate.domain.policy.facts import Match
+from turngate.domain.policy.facts import Match, all_of, any_of
 from turngate.domain.text.json_pointers import ABSENT, Ambiguous, checked_pointer, value_at
 
 Operator = Literal[
@@ -79,8 +79,7 @@ class ArgumentMatcher(BaseModel):
         if isinstance(found, Ambiguous):
             return "unclear"
         if self.op in {"exists", "absent"}:
-            exists: Match = "no" if found is ABSENT else "unclear" if found is None else "yes"
-            return exists if self.op == "exists" else _NOT[exists]
+            return _exists(found) if self.op == "exists" else _NOT[_exists(found)]
         missing = found is ABSENT or (found is None and self.value is not None)
         match self.op:
             case "eq" | "in":
@@ -98,6 +97,7 @@ class ArgumentMatcher(BaseModel):
 
 
 def _value_problem(op: Operator, value: JsonValue, *, given: bool) -> str | None:
+    """Return why the operator cannot be used with this value, or None. ``given``: whether the rule has one at all."""
     if op in {"exists", "absent"}:
         return f"{op!r} takes no value: leave it out" if given else None
     if not given:
@@ -108,11 +108,21 @@ def _value_problem(op: Operator, value: JsonValue, *, given: bool) -> str | None
         return f"{op!r} compares numbers: the value must be one"
     if op in {"in", "not_in"} and not (isinstance(value, list) and value):
         return f"{op!r} needs a list with at least one value: value = [1, 2]"
-    if op in _TEXT and op != "contains" and not isinstance(value, str):
+    return _text_problem(op, value) if op in _TEXT else None
+
+
+def _text_problem(op: Operator, value: JsonValue) -> str | None:
+    if op != "contains" and not isinstance(value, str):
         return f"{op!r} compares text: the value must be a string"
-    if op in _TEXT and value == "":
+    if value == "":
         return f"{op!r} of an empty text would match everything: use 'exists'"
     return None
+
+
+def _exists(found: Any) -> Match:
+    if found is ABSENT:
+        return "no"
+    return "unclear" if found is None else "yes"
 
 
 def _is_finite(value: JsonValue) -> bool:
@@ -136,11 +146,10 @@ def _number(value: float | Decimal) -> Decimal:
 
 
 def _any_equal(found: Any, wanted: list[JsonValue]) -> Match:
-    answers = {_equal(found, value) for value in wanted}
-    return "yes" if "yes" in answers else "unclear" if "unclear" in answers else "no"
+    return any_of({_equal(found, value) for value in wanted})
 
 
-def _equal(found: Any, wanted: JsonValue) -> Match:
+def _equal(found: Any, wanted: Any) -> Match:
     kind = _kind(found)
     if kind == "unknown":
         return "unclear"
@@ -148,20 +157,21 @@ def _equal(found: Any, wanted: JsonValue) -> Match:
         return "yes" if found is wanted else "no"
     if kind != _kind(wanted):
         return "unclear"
-    if isinstance(found, str) and isinstance(wanted, str):
-        return _same_text(found, wanted)
-    if isinstance(found, list) and isinstance(wanted, list):
-        return _all_of(zip(found, wanted, strict=True)) if len(found) == len(wanted) else "no"
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        return _all_of((found[key], wanted[key]) for key in wanted) if found.keys() == wanted.keys() else "no"
-    if kind == "boolean":
-        return "yes" if found is wanted else "no"
-    return _ordered("eq", found, wanted)
+    match kind:
+        case "string":
+            return _same_text(found, wanted)
+        case "array":
+            return _same_members(found, wanted, range(len(wanted))) if len(found) == len(wanted) else "no"
+        case "object":
+            return _same_members(found, wanted, wanted) if found.keys() == wanted.keys() else "no"
+        case "boolean":
+            return "yes" if found is wanted else "no"
+        case _:
+            return _ordered("eq", found, wanted)
 
 
-def _all_of(pairs: Any) -> Match:
-    answers = {_equal(found, wanted) for found, wanted in pairs}
-    return "no" if "no" in answers else "unclear" if "unclear" in answers else "yes"
+def _same_members(found: Any, wanted: Any, places: Iterable[Any]) -> Match:
+    return all_of({_equal(found[place], wanted[place]) for place in places})
 
 
 def _ordered(op: str, found: Any, bound: Any) -> Match:
@@ -176,8 +186,7 @@ def _ordered(op: str, found: Any, bound: Any) -> Match:
 
 def _textual(op: Operator, found: Any, wanted: JsonValue) -> Match:
     if op == "contains" and isinstance(found, list):
-        answers = {_equal(item, wanted) for item in found}
-        return "yes" if "yes" in answers else "unclear" if "unclear" in answers else "no"
+        return any_of({_equal(item, wanted) for item in found})
     if not isinstance(found, str) or not isinstance(wanted, str):
         return "unclear"
     if _TEXT[op](found, wanted):

@@ -67,34 +67,40 @@ class _Walk:
 
     def _takes_flag(self, text: str, following: Word | None, before: Word | None) -> int:
         here = [flag for flag in self._pattern.flags if flag.after == self._done]
+        # In the rest a flag may be the value of the one before it: `git push -o --dry-run` pushes.
+        certain = not (self._in_rest and _may_take_value(before, here))
         for flag in here:
-            if used := max((_written(name, text, following) for name in flag.names), default=0):
-                # In the rest a flag may be the value of the one before it: `git push -o --dry-run` pushes.
-                if not (self._in_rest and _may_take_value(before, here)):
+            used = max((_words_used(name, text, following) for name in flag.names), default=0)
+            if used:
+                if certain:
                     self._seen.add(flag)
                 return used
+        if certain and self._takes_bundle(text, here):
+            return 1
+        return 1 if self._in_rest else 0
+
+    def _takes_bundle(self, text: str, here: list[Flag]) -> bool:
+        """Take short flags that are bundled in one word: all of its letters are the pattern's, or it is in the rest."""
         bundled = {
             flag: name for flag in here for name in flag.names if name.value is None and _in_bundle(name.name, text)
         }
-        if bundled and not (self._in_rest and _may_take_value(before, here)):
-            letters = set(text[1:])
-            named = {letter for name in bundled.values() for letter in name.name[1:]}
-            if letters <= named or self._in_rest:
-                self._seen.update(bundled)
-                return 1
-        return 1 if self._in_rest else 0
+        if not bundled:
+            return False
+        named = {letter for name in bundled.values() for letter in name.name[1:]}
+        if not self._in_rest and not set(text[1:]) <= named:
+            return False
+        self._seen.update(bundled)
+        return True
 
 
-def _written(name: FlagName, text: str, following: Word | None) -> int:
+def _words_used(name: FlagName, text: str, following: Word | None) -> int:
     """Return how many words write this flag: 0, 1 (``--flag``, ``--flag=value``, ``-ovalue``) or 2 (``--flag value``)."""
     if name.value is None:
         return 1 if text == name.name else 0
     if text == name.name:
-        return (
-            2
-            if following is not None and following.text is not None and fits_operand(name.value, following.text)
-            else 0
-        )
+        if following is None or following.text is None:
+            return 0
+        return 2 if fits_operand(name.value, following.text) else 0
     joined = f"{name.name}=" if name.name.startswith("--") else name.name
     return 1 if text.startswith(joined) and fits_operand(name.value, text.removeprefix(joined)) else 0
 

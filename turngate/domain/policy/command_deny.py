@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from turngate.domain.policy.command_line import SimpleCommand, Word
 from turngate.domain.policy.command_pattern import CommandPattern, Flag, FlagName
-from turngate.domain.policy.facts import Match
+from turngate.domain.policy.facts import Match, all_of, any_of
 
 
 def _names(text: str) -> frozenset[str]:
@@ -51,57 +51,65 @@ def denies(pattern: CommandPattern, command: SimpleCommand) -> Match:
     program = _base_name(command.words[0].text or "")
     if not pattern.any_program and program not in {_base_name(name) for name in pattern.programs}:
         return "no"
-    words = _sorted_words(command.words[1:], _VALUED_FLAGS.get(program, frozenset()))
+    words = _Sorter(_VALUED_FLAGS.get(program, frozenset())).sort(command.words[1:])
     bundles = program not in _WHOLE_WORD_PROGRAMS
-    found = [_has_flag(flag, words, bundles=bundles) for flag in pattern.flags]
+    answers = [_has_flag(flag, words, bundles=bundles) for flag in pattern.flags]
     operands = [globs for globs in pattern.operands if globs != ("--",)]
     anchored = program in SUBCOMMAND_PROGRAMS and not pattern.any_program
-    found.append(_has_operands(operands, words.operands, anchored=anchored))
-    return "no" if "no" in found else "unclear" if "unclear" in found else "yes"
+    answers.append(_has_operands(operands, words.operands, anchored=anchored))
+    return all_of(answers)
 
 
 def _base_name(program: str) -> str:
     return posixpath.basename(program).casefold()
 
 
-def _sorted_words(words: Sequence[Word], valued: frozenset[str]) -> _Words:
-    flags: list[tuple[str, Word | None]] = []
-    maybe: list[Word] = []
-    operands: list[tuple[Word, bool]] = []
-    before: str | None = None  # the flag just before, which may take this word as its value
-    ended, doubtful = False, False
-    skip = False
-    for index, word in enumerate(words):
-        following = words[index + 1] if index + 1 < len(words) else None
-        if skip:
-            skip = False
-            continue
-        if ended:
-            if doubtful and word.may_be_option:
-                maybe.append(word)
-            operands.append((word, True))
-            continue
-        if word.text == "--":
-            ended, doubtful = True, before is not None
-        elif word.text is not None and word.text.startswith("-") and word.text != "-":
-            flags.append((word.text, following))
-            skip = word.text in valued
-            before = None if "=" in word.text or skip else word.text
-            continue
-        else:
-            if word.may_be_option:
-                maybe.append(word)
-            if not word.prefix.startswith("-"):
-                operands.append((word, before is None))
-        before = "…" if word.text is None and word.may_be_option else None
-    return _Words(flags=tuple(flags), maybe_flags=tuple(maybe), operands=tuple(operands))
+class _Sorter:
+    """One pass over a command's words, which sorts them into :class:`_Words`.
+
+    ``valued``: the program's flags that take the next word. ``_after_flag``: the word before may take this one as its value.
+    """
+
+    def __init__(self, valued: frozenset[str]) -> None:
+        self._valued = valued
+        self._after_flag = False
+        self._flags: list[tuple[str, Word | None]] = []
+        self._maybe_flags: list[Word] = []
+        self._operands: list[tuple[Word, bool]] = []
+
+    def sort(self, words: Sequence[Word]) -> _Words:
+        index = 0
+        while index < len(words) and words[index].text != "--":
+            index += self._take(words[index], words[index + 1] if index + 1 < len(words) else None)
+        self._take_operands(words[index + 1 :])
+        return _Words(flags=tuple(self._flags), maybe_flags=tuple(self._maybe_flags), operands=tuple(self._operands))
+
+    def _take(self, word: Word, following: Word | None) -> int:
+        """Take a word before any ``--``. Returns how many words that took."""
+        if word.text is not None and word.text.startswith("-") and word.text != "-":
+            self._flags.append((word.text, following))
+            takes_next = word.text in self._valued
+            self._after_flag = not takes_next and "=" not in word.text
+            return 2 if takes_next else 1
+        if word.may_be_option:
+            self._maybe_flags.append(word)
+        if not word.prefix.startswith("-"):
+            self._operands.append((word, not self._after_flag))
+        self._after_flag = word.text is None and word.may_be_option
+        return 1
+
+    def _take_operands(self, words: Sequence[Word]) -> None:
+        """Take the words after a ``--``, which may itself be the value of the flag before it."""
+        if self._after_flag:
+            self._maybe_flags += [word for word in words if word.may_be_option]
+        self._operands += [(word, True) for word in words]
 
 
 def _has_flag(flag: Flag, words: _Words, *, bundles: bool) -> Match:
-    answers = {_written(name, words, bundles=bundles) for name in flag.names}
-    if "yes" in answers:
-        return "yes"
-    return "unclear" if "unclear" in answers or any(_may_write(word, flag) for word in words.maybe_flags) else "no"
+    answer = any_of(_written(name, words, bundles=bundles) for name in flag.names)
+    if answer == "no" and any(_may_write(word, flag) for word in words.maybe_flags):
+        return "unclear"
+    return answer
 
 
 def _may_write(word: Word, flag: Flag) -> bool:
@@ -115,16 +123,20 @@ def _may_write(word: Word, flag: Flag) -> bool:
 
 def _written(name: FlagName, words: _Words, *, bundles: bool) -> Match:
     if name.name.startswith("--"):
-        return _best(_long(name, text, following) for text, following in words.flags)
-    whole = _best(_single(name, text, following) for text, following in words.flags)
+        return any_of(_long(name, text, following) for text, following in words.flags)
+    whole = any_of(_single(name, text, following) for text, following in words.flags)
     if whole == "yes" or not bundles:
         return whole
-    bundled = [text for text, _ in words.flags if not text.startswith("--")]
+    return any_of([whole, _bundled(name, [text for text, _ in words.flags if not text.startswith("--")])])
+
+
+def _bundled(name: FlagName, texts: Sequence[str]) -> Match:
+    """Tell whether short flags are written in a bundle; of one with a value, what in the bundle is its value is unclear."""
     if name.value is None:
-        letters = {letter for text in bundled for letter in text[1:].partition("=")[0]}
-        return "yes" if set(name.name[1:]) <= letters else whole
-    hidden = len(name.name) == 2 and any(name.name[1] in text[2:] for text in bundled)  # noqa: PLR2004 - '-' and a letter
-    return "unclear" if hidden else whole
+        letters = {letter for text in texts for letter in text[1:].partition("=")[0]}
+        return "yes" if set(name.name[1:]) <= letters else "no"
+    hidden = len(name.name) == 2 and any(name.name[1] in text[2:] for text in texts)  # noqa: PLR2004 - '-' and a letter
+    return "unclear" if hidden else "no"
 
 
 def _long(name: FlagName, text: str, following: Word | None) -> Match:
@@ -161,12 +173,12 @@ def _has_operands(wanted: Sequence[tuple[str, ...]], operands: Sequence[tuple[Wo
         grown = list(state)
         for count, globs in enumerate(wanted):
             fits: Match = _fits(globs, word)
-            reached = _both(state[count] if not word.many else _best([state[count], grown[count]]), fits)
-            grown[count + 1] = _best([state[count + 1], reached])
+            before = any_of([state[count], grown[count]]) if word.many else state[count]
+            grown[count + 1] = any_of([state[count + 1], all_of([before, fits])])
         if anchored and certain and word.text is not None:
             grown[0] = "no"  # this was the subcommand: none that comes later can be it
         elif anchored:
-            grown[0] = _both(state[0], "unclear")
+            grown[0] = all_of([state[0], "unclear"])
         state = grown
     return state[-1]
 
@@ -185,12 +197,3 @@ def _may_begin(glob: str, prefix: str) -> bool:
     plain = min((glob.index(char) for char in "*?[" if char in glob), default=len(glob))
     shared = min(plain, len(prefix))
     return "/" in glob or "/" in prefix or glob[:shared] == prefix[:shared]
-
-
-def _both(one: Match, other: Match) -> Match:
-    return "no" if "no" in (one, other) else "unclear" if "unclear" in (one, other) else "yes"
-
-
-def _best(answers: Iterable[Match]) -> Match:
-    found = set(answers)
-    return "yes" if "yes" in found else "unclear" if "unclear" in found else "no"

@@ -56,32 +56,36 @@ def parse_command_pattern(text: str) -> CommandPattern:
     """Read a pattern. Raises ValueError that says the fix."""
     if _UNPRINTABLE.search(text):
         raise ValueError(f"{text!r} holds characters that cannot be seen: write one line of printable words")
-    words = text.split(" ")
-    words = [word for word in words if word]
+    words = [word for word in text.split(" ") if word]
     if not words:
         raise ValueError("an empty command pattern matches nothing: write a program, like 'git status'")
-    if {"|", "||"}.intersection(words) or (found := _SHELL.search(text)):
-        what = "'|'" if {"|", "||"}.intersection(words) else repr(found.group())  # type: ignore[union-attr]
+    syntax = _shell_syntax(words, text)
+    if syntax is not None:
         raise ValueError(
-            f"{text!r} holds {what}: a pattern is one simple command without quotes. Write a pattern for each command of a "
-            "line, and '?' in place of a character that is not allowed"
+            f"{text!r} holds {syntax!r}: a pattern is one simple command without quotes. Write a pattern for each command of "
+            "a line, and '?' in place of a character that is not allowed"
         )
     rest = words[-1] == "*"
     alternatives = [_alternatives(word, text) for word in words]
     flags: list[Flag] = []
     operands: list[tuple[str, ...]] = []
     for names in alternatives[1 : -1 if rest and len(words) > 1 else None]:
-        if (
-            names[0].startswith("-")
-            and names[0] not in {"-", "--"}
-            and "--" not in [name for one in operands for name in one]
-        ):
+        ended = any("--" in operand for operand in operands)
+        if names[0].startswith("-") and names[0] not in {"-", "--"} and not ended:
             flags.append(Flag(names=tuple(_flag(name, text) for name in names), after=len(operands)))
         else:
             operands.append(_operand(names, text))
     return CommandPattern(
         text=text, programs=_programs(alternatives[0], text), flags=tuple(flags), operands=tuple(operands), rest=rest
     )
+
+
+def _shell_syntax(words: list[str], text: str) -> str | None:
+    """Return what of a pattern would be the shell's syntax in a command line, or None. ``|`` may stand inside a word."""
+    if {"|", "||"}.intersection(words):
+        return "|"
+    character = _SHELL.search(text)
+    return None if character is None else character.group()
 
 
 def _alternatives(word: str, text: str) -> list[str]:

@@ -5,7 +5,7 @@ Pure: reading a command line and following symlinks are handed in as functions, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +15,22 @@ from turngate.domain.policy.command_line import Commands, Unparsable
 
 Match = Literal["yes", "no", "unclear"]
 """``unclear`` never helps a call: an allow rule does not match, a deny or ask rule asks."""
+
+
+def all_of(answers: Iterable[Match]) -> Match:
+    """Return the answer of conditions that all have to hold: one that does not settles it, else one that is unclear."""
+    given = set(answers)
+    if "no" in given:
+        return "no"
+    return "unclear" if "unclear" in given else "yes"
+
+
+def any_of(answers: Iterable[Match]) -> Match:
+    """Return the answer of conditions of which one has to hold; of none at all: ``no``."""
+    given = set(answers)
+    if "yes" in given:
+        return "yes"
+    return "unclear" if "unclear" in given else "no"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -40,8 +40,11 @@ class PathPattern:
             return glob_regex(self.text).fullmatch(path) is not None
         if base is None:
             return False
-        below = "" if path == base else path.removeprefix("/" if base == "/" else f"{base}/")
-        return below != path and glob_regex(self.text).fullmatch(below) is not None
+        regex = glob_regex(self.text)
+        if path == base:
+            return regex.fullmatch("") is not None
+        directory = base if base == "/" else f"{base}/"
+        return path.startswith(directory) and regex.fullmatch(path.removeprefix(directory)) is not None
 
     @property
     def plain_beginning(self) -> tuple[str, str]:

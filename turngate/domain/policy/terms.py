@@ -76,24 +76,29 @@ class AskTerms(BaseModel):
     def _can_be_met(self) -> AskTerms:
         """Refuse terms that no answer could meet, or that would not do what they seem to say."""
         if self.quorum > 1:
-            extra = [verb for verb in self.decisions or () if verb not in QUORUM_VERBS]
-            if extra:
-                raise ValueError(f"with quorum = {self.quorum} the decisions are approve and reject, not {extra[0]}")
-            if self.grantable:
-                raise ValueError(
-                    f"with quorum = {self.quorum} leave grantable out: a grant is one person's yes to many calls"
-                )
-            if any(
-                terms.people and not terms.roles and len(set(terms.people)) < self.quorum for terms in self._stages()
-            ):
+            self._check_quorum()
+        self._check_ladder()
+        return self
+
+    def _check_quorum(self) -> None:
+        extra = [verb for verb in self.decisions or () if verb not in QUORUM_VERBS]
+        if extra:
+            raise ValueError(f"with quorum = {self.quorum} the decisions are approve and reject, not {extra[0]}")
+        if self.grantable:
+            raise ValueError(
+                f"with quorum = {self.quorum} leave grantable out: a grant is one person's yes to many calls"
+            )
+        for terms in self._stages():
+            if terms.people and not terms.roles and len(set(terms.people)) < self.quorum:
                 raise ValueError(f"quorum = {self.quorum} needs at least as many people as it asks for, on each rung")
+
+    def _check_ladder(self) -> None:
         times = [rung.after_seconds for rung in self.ladder]
         if times != sorted(set(times)):
             raise ValueError("the rungs of a ladder come in order, each later than the one before")
         last = self.expires_after_seconds
         if times and last is not None and times[-1] >= last:
             raise ValueError(f"the rung at {times[-1]} s would come after the expiry at {last} s")
-        return self
 
     def _stages(self) -> list[AskTerms]:
         """Return the terms as they are at first and from each rung on."""

@@ -20,12 +20,11 @@ def unattended(verdict: Verdict, tool: Tool, mode: UnattendedAsks) -> Verdict:
     if mode == "rules" and (asked_by_rule or tool.kind == "interaction"):
         return verdict
     why = f"rule {verdict.rule!r} asks a person" if asked_by_rule else "a person would be asked"
-    fix = (
-        "Nothing but a person may answer a question."
-        if tool.kind == "interaction"
-        else f'A policy rule would allow it: verdict = "allow", tools = ["{tool.name}"].'
-        if not asked_by_rule
-        else f"Change rule {verdict.rule!r} to allow it, or run it attended."
-    )
+    if tool.kind == "interaction":
+        fix = "Nothing but a person may answer a question."
+    elif asked_by_rule:
+        fix = f"Change rule {verdict.rule!r} to allow it, or run it attended."
+    else:
+        fix = f'A policy rule would allow it: verdict = "allow", tools = ["{tool.name}"].'
     reason = f"Nobody attends this run, and {why} for this call. {fix}"
     return verdict.model_copy(update={"answer": "deny", "rule": "unattended", "reason": reason})
