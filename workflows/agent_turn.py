@@ -40,11 +40,11 @@ with workflow.unsafe.imports_passed_through():
     from turngate.domain.runs.turn_state import Gate, Refusal, TurnState
     from workflows import activity_options
     from workflows.endings import Ending, describe_failure
-    from workflows.one_by_one import Came, OneByOne
+    from workflows.in_flight import InFlight
+    from workflows.priority_lock import PriorityLock, Source
     from workflows.recording import record
-    from workflows.settling import Settling
-    from workflows.steering import Steering
-    from workflows.under_way import UnderWay
+    from workflows.run_control import RunControl
+    from workflows.step_runner import StepRunner
 
 STORE_PAUSE = timedelta(seconds=5)
 
@@ -60,12 +60,12 @@ class AgentTurn:
         self._limits = start.limits
         self._state = start.state or TurnState()
         self._started_at_step = self._state.step
-        self._under_way = UnderWay(self._state)
+        self._in_flight = InFlight(self._state)
         # Two decisions for one request interleave where the first awaits its record: one by one, or both would have
         # passed `refusal` and the second would overwrite the winner. An expiry waits for its turn, too.
-        self._deciding = OneByOne()
-        self._settling = Settling(start.run_id, start.limits, self._state, self._under_way, self._deciding)
-        self._steering = Steering(start.run_id, self._state, self._under_way, self._deciding)
+        self._decision_lock = PriorityLock()
+        self._step_runner = StepRunner(start.run_id, start.limits, self._state, self._in_flight, self._decision_lock)
+        self._control = RunControl(start.run_id, self._state, self._in_flight, self._decision_lock)
 
     @workflow.run
     async def run(self, start: AgentTurnInput) -> AgentTurnResult:
@@ -80,14 +80,14 @@ class AgentTurn:
         except asyncio.CancelledError:
             if workflow.cancellation_reason() is None:  # the SDK takes this instance out of its cache
                 raise
-            self._under_way.stop(InterruptInput(by="temporal", reason="The workflow was cancelled."))
+            self._in_flight.stop(InterruptInput(by="temporal", reason="The workflow was cancelled."))
         return await work
 
     async def _work(self, start: AgentTurnInput) -> AgentTurnResult:
         """Loop over steps until the model makes no calls, a limit is reached, or the run is interrupted."""
         while True:
             ending = await self._step()
-            await workflow.wait_condition(lambda: not self._under_way.activities and workflow.all_handlers_finished())
+            await workflow.wait_condition(lambda: not self._in_flight.activities and workflow.all_handlers_finished())
             if ending is None and self._state.interrupted:
                 ending = Ending.interrupted(self._state)
             if ending is not None:
@@ -115,13 +115,13 @@ class AgentTurn:
         if plan is None:
             return Ending.interrupted(state)
         if plan.budget is not None:  # the model was not asked; the step is planned again with what is granted
-            return await self._settling.settle_all(StepPlan(final=False, calls=(plan.budget,)))
+            return await self._step_runner.settle_all(StepPlan(final=False, calls=(plan.budget,)))
         return Ending.completed(plan.next) if plan.final else await self._settled(plan)
 
     async def _settled(self, plan: StepPlan) -> Ending | None:
         """Settle the calls of a response, and close its step; None: go on with the next one."""
         state, limits = self._state, self._limits
-        failure = await self._settling.settle_all(plan)
+        failure = await self._step_runner.settle_all(plan)
         if failure is not None or state.interrupted:
             return failure
         if state.finishing:
@@ -142,11 +142,11 @@ class AgentTurn:
             result_type=StepPlan,
             **activity_options.call_model(self._limits),
         )
-        self._under_way.planning = True
+        self._in_flight.planning = True
         try:
-            return await self._under_way.until_done(handle)
+            return await self._in_flight.until_done(handle)
         finally:
-            self._under_way.planning = False
+            self._in_flight.planning = False
 
     # The end
 
@@ -221,27 +221,27 @@ class AgentTurn:
     @workflow.signal(name=contract.INTERRUPT)
     def interrupt(self, interrupt: InterruptInput) -> None:
         """Stop the run: cancel what runs, end what waits."""
-        self._under_way.stop(interrupt)
+        self._in_flight.stop(interrupt)
 
     @workflow.signal(name=contract.PAUSE)
     async def pause(self, pause: PauseInput) -> None:
         """Hold the run: what runs goes on to its end, nothing new starts."""
-        await self._steering.pause(pause)
+        await self._control.pause(pause)
 
     @workflow.signal(name=contract.RESUME)
     async def resume(self, resume: ResumeInput) -> None:
         """Let a held run go on."""
-        await self._steering.resume(resume)
+        await self._control.resume(resume)
 
     @workflow.signal(name=contract.SUPERSEDE)
     async def supersede(self, supersede: SupersedeInput) -> None:
         """End what waits for a person, because a newer message came."""
-        await self._steering.supersede(supersede)
+        await self._control.supersede(supersede)
 
     @workflow.signal(name=contract.EXTERNAL_CALL)
     def external_call(self, told: ExternalCallInput) -> None:
         """Hear of the program that runs a call from outside: it is there to start it, or has reported."""
-        self._under_way.hear(told)
+        self._in_flight.hear(told)
 
     @workflow.query(name=contract.GATES)
     def gates(self) -> dict[str, Gate]:
@@ -256,16 +256,16 @@ class AgentTurn:
         """
         state = self._state
         await workflow.wait_condition(
-            lambda: request_id in state.gates or state.interrupted or not self._under_way.activities
+            lambda: request_id in state.gates or state.interrupted or not self._in_flight.activities
         )
 
     async def _decide(self, decision: DecideInput) -> DecideResult:
         await self._request_known(decision.request_id)
         if self._matches_nothing(decision):
-            # Whether it still waits to be known depends on how tasks were merged (see `Settling._open_gates`); were it to
+            # Whether it still waits to be known depends on how tasks were merged (see `StepRunner._open_gates`); were it to
             # queue after that, so would its place among the others.
             self._raise(self._state.refusal(decision))
-        async with self._deciding.turn(Came.AS_A_MESSAGE):
+        async with self._decision_lock.turn(Source.MESSAGE):
             known = self._state.answer_to(decision)
             if known is None:
                 self._raise(self._state.refusal(decision))

@@ -10,14 +10,14 @@ from enum import IntEnum
 from itertools import count
 
 
-class Came(IntEnum):
+class Source(IntEnum):
     """How something reached the workflow. What came as a message goes first: a decision on its way beats the clock."""
 
-    AS_A_MESSAGE = 0
-    BY_THE_CLOCK = 1
+    MESSAGE = 0
+    TIMER = 1
 
 
-class OneByOne:
+class PriorityLock:
     """A lock whose waiters go on by how they came, then by when.
 
     A plain lock hands over by arrival alone, and arrival is not stable: workflow tasks without commands (heartbeats of a
@@ -27,11 +27,11 @@ class OneByOne:
 
     def __init__(self) -> None:
         self._taken = False
-        self._waiting: list[tuple[Came, int, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Source, int, asyncio.Future[None]]] = []
         self._tickets = count()
 
     @asynccontextmanager
-    async def turn(self, came: Came) -> AsyncIterator[None]:
+    async def turn(self, came: Source) -> AsyncIterator[None]:
         """Hold the lock; at once where nobody holds it."""
         await self._take(came)
         try:
@@ -39,7 +39,7 @@ class OneByOne:
         finally:
             self._hand_over()
 
-    async def _take(self, came: Came) -> None:
+    async def _take(self, came: Source) -> None:
         if not self._taken:
             self._taken = True
             return

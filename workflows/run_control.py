@@ -17,30 +17,30 @@ with workflow.unsafe.imports_passed_through():
     )
     from turngate.domain.runs.turn_state import TurnState
     from workflows import activity_options
-    from workflows.one_by_one import Came, OneByOne
-    from workflows.under_way import UnderWay
+    from workflows.in_flight import InFlight
+    from workflows.priority_lock import PriorityLock, Source
 
 
-class Steering:
+class RunControl:
     """What people ask of a run that goes on. Only ever used by its run's workflow."""
 
-    def __init__(self, run_id: str, state: TurnState, under_way: UnderWay, deciding: OneByOne) -> None:
+    def __init__(self, run_id: str, state: TurnState, in_flight: InFlight, decision_lock: PriorityLock) -> None:
         self._run_id = run_id
         self._state = state
-        self._under_way = under_way
-        self._deciding = deciding
+        self._in_flight = in_flight
+        self._decision_lock = decision_lock
         self._noting = asyncio.Lock()
 
     async def pause(self, pause: PauseInput) -> None:
         """Hold the run and its sub-agents: what runs goes on to its end, nothing new starts."""
         if self._state.pause(by=pause.by):
-            self._under_way.tell_children(contract.PAUSE, pause)
+            self._in_flight.tell_children(contract.PAUSE, pause)
             await self._note(paused=True, by=pause.by, reason=pause.reason)
 
     async def resume(self, resume: ResumeInput) -> None:
         """Let the run and its sub-agents go on."""
         if self._state.resume():
-            self._under_way.tell_children(contract.RESUME, resume)
+            self._in_flight.tell_children(contract.RESUME, resume)
             await self._note(paused=False, by=resume.by)
 
     async def supersede(self, supersede: SupersedeInput) -> None:
@@ -48,8 +48,8 @@ class Steering:
 
         The store hears of it first, as of a decision: a call whose request has ended must have its result.
         """
-        await workflow.wait_condition(lambda: not self._under_way.planning)
-        async with self._deciding.turn(Came.AS_A_MESSAGE):
+        await workflow.wait_condition(lambda: not self._in_flight.planning)
+        async with self._decision_lock.turn(Source.MESSAGE):
             waiting = self._state.supersedable
             if not waiting:
                 return

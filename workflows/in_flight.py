@@ -18,7 +18,7 @@ with workflow.unsafe.imports_passed_through():
 Result = TypeVar("Result")
 
 
-class UnderWay:
+class InFlight:
     """Activities and sub-agents' runs that an interrupt has to reach.
 
     ``activities``: those that are not done. ``planning``: the model is asked, and what it wants is not known yet.

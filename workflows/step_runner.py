@@ -1,4 +1,4 @@
-"""Settling the calls of a step: each through its gate, its tool, its wait or its sub-agent, on a task of its own."""
+"""StepRunner the calls of a step: each through its gate, its tool, its wait or its sub-agent, on a task of its own."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ with workflow.unsafe.imports_passed_through():
     from turngate.domain.runs.turn_state import Gate, TurnState
     from workflows import activity_options
     from workflows.endings import Ending, describe_failure
-    from workflows.one_by_one import Came, OneByOne
-    from workflows.under_way import UnderWay
+    from workflows.in_flight import InFlight
+    from workflows.priority_lock import PriorityLock, Source
 
 
-class Settling:
+class StepRunner:
     """Brings the calls of a run to their results, step by step. Only ever used by its run's workflow."""
 
     def __init__(
-        self, run_id: str, limits: RunLimits, state: TurnState, under_way: UnderWay, deciding: OneByOne
+        self, run_id: str, limits: RunLimits, state: TurnState, in_flight: InFlight, decision_lock: PriorityLock
     ) -> None:
         self._run_id = run_id
         self._limits = limits
         self._state = state
-        self._under_way = under_way
-        self._deciding = deciding
+        self._in_flight = in_flight
+        self._decision_lock = decision_lock
         self._places = asyncio.Semaphore(limits.concurrency)
 
     async def settle_all(self, plan: StepPlan) -> Ending | None:
@@ -69,7 +69,7 @@ class Settling:
                 if gate.verb is not None and runs_the_call(gate.kind, gate.verb, gate.outcome):
                     failure = await self._run_tool(call, decision_id=gate.decision_id)
         if failure is not None:  # the run cannot go on, so its other calls must not be waited for
-            self._under_way.stop(InterruptInput(by="engine", reason=failure.reason))
+            self._in_flight.stop(InterruptInput(by="engine", reason=failure.reason))
         return failure
 
     def _open_gates(self, planned: Sequence[PlannedCall]) -> None:
@@ -129,7 +129,7 @@ class Settling:
 
     async def _climb(self, request_id: str, rung: int) -> list[asyncio.Task[None]]:
         """Climb one rung of the ladder, unless a decision that was on its way was first; returns what tells of it."""
-        async with self._deciding.turn(Came.BY_THE_CLOCK):
+        async with self._decision_lock.turn(Source.TIMER):
             climbed = self._state.climb(request_id, rung)
         if not climbed:
             return []
@@ -143,7 +143,7 @@ class Settling:
         Its expiry is stored before its call counts as settled; of what is parked is only told, by what is returned.
         """
         park = gate.terms.on_expiry == "park"
-        async with self._deciding.turn(Came.BY_THE_CLOCK):
+        async with self._decision_lock.turn(Source.TIMER):
             expired = gate.status == "pending" if park else self._state.expire(request_id)
         if not expired:
             return []
@@ -176,7 +176,7 @@ class Settling:
                 **activity_options.run_tool(call, self._limits),
             )
             try:
-                result = await self._under_way.until_done(handle)
+                result = await self._in_flight.until_done(handle)
             except ActivityError as error:
                 return describe_failure(error)
         if result is None:
@@ -235,7 +235,7 @@ class Settling:
     async def _outside(self, call: PlannedCall, decision_id: str | None, wait: Wait) -> Ending | None:
         """Wait for news of the program that runs the call, or until its time is over; the door knows what that means."""
         within = None if wait.until is None else max(wait.until - workflow.now(), timedelta(0))
-        await self._under_way.heard(call.call, wait.news, within)
+        await self._in_flight.heard(call.call, wait.news, within)
         return await self._run_tool(call, decision_id)
 
     async def _child(self, call: PlannedCall, child: ChildRun | None) -> Ending | None:
@@ -258,7 +258,7 @@ class Settling:
             id=child.run_id,
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
         )
-        await self._under_way.until_ended(handle)
+        await self._in_flight.until_ended(handle)
 
     async def _settled_elsewhere(self, call: PlannedCall) -> Ending | None:
         """Store the result of a call that no activity was running for; of an interrupted run ``close_step`` does it."""
