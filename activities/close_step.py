@@ -9,9 +9,6 @@ from activities.runs.ending import end_run
 from activities.runs.step_boundary import after_step, open_next, recorded_next
 from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, CloseStepResult
-from turngate.domain.tools.results import Failure
-
-FAILED = Failure(kind="cancelled", reason="The run failed before this call could run.")
 
 
 class CloseStep:

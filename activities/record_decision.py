@@ -17,7 +17,6 @@ from temporalio.exceptions import ApplicationError
 
 from activities.engine.engine import Engine
 from activities.engine.preconditions import precondition
-from activities.execution.authorization import digest_of
 from activities.planning.signals import read_signal
 from turngate.domain import contract
 from turngate.domain.contract import DecideInput, RecordDecisionInput, RecordedDecision
@@ -151,7 +150,7 @@ class RecordDecision:
         if verdict.answer == "deny":
             raise _invalid_edit(f"the edited call is denied by policy rule {verdict.rule!r}: {verdict.reason}")
         await calls.set_edited_input(conn, request.run_id, request.tool_call_id, edited)
-        digest = digest_of(call, tool, edited)
+        digest = call.digest_with(tool, edited)
         await conn.execute(update(decisions).where(decisions.c.id == decision.decision_id).values(digest=digest))
 
     async def _grant(self, conn: Connection, request: requests.Request, decision: DecideInput) -> list[events.NewEvent]:

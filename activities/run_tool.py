@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import assert_never
@@ -18,24 +17,13 @@ from temporalio.exceptions import ApplicationError
 from activities.engine.author_code import heard
 from activities.engine.engine import Engine
 from activities.engine.heartbeats import heartbeating
-from activities.execution.authorization import raises
-from activities.execution.door import redeem
+from activities.execution.checks import redeem
 from activities.execution.executor import execute
-from activities.execution.large_results import shown_to_model
-from activities.execution.lost_calls import asked_outcome
-from activities.execution.preflight import look
+from activities.execution.lost_calls import open_outcome
+from activities.execution.preflight import Inspection, inspect
 from activities.execution.progress import reporting
-from activities.execution.redemption import (
-    AlreadySettled,
-    AskAgain,
-    Decided,
-    Delegated,
-    LookFirst,
-    OutcomeUnknown,
-    Redeemed,
-    Waits,
-)
-from activities.execution.settlement import ended_facts, ended_state
+from activities.execution.redemption import AskAgain, Decided, Delegated, OutcomeUnknown, Redeemed, Settled, Waits
+from activities.execution.settlement import CallResult, end_payload, end_state, run_failure, settle
 from turngate.domain import contract
 from turngate.domain.agents.hooks import HookedCall, RunScope
 from turngate.domain.contract import RunToolInput, RunToolResult
@@ -45,32 +33,23 @@ from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.presentation import PRESENTATION
 from turngate.domain.tools.results import Failure, Ok
-from turngate.domain.tools.tool import Tool
 from turngate.store.clock import now
 from turngate.store.events import events
-from turngate.store.runs import calls, executions, whole_results
+from turngate.store.runs import calls, executions
 
 log = structlog.get_logger(__name__)
 
 RECORD_PAUSE_SECONDS = 0.5
-MAX_LOOKS = 2
-"""How often the world is looked at before a call starts: once for its own sake, once for whoever has to be asked."""
-MAX_SURPRISES = 8
-"""Attempts that may end in an error nobody foresaw, about half a minute in all."""
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A call that ran. ``whole``: the text of a result that is shown in part. ``presentation``: JSON, None for the default."""
-
-    tool: Tool
-    result: Ok | Failure
-    whole: str | None
-    presentation: str | None
+MAX_INSPECTIONS = 2
+"""How often author's code is called before a call starts: once for the start, once more for the person who has to be asked."""
+MAX_BUG_ATTEMPTS = 8
+"""Attempts that may end in an unexpected error, about half a minute in all."""
+PRESENTER_SECONDS = 2.0
+HOOK_SECONDS = 30.0
 
 
 class RunTool:
-    """The activity with what it stands on."""
+    """Runs one call: redeems it at the door, runs its handler, stores its result."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -89,7 +68,7 @@ class RunTool:
             with _bugs_end_the_run():
                 redemption = await self._redeem(order)
             match redemption:
-                case AlreadySettled(finishes, raises):
+                case Settled(finishes, raises):
                     _fail_run(raises)
                     return RunToolResult(state="settled", finishes=finishes)
                 case OutcomeUnknown(request_id, digest):
@@ -101,62 +80,63 @@ class RunTool:
                 case Delegated(child):
                     return RunToolResult(state="child", child=child)
                 case Redeemed():
-                    if await self._execute(order, redemption):
+                    if await self._execute(redemption):
                         return RunToolResult(state="settled")
-                    return await self._too_late(order)
+                    return await self._came_too_late(order)
                 case _:
                     assert_never(redemption)
 
     async def _redeem(self, order: RunToolInput) -> Decided:
-        """Ask at the door; author's code that has to be heard is heard between two transactions, never inside one."""
+        """Redeem the call; author's code that has a say is called between two transactions, never inside one."""
         async with self._engine.database.write() as conn:
             redemption = await redeem(self._engine, conn, order)
-        for _round in range(MAX_LOOKS):
-            if not isinstance(redemption, LookFirst):
+        for _round in range(MAX_INSPECTIONS):
+            if not isinstance(redemption, Inspection):
                 break
-            seen = await look(self._engine, redemption)
+            findings = await inspect(self._engine, redemption)
             async with self._engine.database.write() as conn:
-                redemption = await redeem(self._engine, conn, order, seen)
-        if isinstance(redemption, LookFirst):
-            moved = "another attempt moved this call on while it was looked at; looking again"
+                redemption = await redeem(self._engine, conn, order, findings)
+        if isinstance(redemption, Inspection):
+            moved = "another attempt moved this call on while it was inspected; looking again"
             raise LookupError(moved)  # noqa: TRY004 - it is about time, not about a type
         return redemption
 
-    async def _execute(self, order: RunToolInput, redeemed: Redeemed) -> bool:
+    async def _execute(self, redeemed: Redeemed) -> bool:
         """Run the handler and store its result; False when that came too late to be the call's."""
+        run, call = redeemed.run, redeemed.call
         partial: list[str] = []
         try:
-            async with reporting(self._engine.database, run_id=order.run_id, tool_call_id=order.call) as emit:
-                result = await self._handled(order, redeemed, partial, emit)
+            async with reporting(self._engine.database, run_id=run.id, tool_call_id=call.tool_call_id) as emit:
+                result = await self._run_handler(redeemed, partial, emit)
         except asyncio.CancelledError:
             # Only now: progress is taken for as long as the call counts as executing.
-            await self._stopped(order, redeemed, "".join(partial))
+            await self._record_stop(redeemed, "".join(partial))
             raise
-        if not await self._record(order, await self._finished(redeemed, result)):
+        if not await self._record(redeemed, await self._call_result(redeemed, result)):
             return False
         await after_tool(self._engine, redeemed, result)
-        _fail_run(raises(redeemed.tool, result))
+        _fail_run(run_failure(redeemed.tool, result))
         return True
 
-    async def _too_late(self, order: RunToolInput) -> RunToolResult:
-        """Return how a call stands whose result came too late to be its own.
+    async def _came_too_late(self, order: RunToolInput) -> RunToolResult:
+        """Return the state of a call whose own result came too late to count.
 
-        An attempt that was thought lost may come back between our start and our result, take ours for the lost one, and have
-        a person asked what became of it. The server hears only us: the call is settled by that person's answer.
+        An attempt that was thought lost may come back between our start and our result, take ours for the lost one, and ask
+        a person what happened to it. The server listens only to us: the call is settled by that person's answer.
         """
         async with self._engine.database.read() as conn:
-            asked = await asked_outcome(conn, order)
-        if asked is None:
+            unknown = await open_outcome(conn, order)
+        if unknown is None:
             return RunToolResult(state="settled")
-        return RunToolResult(state="unknown", outcome_request_id=asked.request_id, digest=asked.digest)
+        return RunToolResult(state="unknown", outcome_request_id=unknown.request_id, digest=unknown.digest)
 
-    async def _handled(
-        self, order: RunToolInput, redeemed: Redeemed, partial: list[str], emit: Callable[[JsonValue], None]
+    async def _run_handler(
+        self, redeemed: Redeemed, partial: list[str], emit: Callable[[JsonValue], None]
     ) -> Ok | Failure:
         workspace = redeemed.run.workspace
         ctx = ToolContext(
-            run_id=order.run_id,
-            tool_call_id=order.call,
+            run_id=redeemed.run.id,
+            tool_call_id=redeemed.call.tool_call_id,
             idempotency_key=redeemed.idempotency_key,
             workspace=None if workspace is None else Path(workspace),
             deadline=now() + timedelta(seconds=redeemed.tool.timeout.total_seconds()),
@@ -169,17 +149,18 @@ class RunTool:
             ctx.cancelled.set()
             raise
 
-    async def _finished(self, redeemed: Redeemed, result: Ok | Failure) -> Finished:
-        """Return what is to be stored of a result: what the model is shown, the whole where that is a part, and the view."""
-        # The tool that reads the rest has a bound of its own; clipping what it reads would go round in circles.
-        reads = redeemed.tool is self._engine.built_in.find(READ_RESULT)
-        shown, whole = (result, None) if reads else shown_to_model(self._engine, redeemed.run, result)
-        return Finished(redeemed.tool, shown, whole, await presentation_of(redeemed, result))
+    async def _call_result(self, redeemed: Redeemed, result: Ok | Failure) -> CallResult:
+        """Return a handler's result as it is to be stored."""
+        presentation = await presentation_of(redeemed, result)
+        if redeemed.tool is self._engine.built_in.find(READ_RESULT):
+            # The tool that reads the rest has a bound of its own; clipping what it reads would go round in circles.
+            return CallResult(shown=result, presentation=presentation)
+        return CallResult.of(self._engine, redeemed.run, result, presentation=presentation)
 
-    async def _stopped(self, order: RunToolInput, redeemed: Redeemed, partial: str) -> None:
-        """Note what an interrupted handler had done. ``close_step`` gives the call its result.
+    async def _record_stop(self, redeemed: Redeemed, partial: str) -> None:
+        """Store how far an interrupted handler came. ``close_step`` gives the call its result.
 
-        Only for an interrupt: when the worker itself shuts down, the handler's end is not known to anyone, so the row
+        Only for an interrupt: when the worker itself shuts down, how the handler ends is not known to anyone, so the row
         stays ``executing`` and the next attempt treats it as a lost worker. A terminated workflow's activities are
         cancelled alike: should the run be recovered, the next attempt does the same, and this one leaves it alone.
         """
@@ -187,70 +168,38 @@ class RunTool:
         if details is None or not details.cancel_requested:
             return
         limit = self._engine.agent(redeemed.run.agent).limits.result_chars
-        kept = shortened(partial, limit=limit)
         async with self._engine.database.write() as conn:
             await executions.stop(
-                conn, run_id=order.run_id, tool_call_id=order.call, attempt=redeemed.attempt, partial_output=kept
+                conn,
+                run_id=redeemed.run.id,
+                tool_call_id=redeemed.call.tool_call_id,
+                attempt=redeemed.attempt,
+                partial_output=shortened(partial, limit=limit),
             )
 
-    async def _record(self, order: RunToolInput, finished: Finished) -> bool:
+    async def _record(self, redeemed: Redeemed, result: CallResult) -> bool:
         """Store the result; False when it came too late to be the call's.
 
-        The handler has run: a store that is away is waited for, never answered by running again.
+        The handler has run: while the store is away this waits, and never runs the handler again.
         """
         while True:
             try:
-                return await self._record_once(order, finished)
+                return await self._record_once(redeemed.call, result)
             except UnavailableError as away:
-                log.warning("store away; the result waits", run_id=order.run_id, call=order.call, why=away.message)
+                run_id, call_id = redeemed.run.id, redeemed.call.tool_call_id
+                log.warning("store away; the result waits", run_id=run_id, call=call_id, why=away.message)
                 await asyncio.sleep(RECORD_PAUSE_SECONDS)
 
-    async def _record_once(self, order: RunToolInput, finished: Finished) -> bool:
-        result = finished.result
-        told = ended_facts(order.call, finished.tool.name, result)
+    async def _record_once(self, call: calls.Call, result: CallResult) -> bool:
         async with self._engine.database.write() as conn:
-            state = ended_state(result)
-            in_time = await executions.finish(conn, run_id=order.run_id, tool_call_id=order.call, state=state)
+            state = end_state(result.shown)
+            in_time = await executions.finish(conn, run_id=call.run_id, tool_call_id=call.tool_call_id, state=state)
             if not in_time:
-                # This worker was thought lost, and a person was asked what became of the call. Their inbox shows this.
-                await events.append(conn, order.run_id, [("execution.late", told)])
+                # This worker was thought lost, and a person was asked what happened to the call. Their inbox shows this.
+                await events.append(conn, call.run_id, [("execution.late", end_payload(call, result.shown))])
                 return False
-            digest = None if finished.whole is None else await whole_results.keep(conn, finished.whole)
-            view = {"presentation": finished.presentation, "whole_result": digest}
-            await calls.settle(conn, order.run_id, order.call, result, **view)
-            await events.append(conn, order.run_id, [("execution.finished", told)])
+            await settle(conn, call, result)
         return True
-
-
-def _fail_run(why: str) -> None:
-    """End the run with a failure whose tool is declared to raise. The call has its result by now, so that a retry knows."""
-    if why:
-        raise ApplicationError(why, "tool_raised", type=contract.ERROR_TOOL_RAISED, non_retryable=True)
-
-
-@contextmanager
-def _bugs_end_the_run() -> Iterator[None]:
-    """Retry what redemption did not foresee a few times, then fail the run with its words.
-
-    A store that is away is waited for as long as it takes; a bug would be retried for a week in silence.
-    """
-    try:
-        yield
-    except (UnavailableError, ApplicationError):
-        raise
-    except Exception as error:
-        last = activity.info().attempt >= MAX_SURPRISES
-        why = f"{type(error).__name__}: {error}"
-        raise ApplicationError(why, "bug", type=contract.ERROR_CONFIGURATION, non_retryable=last) from error
-
-
-# After a call has run: the agent's after-hooks, and the tool's own view of its result for people. Neither can change it.
-
-
-log = structlog.get_logger(__name__)
-
-PRESENTER_SECONDS = 2.0
-HOOK_SECONDS = 30.0
 
 
 async def presentation_of(redeemed: Redeemed, result: Ok | Failure) -> str | None:
@@ -259,15 +208,15 @@ async def presentation_of(redeemed: Redeemed, result: Ok | Failure) -> str | Non
         return None
     try:
         params = redeemed.tool.decode(redeemed.raw_input)
-        shown = asyncio.to_thread(redeemed.tool.presentation_of, params, result)
-        return PRESENTATION.dump_json(await heard(shown, seconds=PRESENTER_SECONDS)).decode()
+        view = asyncio.to_thread(redeemed.tool.presentation_of, params, result)
+        return PRESENTATION.dump_json(await heard(view, seconds=PRESENTER_SECONDS)).decode()
     except Exception:
         log.exception("presenter failed", tool=redeemed.tool.name)
         return None
 
 
 async def after_tool(engine: Engine, redeemed: Redeemed, result: Ok | Failure) -> None:
-    """Show the stored result to the agent's hooks; what they raise is logged."""
+    """Show the stored result to the agent's hooks. They can't change it; what they raise is logged."""
     run, call = redeemed.run, redeemed.call
     agent = engine.agent(run.agent)
     if not agent.hooks:
@@ -275,7 +224,7 @@ async def after_tool(engine: Engine, redeemed: Redeemed, result: Ok | Failure) -
     try:
         params = redeemed.tool.decode(redeemed.raw_input)
     except InvalidToolInput:
-        return  # its policy has changed under it: the result says so
+        return  # the tool's types have changed since the call was planned: the result says so
     scope = RunScope(run_id=run.id, agent=agent.name, step=call.step)
     hooked = HookedCall(
         tool_name=call.tool_name, tool_call_id=call.tool_call_id, raw_input=redeemed.raw_input, params=params
@@ -285,3 +234,25 @@ async def after_tool(engine: Engine, redeemed: Redeemed, result: Ok | Failure) -
             await heard(hook.after_tool(scope, hooked, result), seconds=HOOK_SECONDS)
         except Exception:
             log.exception("after_tool hook failed", hook=type(hook).__name__, tool=call.tool_name, run_id=run.id)
+
+
+def _fail_run(why: str) -> None:
+    """Fail the run when the call's tool is declared to raise. The call has its result by now, so a retry knows it."""
+    if why:
+        raise ApplicationError(why, "tool_raised", type=contract.ERROR_TOOL_RAISED, non_retryable=True)
+
+
+@contextmanager
+def _bugs_end_the_run() -> Iterator[None]:
+    """Retry an unexpected error of redemption a few times, then fail the run with its text.
+
+    A store that is away is waited for as long as it takes; a bug would be retried for a week in silence.
+    """
+    try:
+        yield
+    except (UnavailableError, ApplicationError):
+        raise
+    except Exception as error:
+        last = activity.info().attempt >= MAX_BUG_ATTEMPTS
+        why = f"{type(error).__name__}: {error}"
+        raise ApplicationError(why, "bug", type=contract.ERROR_CONFIGURATION, non_retryable=last) from error

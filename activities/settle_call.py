@@ -5,7 +5,7 @@ from __future__ import annotations
 from temporalio import activity
 
 from activities.engine.engine import Engine
-from activities.execution.settlement import ended_state, settle_with
+from activities.execution.settlement import CallResult, end_state, settle
 from activities.execution.sub_agents import answer_of
 from activities.planning.signals import SIGNAL, result_of
 from activities.runs.ending import end_run
@@ -32,9 +32,9 @@ class SettleCall:
             if call is None or run is None or call.result is not None:
                 return
             result = await _result(conn, call)
-            state = ended_state(result)
+            state = end_state(result)
             await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state=state)
-            await settle_with(self._engine, conn, run, call, result)
+            await settle(conn, call, CallResult.of(self._engine, run, result))
 
 
 async def _result(conn: Connection, call: calls.Call) -> Ok | Failure:

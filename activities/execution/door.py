@@ -1,219 +1,342 @@
-"""Redemption: the one door to a tool's handler.
+"""The door to a tool's handler: one call in one transaction, with what is on record about it and what may be written.
 
-In one transaction it checks that the call may run (policy allowed it, or this decision approved it), that the bytes
-about to run are the ones that were shown, and writes the execution row, unique by call and by decision. Only a
-:class:`Redeemed` opens the door; every other way out means the handler does not start (I2, I3, I6). Signals and
-sub-agents have no handler: behind the same door stands what the engine does for them.
+:class:`Door` reads and writes; :mod:`activities.execution.checks` decides, check by check, whether it opens. Only a
+:class:`Redeemed` lets a handler start; every other result means that it does not (I2, I3, I6).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Self
 
 from activities.engine.engine import Engine
 from activities.engine.preconditions import idempotency_key
 from activities.engine.rules import RulesInForce
-from activities.execution.authorization import authority, judged, raises
-from activities.execution.delegation import delegate, take_signal, underway
-from activities.execution.external_calls import UNWANTED, came_back, hand_out, is_wanted
-from activities.execution.lost_calls import again
-from activities.execution.preflight import Seen, looks_first
-from activities.execution.redemption import AlreadySettled, AskAgain, LookFirst, Redeemed, Redemption, Waits
-from activities.execution.settlement import Start, refuse, tell_started
-from activities.planning.requests import ask_after_all, ask_again, asked_after_all, asked_again, is_stale
-from activities.planning.signals import is_finish
+from activities.execution import settlement
+from activities.execution.preflight import Findings, Inspection, Purpose
+from activities.execution.redemption import AskAgain, Settled
+from activities.execution.settlement import CallResult, Start
+from activities.planning.requests import Question, again_id, request_id_of, waiting_call
+from turngate.domain.agents.app import Agent
 from turngate.domain.contract import RunToolInput
-from turngate.domain.policy.judged_verdict import with_judgement
 from turngate.domain.policy.policy import Verdict
+from turngate.domain.runs.requests import ExecutionState
+from turngate.domain.text.durations import exact_span, span
 from turngate.domain.tools import results
-from turngate.domain.tools.results import Failure
+from turngate.domain.tools.failures import InvalidToolInput
+from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
+from turngate.store.clock import from_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.policy import grants
 from turngate.store.requests import requests
+from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, executions, runs
 
+MOVED_ON = "another attempt moved this execution on; looking again"
+MAX_PRECONDITION_CHARS = 300
+"""Of a precondition, in the reason why a person is asked again."""
 
-async def redeem(engine: Engine, conn: Connection, order: RunToolInput, seen: Seen | None = None) -> Redemption:
-    """Let the call through, or settle it without running. The caller's write transaction holds all of it.
 
-    ``seen``: what was seen after :class:`LookFirst`; None the first time.
+@dataclass(frozen=True)
+class Permission:
+    """What lets a call run: policy allowed it, or a person approved it.
+
+    ``digest``: of the bytes it is for. ``approval``: the approved request; None when policy allowed it. ``verdict``:
+    policy's, as it is now.
     """
-    run = await runs.get(conn, order.run_id)
-    found = await executions.standing(conn, order.run_id, order.call)
-    if run is None or found is None:
-        raise LookupError(f"no planned call {order.call!r} in run {order.run_id!r}")
-    call, execution = found
-    tool = engine.tool(await engine.agent_of(conn, run), call.tool_name)
-    closed = await _closed_already(conn, run, call, tool)
-    if closed is not None:
-        return closed
-    if execution is not None:
-        return await _started_before(engine, conn, run, call, tool, execution, order, seen)
-    not_yet = None if tool is None else await _not_yet(engine, conn, run, call, tool, order)
-    if not_yet is not None:
-        return not_yet
-    expected, request, problem = await authority(conn, call, order)
-    rules = await engine.rules(conn, run)
-    verdict = problem or judged(rules, run, call, tool, expected, decided=request is not None)
-    barred = verdict if isinstance(verdict, Failure) else seen.barred if seen is not None else None
-    if isinstance(verdict, Failure) or barred is not None or tool is None:
-        return await refuse(conn, run, call, barred or results.unknown_tool(call.tool_name, []))
-    other: Redemption | None = await _other_way(engine, conn, run, call, tool, request, seen, expected)
-    other = other or await _no_longer_allowed(engine, conn, run, call, tool, request, rules, verdict, seen)
-    if other is not None:
-        return other
-    key = idempotency_key(run.id, call.tool_call_id)
-    await executions.begin(
-        conn,
-        run_id=run.id,
-        tool_call_id=call.tool_call_id,
-        digest=expected,
-        decision_id=order.decision_id,
-        idempotency_key=key,
-    )
-    by = None if request is None else request.decided_by
-    start = Start(attempt=1, decision_id=order.decision_id, by=by, digest=expected)
-    match tool.kind:
-        case "signal":
-            return await take_signal(engine, conn, run, call, tool, start)
-        case "agent":
-            return await delegate(engine, conn, run, call, tool, start)
-        case "external":
-            return await hand_out(conn, run, call, tool, start)
-    await tell_started(conn, run, call, start)
-    return Redeemed(tool, run, call, call.running_input, key)
+
+    digest: str
+    approval: Request | None
+    verdict: Verdict
 
 
-async def _not_yet(
-    engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, order: RunToolInput
-) -> Waits | AskAgain | None:
-    """Return what comes before the door is asked at all: whoever is to run the call, or the answer to a later question."""
-    if tool.kind == "external" and not await is_wanted(conn, run):
-        return UNWANTED
-    if order.decision_id is None and call.disposition == "ask":
-        asked = await asked_after_all(engine, conn, run, call, tool)
-        return None if asked is None else AskAgain(asked)
-    return None
+@dataclass(kw_only=True)
+class Door:
+    """One call at the door. It lives as long as the write transaction that it was opened in.
 
-
-async def _closed_already(
-    conn: Connection, run: runs.Run, call: calls.Call, tool: Tool | None
-) -> AlreadySettled | None:
-    """Return what became of a call that must not start, whatever brings it here; None: the door may be asked."""
-    if call.result is not None:
-        return AlreadySettled(finishes=is_finish(call), raises=raises(tool, call.settled_result))
-    if run.is_dry:  # planning has closed every call of it; nothing of a dry replay may ever run
-        return await refuse(conn, run, call, results.diverged(call.tool_name))
-    return None
-
-
-async def _other_way(
-    engine: Engine,
-    conn: Connection,
-    run: runs.Run,
-    call: calls.Call,
-    tool: Tool,
-    request: requests.Request | None,
-    seen: Seen | None,
-    expected: str,
-) -> LookFirst | AskAgain | None:
-    """Return what comes before a call that may run: a look at the world, or another question; None when it may start."""
-    standing = None if request is None else await asked_again(engine, conn, run, call, tool, request)
-    if standing is not None:
-        return AskAgain(standing)
-    # An approval that is too old, and nothing says whether the world is still as it was: it counts no more.
-    unvouched = request is not None and request.precondition is None and is_stale(request)
-    if seen is None or (unvouched and not seen.for_asking):
-        agent = engine.agent(run.agent)
-        to_show = tool.preview is not None or tool.precondition is not None
-        if looks_first(agent, tool, asked=request is not None, lost=False) or (unvouched and to_show):
-            asked_with = None if request is None else request.precondition
-            return LookFirst(agent, run, call, tool, asked_with=asked_with, lost=False, for_asking=unvouched)
-    if request is None or not (unvouched or (seen is not None and seen.precondition != request.precondition)):
-        return None
-    now_on, preview = (None, None) if seen is None else (seen.precondition, seen.preview)
-    return AskAgain(
-        await ask_again(engine, conn, run, call, tool, request, digest=expected, precondition=now_on, preview=preview)
-    )
-
-
-async def _no_longer_allowed(
-    engine: Engine,
-    conn: Connection,
-    run: runs.Run,
-    call: calls.Call,
-    tool: Tool,
-    request: requests.Request | None,
-    rules: RulesInForce,
-    verdict: Verdict,
-    seen: Seen | None,
-) -> AlreadySettled | AskAgain | LookFirst | None:
-    """Return the question for a call that was allowed when it was planned and is not any more; None when it may start.
-
-    Policy is asked again at the door: a rule may have been stored since, or the grant that allowed the call revoked,
-    expired or used up by the calls beside it. A use of the grant is taken here, where nothing comes between it and the
-    handler (ADR 0014). Whatever a person approved needs neither.
+    ``execution``: None while the call was never let through. ``known_tool``: None when this worker's app no longer has it.
+    ``findings``: of author's code that was called because an earlier redemption wanted an inspection; None: of none.
     """
-    if request is not None:
-        return None
-    while verdict.grant_id is not None:
-        if await grants.take_use(conn, verdict.grant_id, run_id=run.id, tool_call_id=call.tool_call_id):
-            told = {"grant_id": verdict.grant_id, "tool_call_id": call.tool_call_id, "tool": tool.name}
-            await events.append(conn, run.id, [("grant.used", told)])
-            return None
-        # Another writer was faster, between our look at the grants and this: as if the grant had not been there.
-        rules = rules.without(verdict.grant_id)
-        again = judged(rules, run, call, tool, call.digest, decided=False)
-        if isinstance(again, Failure):
-            return await refuse(conn, run, call, again)
-        verdict = again
-    if verdict.answer == "allow":
-        return None
-    # What the judge said when the call was planned, of these very bytes; it is not asked again.
-    said = Verdict.model_validate_json(call.verdict).judged if call.verdict else None
-    verdict = with_judgement(verdict, said, rules.judge, digest=call.digest)
-    if verdict.answer == "allow":
-        return None
-    if (seen is None or not seen.for_asking) and (tool.preview is not None or tool.precondition is not None):
-        return LookFirst(engine.agent(run.agent), run, call, tool, asked_with=None, lost=False, for_asking=True)
-    return AskAgain(
-        await ask_after_all(
-            engine,
-            conn,
-            run,
-            call,
-            tool,
-            verdict,
-            precondition=None if seen is None else seen.precondition,
-            preview=None if seen is None else seen.preview,
+
+    engine: Engine
+    conn: Connection
+    order: RunToolInput
+    run: runs.Run
+    call: calls.Call
+    execution: executions.Execution | None
+    agent: Agent
+    known_tool: Tool | None
+    findings: Findings | None = None
+    _permission: Permission | None = field(default=None, init=False)
+    _rules: RulesInForce | None = field(default=None, init=False)
+
+    @classmethod
+    async def at(cls, engine: Engine, conn: Connection, order: RunToolInput, findings: Findings | None = None) -> Self:
+        """Bring a call to the door. Raises LookupError when it was never planned."""
+        run = await runs.get(conn, order.run_id)
+        planned = await executions.standing(conn, order.run_id, order.call)
+        if run is None or planned is None:
+            raise LookupError(f"no planned call {order.call!r} in run {order.run_id!r}")
+        call, execution = planned
+        agent = await engine.agent_of(conn, run)
+        return cls(
+            engine=engine,
+            conn=conn,
+            order=order,
+            run=run,
+            call=call,
+            execution=execution,
+            agent=agent,
+            known_tool=engine.tool(agent, call.tool_name),
+            findings=findings,
         )
-    )
+
+    @property
+    def tool(self) -> Tool:
+        """The call's tool. Raises LookupError where there is none; a call without a tool gets no permission."""
+        if self.known_tool is None:
+            raise LookupError(f"this worker has no tool {self.call.tool_name!r}")
+        return self.known_tool
+
+    @property
+    def start(self) -> executions.Execution:
+        """The start that was made before. Raises LookupError when there was none."""
+        if self.execution is None:
+            raise LookupError(f"call {self.call.tool_call_id!r} was never started")
+        return self.execution
+
+    @property
+    def permission(self) -> Permission:
+        """What lets the call run. Raises LookupError before :meth:`authorize` has found it."""
+        if self._permission is None:
+            raise LookupError(f"call {self.call.tool_call_id!r} has no permission to run")
+        return self._permission
+
+    @property
+    def approval(self) -> Request | None:
+        """The request in which a person approved the call; None when policy allowed it."""
+        return self.permission.approval
+
+    @property
+    def verdict(self) -> Verdict:
+        """Policy's verdict on the call, as it is now."""
+        return self.permission.verdict
+
+    @property
+    def approval_is_stale(self) -> bool:
+        """Whether the approval is too old to count, and no precondition says that everything is still as it was."""
+        approval = self.approval
+        return approval is not None and approval.precondition is None and is_stale(approval)
+
+    # What is on record
+
+    async def authorize(self) -> Failure | None:
+        """Find what lets the call run, and keep it as its permission; or return why nothing does.
+
+        There has to be an approval or an allowing verdict on record, for the very bytes that are about to run, and policy
+        must not deny them now.
+        """
+        permitted = await self._permitted()
+        if permitted is None:
+            return not_run("no approval or allowing rule for it is on record")
+        digest, approval = permitted
+        verdict = await self.judge(digest, decided=approval is not None)
+        if isinstance(verdict, Failure):
+            return verdict
+        self._permission = Permission(digest, approval, verdict)
+        return None
+
+    async def _permitted(self) -> tuple[str, Request | None] | None:
+        """Return the digest that was allowed or approved, with the approved request; None: nothing was."""
+        if self.call.disposition == "run" and self.order.decision_id is None:
+            return self.call.digest, None
+        if self.call.disposition != "ask" or self.order.decision_id is None:
+            return None
+        request = await requests.by_decision(self.conn, self.order.decision_id)
+        if request is None or (request.run_id, request.tool_call_id) != (self.call.run_id, self.call.tool_call_id):
+            return None
+        if request.kind != "approval" or request.status != "approved":
+            return None
+        if request.verb != "edit":
+            return request.digest, request
+        decision = await requests.decision(self.conn, self.order.decision_id)
+        return None if decision is None else (decision.digest, request)
+
+    async def judge(self, digest: str, *, decided: bool) -> Verdict | Failure:
+        """Return what policy says now of the bytes about to run, or why they must not: not what was shown, or denied.
+
+        An approval still counts when policy has changed since, unless a rule denies the call now (ADR 0014). ``decided``: a
+        person approved it, or its handler was let through before; then an unattended run is no reason to refuse it.
+        """
+        tool, raw_input = self.known_tool, self.call.running_input
+        if tool is None:
+            return not_run("the tool is no longer there")
+        if self.call.digest_with(tool, raw_input) != digest:
+            return not_run("the call or its tool is not what was shown when it was allowed; send it again")
+        try:
+            params = tool.decode(raw_input)
+        except InvalidToolInput as problem:
+            return results.invalid_input(str(problem), problem.problem)
+        rules = await self.rules()
+        verdict = rules.verdict(tool, params, self.run, raw_input, agent=self.run.agent, decided=decided)
+        return results.denied(verdict.rule, verdict.reason) if verdict.answer == "deny" else verdict
+
+    async def rules(self) -> RulesInForce:
+        """Return the rules in force for the run, as this transaction sees them."""
+        if self._rules is None:
+            self._rules = await self.engine.rules(self.conn, self.run)
+        return self._rules
+
+    async def take_grant(self, grant_id: str) -> bool:
+        """Take a use of a grant; False when another writer took the last one. The call is then judged without it."""
+        if await grants.take_use(self.conn, grant_id, run_id=self.run.id, tool_call_id=self.call.tool_call_id):
+            payload = {"grant_id": grant_id, "tool_call_id": self.call.tool_call_id, "tool": self.tool.name}
+            await events.append(self.conn, self.run.id, [("grant.used", payload)])
+            return True
+        self._rules = (await self.rules()).without(grant_id)
+        return False
+
+    def inspection(self, purpose: Purpose) -> Inspection:
+        """Return what author's code has to be asked before the call may go on."""
+        return Inspection(agent=self.agent, run=self.run, call=self.call, tool=self.tool, purpose=purpose)
+
+    # What may be written
+
+    async def refuse(self, failure: Failure) -> Settled:
+        """Settle the call with a failure in place of running it."""
+        await settlement.refuse(self.conn, self.call, failure)
+        return Settled()
+
+    async def settle(self, result: Ok | Failure, *, by: str | None = None) -> Settled:
+        """Settle the call with a result that no handler of this attempt returned; the caller ends its execution.
+
+        ``by``: where the result comes from (``probe``, ``report``); None: the engine itself.
+        """
+        await settlement.settle(self.conn, self.call, CallResult.of(self.engine, self.run, result), by=by)
+        return Settled()
+
+    async def open(self) -> Start:
+        """Redeem: write the execution row, unique by call and by decision. From now on the call counts as started."""
+        permission, decision_id = self.permission, self.order.decision_id
+        await executions.begin(
+            self.conn,
+            run_id=self.run.id,
+            tool_call_id=self.call.tool_call_id,
+            digest=permission.digest,
+            decision_id=decision_id,
+            idempotency_key=idempotency_key(self.run.id, self.call.tool_call_id),
+        )
+        by = None if permission.approval is None else permission.approval.decided_by
+        return Start(attempt=1, decision_id=decision_id, by=by, digest=permission.digest)
+
+    async def end_start(self, state: ExecutionState, *, partial_output: str = "") -> None:
+        """End the start that was made before; raises LookupError when it is no longer as it was read.
+
+        On PostgreSQL two attempts may look at a call at once. One that was thought lost may store its result, or the next
+        start may begin, after this one has read the row.
+        """
+        if not await executions.finish_start(self.conn, self.start, state=state, partial_output=partial_output):
+            raise LookupError(MOVED_ON)
+
+    async def ask_again(self) -> AskAgain:
+        """Open another request for a call whose approval no longer counts; that approval is never redeemed.
+
+        What the call depends on has changed since, or may have: the approval is older than its rule allows, and no
+        precondition says otherwise. Safe to repeat: the same approval leads to the same request.
+        """
+        approval, findings = self.approval, self.findings or Findings()
+        if approval is None:
+            raise LookupError(f"no one approved call {self.call.tool_call_id!r}")
+        question = Question(
+            run=self.run,
+            agent=self.agent,
+            call=self.call,
+            tool=self.tool,
+            verdict=Verdict.model_validate_json(self.call.verdict),
+            reason=_why_again(approval, findings.precondition),
+            digest=self.permission.digest,
+            agent_words=approval.agent_words,
+            preview=findings.preview,
+            precondition=findings.precondition,
+            replaces=approval,
+        )
+        return AskAgain(await question.ask(self.conn))
+
+    async def ask_overruled(self, verdict: Verdict) -> AskAgain:
+        """Open a request for a call that policy allowed when it was planned, and no longer does.
+
+        The call has no execution, in this very transaction. From here on it waits for a person, as if it had been asked
+        for at once.
+        """
+        rule, findings = Verdict.model_validate_json(self.call.verdict).rule, self.findings or Findings()
+        verdict = verdict.model_copy(update={"overruled": rule})
+        question = Question(
+            run=self.run,
+            agent=self.agent,
+            call=self.call,
+            tool=self.tool,
+            verdict=verdict,
+            reason=f"It was allowed by {rule!r} when the model asked for it, and is not any more. {verdict.reason}",
+            preview=findings.preview,
+            precondition=findings.precondition,
+        )
+        stored = verdict.model_dump_json(exclude_defaults=True)
+        await calls.set_disposition(self.conn, self.run.id, self.call.tool_call_id, "ask", stored)
+        return AskAgain(await question.ask(self.conn))
+
+    async def asked_overruled(self) -> AskAgain | None:
+        """Return the request that :meth:`ask_overruled` opened in an attempt whose answer was lost; None: it did not."""
+        if Verdict.model_validate_json(self.call.verdict).overruled is None:
+            return None
+        return await self._waiting_for(request_id_of(self.run.id, self.call.tool_call_id, "approval"))
+
+    async def asked_again(self) -> AskAgain | None:
+        """Return the request that replaced the call's approval, if there is one already.
+
+        From then on only that one counts, even if everything has changed back: an operator has it on their screen.
+        """
+        approval = self.approval
+        if approval is None or (approval.precondition is None and approval.ask_terms.fresh_for_seconds is None):
+            return None  # no request replaces such an approval
+        return await self._waiting_for(again_id(approval))
+
+    async def _waiting_for(self, request_id: str) -> AskAgain | None:
+        request = await requests.get(self.conn, request_id)
+        return None if request is None else AskAgain(waiting_call(self.run, self.agent, self.tool, request))
 
 
-async def _started_before(
-    engine: Engine,
-    conn: Connection,
-    run: runs.Run,
-    call: calls.Call,
-    tool: Tool | None,
-    execution: executions.Execution,
-    order: RunToolInput,
-    seen: Seen | None,
-) -> Redemption:
-    """The door was open once, and no result came of it."""
-    if tool is not None and tool.kind in {"signal", "agent"}:
-        return await underway(engine, conn, call, tool)
-    if tool is not None and tool.kind == "external":
-        return await came_back(engine, conn, run, call, tool, execution, order)
-    if execution.state == "failed":
-        # Its handler was stopped, and the run was not closed after it: its workflow was terminated (Temporal cancels the
-        # activities of such a one, as for an interrupt) or lost. The run was recovered, so nobody knows how far it came.
-        await executions.reopen_stopped(conn, run_id=run.id, tool_call_id=call.tool_call_id)
-        execution = replace(execution, state="executing")
-    agent = engine.agent(run.agent)
-    unseen = execution.state == "executing" and seen is None
-    if unseen and tool is not None and looks_first(agent, tool, asked=False, lost=True):
-        return LookFirst(agent, run, call, tool, asked_with=None, lost=True)
-    return await again(engine, conn, run, call, tool, execution, order, seen)
+def is_stale(approval: Request) -> bool:
+    """Tell whether an approval is older than the rule that asked for it lets one count.
+
+    Of an approval that several people gave, the one that completed it is its age: before, there was nothing to redeem.
+    """
+    lasts = approval.ask_terms.fresh_for_seconds
+    if lasts is None or approval.decided_at is None:
+        return False
+    return now() - from_text(approval.decided_at) > timedelta(seconds=lasts)
+
+
+def not_run(why: str) -> Failure:
+    """Return the failure of a call that was stopped before it started."""
+    return Failure(kind="execution_error", reason=f"The call did not run: {why}.")
+
+
+def _why_again(approval: Request, precondition: str | None) -> str:
+    """Return why the approval no longer counts, in words for the person who is asked again."""
+    approved, lasts = f"{approval.decided_by} approved this", approval.ask_terms.fresh_for_seconds
+    change = f"it was {_clipped(approval.precondition)}, and is now {_clipped(precondition)}."
+    if not is_stale(approval) or approval.decided_at is None or lasts is None:
+        return f"{approved}, but what it depends on changed before it could run: {change}"
+    age = span((now() - from_text(approval.decided_at)).total_seconds())
+    approved = f"{approved} {age} ago, and its rule lets an approval count for {exact_span(lasts)}"
+    if approval.precondition is None:
+        return f"{approved}. Nothing tells whether what it depends on has changed since."
+    return f"{approved}. What it depends on has changed since: {change}"
+
+
+def _clipped(precondition: str | None) -> str:
+    text = "nothing" if precondition is None else precondition
+    return text if len(text) <= MAX_PRECONDITION_CHARS else f"{text[:MAX_PRECONDITION_CHARS]}…"

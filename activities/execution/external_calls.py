@@ -1,81 +1,74 @@
 """Redemption of calls from outside: the door opens for one attempt of the sender, which runs the call and reports.
 
 Nothing of such a call runs here (ADR 0024). The workflow comes to the door when the sender is there to start the call, again
-when its report has come, and again when the time for one is over.
+when its report has come, and again when the time for a report is over.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from activities.engine.engine import Engine
-from activities.execution.lost_calls import again, ask_outcome, end_start, is_answer
+from activities.execution import lost_calls
+from activities.execution.door import Door
 from activities.execution.redemption import Redeemed, Redemption, Waits
-from activities.execution.settlement import Start, ended_state, refuse, settle_with, tell_started
-from turngate.domain.contract import RunToolInput, Wait
+from activities.execution.settlement import Start, end_state, tell_started
+from turngate.domain.contract import Wait
 from turngate.domain.tools.results import Failure
-from turngate.domain.tools.tool import Tool
 from turngate.store.clock import as_text, from_text, now
-from turngate.store.database import Connection
-from turngate.store.runs import calls, executions, external_calls, runs
+from turngate.store.runs import external_calls
 
 NO_REPORT = (
     "The program that was to run this call never said what came of it. It may or may not have taken effect: which?"
 )
 
-
 UNWANTED = Waits(Wait(news="wanted"))
-"""The call may run, and nobody is there to run it yet."""
+"""The call may run, and its sender is not there to run it yet."""
 
 
-async def is_wanted(conn: Connection, run: runs.Run) -> bool:
+async def is_wanted(door: Door) -> bool:
     """Tell whether the sender is there to start the call. Until it is, nothing is redeemed: an approval is used once."""
-    call = await external_calls.get(conn, run.id)
+    call = await external_calls.get(door.conn, door.run.id)
     return call is not None and call.wanted_by is not None
 
 
-async def hand_out(conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, start: Start) -> Waits:
+async def hand_out(door: Door, start: Start) -> Waits:
     """Let the attempt that wants the call run it, until its deadline. The execution row is written already (I2, I3)."""
-    await tell_started(conn, run, call, start)
-    return await _let_run(conn, run, tool)
+    await tell_started(door.conn, door.call, start)
+    return await _let_run(door)
 
 
-async def came_back(
-    engine: Engine,
-    conn: Connection,
-    run: runs.Run,
-    call: calls.Call,
-    tool: Tool,
-    execution: executions.Execution,
-    order: RunToolInput,
-) -> Redemption:
-    """Return what becomes of a call that was handed out: its report, more waiting, or a question to a person.
+async def resume(door: Door) -> Redemption:
+    """Return what happens to a call that was handed out: its report, more waiting, or a question to a person.
 
     That our own worker was lost meanwhile says nothing about a call that runs elsewhere.
     """
-    outside = await external_calls.get(conn, run.id)
-    if execution.state == "executing" and outside is not None and outside.deadline_at is not None:
-        reported = outside.reported
-        if reported is not None:
-            await end_start(conn, execution, ended_state(reported))
-            return await settle_with(engine, conn, run, call, reported, by="report")
+    outside = await external_calls.get(door.conn, door.run.id)
+    if door.start.state == "executing" and outside is not None and outside.deadline_at is not None:
+        if outside.reported is not None:
+            await door.end_start(end_state(outside.reported))
+            return await door.settle(outside.reported, by="report")
         deadline = from_text(outside.deadline_at)
         if now() < deadline:
             return Waits(Wait(until=deadline, news="reported"))
-        await external_calls.take_back(conn, run.id)
-        if call.effect == "once":
-            return await ask_outcome(conn, run, call, tool, execution, why=NO_REPORT, rule="engine:no-report")
-        await end_start(conn, execution, "failed")
-        late = f"{call.tool_name!r} was started outside, and no result was reported in time."
-        return await refuse(conn, run, call, Failure(kind="timeout", reason=late))
-    if await is_answer(conn, execution, order) and not await is_wanted(conn, run):
+        return await _give_up(door)
+    if await lost_calls.is_answer(door) and not await is_wanted(door):
         return UNWANTED
-    opened = await again(engine, conn, run, call, tool, execution, order, None)
-    return await _let_run(conn, run, tool) if isinstance(opened, Redeemed) else opened
+    redemption = await lost_calls.resume(door)
+    return await _let_run(door) if isinstance(redemption, Redeemed) else redemption
 
 
-async def _let_run(conn: Connection, run: runs.Run, tool: Tool) -> Waits:
-    deadline = now() + tool.timeout
-    await external_calls.hand_out(conn, run.id, deadline_at=as_text(deadline))
+async def _give_up(door: Door) -> Redemption:
+    """Take back a call that was not reported in time; what happened to a ``once`` call, a person is asked."""
+    await external_calls.take_back(door.conn, door.run.id)
+    if door.call.effect == "once":
+        return await lost_calls.ask_outcome(door, why=NO_REPORT, rule="engine:no-report")
+    await door.end_start("failed")
+    late = f"{door.call.tool_name!r} was started outside, and no result was reported in time."
+    return await door.refuse(Failure(kind="timeout", reason=late))
+
+
+async def _let_run(door: Door) -> Waits:
+    deadline = now() + door.tool.timeout
+    await external_calls.hand_out(door.conn, door.run.id, deadline_at=as_text(deadline))
     # A moment more than the sender has: what it reports at the very end must be in the store before we look.
     return Waits(Wait(until=deadline + timedelta(seconds=1), news="reported"))

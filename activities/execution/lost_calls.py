@@ -1,163 +1,161 @@
-"""Calls whose worker was lost: what a retry may do, and who is asked what became of them (DESIGN §3.6)."""
+"""Calls whose worker was lost: what a retry may do, and who is asked what happened to them (DESIGN §3.6).
+
+The handler was started before and brought no result. The checks below are passed in order, as those of
+:mod:`activities.execution.checks` are; a call that passes all of them starts once more.
+"""
 
 from __future__ import annotations
 
-from activities.engine.engine import Engine
-from activities.execution.authorization import judged, not_run
-from activities.execution.preflight import Seen
-from activities.execution.redemption import AlreadySettled, OutcomeUnknown, Redeemed, Redemption
-from activities.execution.settlement import Start, refuse, settle_with, tell_started
-from activities.planning.requests import opened, request_id_of
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from activities.execution.door import MOVED_ON, Door
+from activities.execution.redemption import OutcomeUnknown, Redeemed, Redemption
+from activities.execution.settlement import Start, tell_started
+from activities.planning.requests import open_request, request_id_of
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import derived_id
-from turngate.domain.runs.requests import ExecutionState
 from turngate.domain.tools import results
-from turngate.domain.tools.probes import DidNotHappen, Happened
+from turngate.domain.tools.probes import DidNotHappen, Happened, ProbeAnswer
 from turngate.domain.tools.results import Failure, Ok, as_object
-from turngate.domain.tools.tool import Tool, ToolManifest
+from turngate.domain.tools.tool import ToolManifest
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.events import events
 from turngate.store.requests import requests
-from turngate.store.runs import calls, executions, runs
+from turngate.store.runs import executions
 
 MAX_STARTS = 5
 """How often a handler is started when its workers keep dying under it; a ``once`` one only where its probe allows it."""
 
-MOVED_ON = "another attempt moved this execution on; looking again"
 LOST = "The worker was lost while this call ran. It may or may not have taken effect: which?"
 
 
-async def again(
-    engine: Engine,
-    conn: Connection,
-    run: runs.Run,
-    call: calls.Call,
-    tool: Tool | None,
-    execution: executions.Execution,
-    order: RunToolInput,
-    seen: Seen | None,
-) -> Redemption:
-    """The handler was started before, and no result came of it."""
-    # One request per lost start: a call that a person sends again may be lost again, and is asked about again.
-    outcome_id = _outcome_id(execution)
-    if execution.state == "unknown":
-        if not await is_answer(conn, execution, order):
-            return OutcomeUnknown(outcome_id, call.digest)
-    elif call.effect == "once" and seen is not None and isinstance(seen.probed, Happened):
-        return await _it_happened(engine, conn, run, call, execution, seen.probed)
-    elif call.effect == "once" and _may_start_again(execution, seen):
-        pass  # it starts again, on the tool's own word that the first start will never take effect
-    elif call.effect == "once":
-        # Before anything else is looked at: even when the call could not run again, nobody knows whether it has run.
-        return await ask_outcome(conn, run, call, tool, execution)
-    elif execution.attempts >= MAX_STARTS:
-        lost = f"its worker was lost {execution.attempts} times while it ran"
-        await end_start(conn, execution, "failed")
-        return await refuse(conn, run, call, Failure(kind="execution_error", reason=f"{call.tool_name!r}: {lost}."))
-    verdict = judged(await engine.rules(conn, run), run, call, tool, execution.digest, decided=True)
-    if tool is None or isinstance(verdict, Failure):
-        problem = verdict if isinstance(verdict, Failure) else not_run("the tool is no longer there")
-        return await _not_again(conn, run, call, execution, problem)
+async def resume(door: Door) -> Redemption:
+    """Return what happens to a call whose handler was started before, and which has no result."""
+    for check in CHECKS:
+        redemption = await check(door)
+        if redemption is not None:
+            return redemption
+    return await start_again(door)
+
+
+async def ask_probe(door: Door) -> Redemption | None:
+    """Have the probe of a ``once`` tool asked first, between two transactions: did the lost call take effect?"""
+    tool = door.known_tool
+    if door.findings is not None or door.start.state != "executing" or tool is None:
+        return None
+    return door.inspection("lost") if tool.probe is not None and tool.effect == "once" else None
+
+
+async def wait_for_answer(door: Door) -> Redemption | None:
+    """Wait for the person who is asked what happened; only their answer lets the call start again."""
+    if door.start.state != "unknown" or await is_answer(door):
+        return None
+    return OutcomeUnknown(_outcome_id(door.start), door.call.digest)
+
+
+async def take_probed_result(door: Door) -> Redemption | None:
+    """Settle a ``once`` call with the result that its probe found, as if its handler had returned it."""
+    probed = _probed(door)
+    if not _is_lost_once(door) or not isinstance(probed, Happened):
+        return None
+    await door.end_start("succeeded")
+    return await door.settle(Ok(value=as_object(probed.result)), by="probe")
+
+
+async def ask_a_person(door: Door) -> Redemption | None:
+    """Ask a person what happened to a ``once`` call, unless its probe says that the first start will never take effect.
+
+    This comes before any look at whether the call could run again: even if it could not, whether it has run is not known.
+    """
+    if not _is_lost_once(door):
+        return None
+    # A call that kills its workers is for a person to look at, whatever its probe says.
+    did_not_happen = isinstance(_probed(door), DidNotHappen) and door.start.attempts < MAX_STARTS
+    return None if did_not_happen else await ask_outcome(door)
+
+
+async def limit_starts(door: Door) -> Redemption | None:
+    """Fail a call that may be repeated when its workers were lost too often."""
+    if door.start.state == "unknown" or door.call.effect == "once" or door.start.attempts < MAX_STARTS:
+        return None
+    why = f"its worker was lost {door.start.attempts} times while it ran"
+    await door.end_start("failed")
+    return await door.refuse(Failure(kind="execution_error", reason=f"{door.call.tool_name!r}: {why}."))
+
+
+async def refuse_changed_call(door: Door) -> Redemption | None:
+    """Settle a call that is no longer what was let through, or that policy denies now."""
+    problem = await door.judge(door.start.digest, decided=True)
+    if not isinstance(problem, Failure):
+        return None
+    if door.start.state == "unknown":  # a person said that it did not happen, so the problem says all there is to say
+        await executions.resolve_unknown(
+            door.conn, run_id=door.run.id, tool_call_id=door.call.tool_call_id, state="failed"
+        )
+        return await door.refuse(problem)
+    await door.end_start("failed")
+    why = f"{results.outcome_unknown(door.call.tool_name).reason} It was not started again: {problem.reason}"
+    return await door.refuse(Failure(kind="unknown", reason=why))
+
+
+CHECKS: Final[tuple[Callable[[Door], Awaitable[Redemption | None]], ...]] = (
+    ask_probe,
+    wait_for_answer,
+    take_probed_result,
+    ask_a_person,
+    limit_starts,
+    refuse_changed_call,
+)
+"""In the order in which a lost call meets them."""
+
+
+async def start_again(door: Door) -> Redeemed:
+    """Let the handler start once more, under the same key."""
+    lost, decision_id = door.start, door.order.decision_id
     begun = await executions.begin_again(
-        conn,
-        run_id=run.id,
-        tool_call_id=call.tool_call_id,
-        from_state=execution.state,
-        decision_id=order.decision_id,
+        door.conn,
+        run_id=door.run.id,
+        tool_call_id=door.call.tool_call_id,
+        from_state=lost.state,
+        decision_id=decision_id,
     )
     if not begun:
         raise LookupError(MOVED_ON)
-    decided = None if order.decision_id is None else await requests.by_decision(conn, order.decision_id)
+    decided = None if decision_id is None else await requests.by_decision(door.conn, decision_id)
     by = None if decided is None else decided.decided_by
-    start = Start(attempt=execution.attempts + 1, decision_id=order.decision_id, by=by, digest=execution.digest)
-    await tell_started(conn, run, call, start)
-    raw_input = call.running_input
-    return Redeemed(tool, run, call, raw_input, execution.idempotency_key, attempt=start.attempt)
+    start = Start(attempt=lost.attempts + 1, decision_id=decision_id, by=by, digest=lost.digest)
+    await tell_started(door.conn, door.call, start)
+    return Redeemed(
+        door.tool, door.run, door.call, door.call.running_input, lost.idempotency_key, attempt=start.attempt
+    )
 
 
-async def is_answer(conn: Connection, execution: executions.Execution, order: RunToolInput) -> bool:
-    """Tell whether the order comes with the answer to what became of this execution."""
-    outcome = await requests.get(conn, _outcome_id(execution))
-    return outcome is not None and outcome.decision_id is not None and outcome.decision_id == order.decision_id
+async def is_answer(door: Door) -> bool:
+    """Tell whether the order comes with the answer to what happened to this start."""
+    outcome = await requests.get(door.conn, _outcome_id(door.start))
+    return outcome is not None and outcome.decision_id is not None and outcome.decision_id == door.order.decision_id
 
 
-async def asked_outcome(conn: Connection, order: RunToolInput) -> OutcomeUnknown | None:
-    """Return the request that asks what became of this call, while that is what it waits for; None: it does not."""
-    found = await executions.standing(conn, order.run_id, order.call)
-    if found is None:
-        return None
-    call, execution = found
-    if call.result is not None or execution is None or execution.state != "unknown":
-        return None
-    return OutcomeUnknown(_outcome_id(execution), call.digest)
+async def ask_outcome(door: Door, *, why: str = LOST, rule: str = "engine:lost-worker") -> OutcomeUnknown:
+    """Mark the start as unknown and open an ``outcome`` request for it. ``why``, ``rule``: what the person reads.
 
-
-def _outcome_id(execution: executions.Execution) -> str:
-    return derived_id("rq", execution.run_id, execution.tool_call_id, "outcome", str(execution.attempts))
-
-
-def _may_start_again(execution: executions.Execution, seen: Seen | None) -> bool:
-    """Tell whether the tool's probe says that it did not happen; a call that kills its workers is a person's to look at."""
-    return seen is not None and isinstance(seen.probed, DidNotHappen) and execution.attempts < MAX_STARTS
-
-
-async def _it_happened(
-    engine: Engine,
-    conn: Connection,
-    run: runs.Run,
-    call: calls.Call,
-    execution: executions.Execution,
-    happened: Happened,
-) -> AlreadySettled:
-    """Settle a lost call with the result its tool's probe found, as if its handler had returned it."""
-    await end_start(conn, execution, "succeeded")
-    return await settle_with(engine, conn, run, call, Ok(value=as_object(happened.result)), by="probe")
-
-
-async def _not_again(
-    conn: Connection, run: runs.Run, call: calls.Call, execution: executions.Execution, problem: Failure
-) -> AlreadySettled:
-    """Settle a lost call that may not start again, because it is no longer what was allowed."""
-    if execution.state == "unknown":  # a person said that it did not happen, so the problem tells all
-        await executions.resolve_unknown(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
-        return await refuse(conn, run, call, problem)
-    await end_start(conn, execution, "failed")
-    why = f"{results.outcome_unknown(call.tool_name).reason} It was not started again: {problem.reason}"
-    return await refuse(conn, run, call, Failure(kind="unknown", reason=why))
-
-
-async def ask_outcome(
-    conn: Connection,
-    run: runs.Run,
-    call: calls.Call,
-    tool: Tool | None,
-    execution: executions.Execution,
-    *,
-    why: str = LOST,
-    rule: str = "engine:lost-worker",
-) -> OutcomeUnknown:
-    """Mark the execution unknown and open an ``outcome`` request for it, in the caller's transaction.
-
-    What its handler had said before it was stopped stays with the execution. ``why``, ``rule``: what the person reads.
-    Raises LookupError when the execution is not as it was read any more: nobody is to be asked about what has a result.
+    What its handler had reported before it was stopped stays with the execution. Raises LookupError when the execution is no
+    longer as it was read: no one is asked about a call that has a result.
     """
-    outcome_id = _outcome_id(execution)
-    await end_start(conn, execution, "unknown", partial_output=execution.partial_output)
-    approval = await requests.get(conn, request_id_of(run.id, call.tool_call_id, "approval"))
-    opened_at = as_text(now())
-    raw_input = call.running_input
-    manifest = approval.manifest if approval else _manifest(call, tool).model_dump_json()
+    run, call, lost = door.run, door.call, door.start
+    await door.end_start("unknown", partial_output=lost.partial_output)
+    approval = await requests.get(door.conn, request_id_of(run.id, call.tool_call_id, "approval"))
     request = requests.Request(
-        id=outcome_id,
+        id=_outcome_id(lost),
         run_id=run.id,
         tool_call_id=call.tool_call_id,
         kind="outcome",
         status="pending",
         agent=run.agent,
         tool_name=call.tool_name,
-        manifest=manifest,
-        input=raw_input,
+        manifest=approval.manifest if approval else _manifest(door).model_dump_json(),
+        input=call.running_input,
         digest=call.digest,
         rule=rule,
         reason=why,
@@ -167,31 +165,43 @@ async def ask_outcome(
         preview=approval.preview if approval else None,
         not_by=approval.not_by if approval else None,
         expires_at=None,
-        created_at=opened_at,
+        created_at=as_text(now()),
         path=run.path,
     )
-    await requests.insert_all(conn, [request])
-    told = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "request_id": outcome_id}
-    await events.append(conn, run.id, [("execution.unknown", told), opened(request)])
-    return OutcomeUnknown(outcome_id, call.digest)
+    payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "request_id": request.id}
+    await open_request(door.conn, request, after=[("execution.unknown", payload)])
+    return OutcomeUnknown(request.id, call.digest)
 
 
-async def end_start(
-    conn: Connection, execution: executions.Execution, state: ExecutionState, *, partial_output: str = ""
-) -> None:
-    """End the start that was read; raises LookupError when it is not as it was read any more.
+async def open_outcome(conn: Connection, order: RunToolInput) -> OutcomeUnknown | None:
+    """Return the request that asks what happened to this call, while the call waits for it; None: it does not."""
+    planned = await executions.standing(conn, order.run_id, order.call)
+    if planned is None:
+        return None
+    call, execution = planned
+    if call.result is not None or execution is None or execution.state != "unknown":
+        return None
+    return OutcomeUnknown(_outcome_id(execution), call.digest)
 
-    On PostgreSQL two attempts may look at a call at once: one that was thought lost may store its result, or the next start
-    may begin, after this one has read the row.
-    """
-    if not await executions.finish_start(conn, execution, state=state, partial_output=partial_output):
-        raise LookupError(MOVED_ON)
+
+def _outcome_id(lost: executions.Execution) -> str:
+    """Return the id of the request about a lost start. Each start has its own: a call may be lost again."""
+    return derived_id("rq", lost.run_id, lost.tool_call_id, "outcome", str(lost.attempts))
 
 
-def _manifest(call: calls.Call, tool: Tool | None) -> ToolManifest:
-    """Return what to show of a tool that ran without being asked for; of one that is gone no more than its name is known."""
-    if tool is not None:
-        return tool.manifest
+def _is_lost_once(door: Door) -> bool:
+    """Tell whether the call must not be repeated, and what happened to it is not known."""
+    return door.start.state != "unknown" and door.call.effect == "once"
+
+
+def _probed(door: Door) -> ProbeAnswer:
+    return None if door.findings is None else door.findings.probed
+
+
+def _manifest(door: Door) -> ToolManifest:
+    """Return what to show of a tool that ran without an approval; of one that is gone, only its name is known."""
+    if door.known_tool is not None:
+        return door.known_tool.manifest
     return ToolManifest(
-        name=call.tool_name, description="", kind="local", parameters={"type": "object"}, success={}, effect="once"
+        name=door.call.tool_name, description="", kind="local", parameters={"type": "object"}, success={}, effect="once"
     )

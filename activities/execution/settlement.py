@@ -1,53 +1,19 @@
-"""Writing down what becomes of a call at the door: started, settled with a result, or settled without running."""
+"""Writing what happens to a call: it starts, gets its result, or gets a failure in place of one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 from activities.engine.engine import Engine
 from activities.execution.large_results import shown_to_model
-from activities.execution.redemption import AlreadySettled
 from turngate.domain.runs.requests import ExecutionState
+from turngate.domain.tools.failures import MAX_REASON_CHARS
 from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Tool
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.runs import calls, runs, whole_results
-
-
-async def refuse(conn: Connection, run: runs.Run, call: calls.Call, failure: Failure) -> AlreadySettled:
-    """Settle the call with a failure in place of running it."""
-    await calls.settle(conn, run.id, call.tool_call_id, failure)
-    told = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "kind": failure.kind}
-    await events.append(conn, run.id, [("call.closed", told)])
-    return AlreadySettled()
-
-
-async def settle_with(
-    engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, result: Ok | Failure, *, by: str | None = None
-) -> AlreadySettled:
-    """Settle the call with a result that no handler of this attempt returned; the caller ends its execution.
-
-    ``by``: who brought it (``probe``, ``report``); None: the engine itself made it.
-    """
-    shown, whole = shown_to_model(engine, run, result)
-    digest = None if whole is None else await whole_results.keep(conn, whole)
-    await calls.settle(conn, run.id, call.tool_call_id, shown, whole_result=digest)
-    told = ended_facts(call.tool_call_id, call.tool_name, result)
-    if by is not None:
-        told["by"] = by
-    await events.append(conn, run.id, [("execution.finished", told)])
-    return AlreadySettled()
-
-
-def ended_facts(tool_call_id: str, tool_name: str, result: Ok | Failure) -> dict[str, object]:
-    """Return what the event of an execution's end says of it: which call, and in a word what came of it."""
-    told: dict[str, object] = {"tool_call_id": tool_call_id, "tool": tool_name, "ok": isinstance(result, Ok)}
-    return told | {"kind": result.kind} if isinstance(result, Failure) else told
-
-
-def ended_state(result: Ok | Failure) -> ExecutionState:
-    """Return how an execution ended that gave this result."""
-    return "succeeded" if isinstance(result, Ok) else "failed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +26,65 @@ class Start:
     digest: str
 
 
-async def tell_started(conn: Connection, run: runs.Run, call: calls.Call, start: Start, **more: str) -> None:
-    """Append the event of a start: a handler's, a signal's or a sub-agent's. ``more``: what else it says."""
-    told = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, **vars(start), **more}
-    await events.append(conn, run.id, [("execution.started", told)])
+@dataclass(frozen=True, kw_only=True)
+class CallResult:
+    """A result as it is stored. ``whole``: its text, where the model is shown only a part of it.
+
+    ``presentation``: the tool's own view of it for people, as JSON; None for the default view.
+    """
+
+    shown: Ok | Failure
+    whole: str | None = None
+    presentation: str | None = None
+
+    @classmethod
+    def of(cls, engine: Engine, run: runs.Run, result: Ok | Failure, *, presentation: str | None = None) -> Self:
+        """Return a result as the run's model is shown it."""
+        shown, whole = shown_to_model(engine, run, result)
+        return cls(shown=shown, whole=whole, presentation=presentation)
+
+
+async def tell_started(conn: Connection, call: calls.Call, start: Start, **more: str) -> None:
+    """Append the event of a start: of a handler, a control call or a sub-agent. ``more``: further fields."""
+    payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, **vars(start), **more}
+    await events.append(conn, call.run_id, [("execution.started", payload)])
+
+
+async def settle(conn: Connection, call: calls.Call, result: CallResult, *, by: str | None = None) -> None:
+    """Store the result of a call that was started; the caller ends its execution.
+
+    ``by``: where the result comes from (``probe``, ``report``); None: its handler, or the engine itself.
+    """
+    digest = None if result.whole is None else await whole_results.keep(conn, result.whole)
+    view = {"presentation": result.presentation, "whole_result": digest}
+    await calls.settle(conn, call.run_id, call.tool_call_id, result.shown, **view)
+    payload = end_payload(call, result.shown)
+    if by is not None:
+        payload["by"] = by
+    await events.append(conn, call.run_id, [("execution.finished", payload)])
+
+
+async def refuse(conn: Connection, call: calls.Call, failure: Failure) -> None:
+    """Settle a call with a failure in place of running it."""
+    await calls.settle(conn, call.run_id, call.tool_call_id, failure)
+    payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "kind": failure.kind}
+    await events.append(conn, call.run_id, [("call.closed", payload)])
+
+
+def end_payload(call: calls.Call, result: Ok | Failure) -> dict[str, object]:
+    """Return the payload of the event of an execution's end: which call, and whether it succeeded or how it failed."""
+    payload: dict[str, object] = {"tool_call_id": call.tool_call_id, "tool": call.tool_name}
+    payload["ok"] = isinstance(result, Ok)
+    return payload | {"kind": result.kind} if isinstance(result, Failure) else payload
+
+
+def end_state(result: Ok | Failure) -> ExecutionState:
+    """Return the state of an execution that ended with this result."""
+    return "succeeded" if isinstance(result, Ok) else "failed"
+
+
+def run_failure(tool: Tool | None, result: Ok | Failure | None) -> str:
+    """Return why a call with this result fails its run, in words for people; "" when the run continues."""
+    if tool is None or not isinstance(result, Failure) or not tool.fails_run(result):
+        return ""
+    return f"tool {tool.name!r} failed: {result.kind}: {result.reason}"[:MAX_REASON_CHARS]

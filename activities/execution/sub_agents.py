@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 
 from activities.engine.engine import Engine
+from activities.execution.door import Door
 from turngate.domain.contract import ChildRun
 from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.digest import derived_id
@@ -51,15 +52,13 @@ def brief_of(tool: Tool, params: Any) -> Message | Failure:
         return Failure(kind="execution_error", reason=f"{tool.name!r} was not started: {why}.")
 
 
-async def open_child(
-    engine: Engine, conn: Connection, run: runs.Run, call: calls.Call, tool: Tool, brief: Message
-) -> str:
+async def open_child(door: Door, brief: Message) -> str:
     """Record the sub-agent's run: a conversation of its own, starting with the brief. Returns the run's id.
 
     The same call derives the same run. It inherits workspace, attendance, the run's own policy and its starter, so who may
     not decide here may not there.
     """
-    agent = engine.agent(agent_name(tool))
+    run, call, agent = door.run, door.call, door.engine.agent(agent_name(door.tool))
     child_id = derived_id("run", run.id, call.tool_call_id)
     new = NewRun(
         id=child_id,
@@ -78,9 +77,9 @@ async def open_child(
         unattended_asks=run.unattended_asks,
         world=run.world,
     )
-    await messages.create_conversation(conn, new.conversation_id)
-    await calls.set_child(conn, run.id, call.tool_call_id, child_id)
-    await open_run(conn, new, says=brief, behind=None, told={"parent_run_id": run.id})
+    await messages.create_conversation(door.conn, new.conversation_id)
+    await calls.set_child(door.conn, run.id, call.tool_call_id, child_id)
+    await open_run(door.conn, new, says=brief, behind=None, told={"parent_run_id": run.id})
     return child_id
 
 

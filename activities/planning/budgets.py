@@ -17,7 +17,7 @@ from activities.engine.costs import lacks_price
 from activities.engine.engine import Engine
 from activities.engine.rules import RulesInForce
 from activities.planning.planner import Admitted, planned_row
-from activities.planning.requests import new_request, opened, planned_call, request_id_of
+from activities.planning.requests import Question, ready_call, request_id_of, waiting_call
 from turngate import Tool, ToolContext, tool
 from turngate.domain import contract
 from turngate.domain.agents import budgets
@@ -154,7 +154,7 @@ async def _asked(engine: Engine, conn: Connection, run: runs.Run, agent: Agent, 
     for call in made:
         if call.result is None:
             request = await requests.get(conn, request_id_of(run.id, call.tool_call_id, "approval"))
-            return planned_call(run, agent, call, tool, Verdict.model_validate_json(call.verdict), request)
+            return ready_call(call, tool) if request is None else waiting_call(run, agent, tool, request)
         refused = call.settled_result
         if isinstance(refused, Failure) and ExtendBudget.model_validate_json(call.input).budget == over.budget:
             by = refused.fields.get("operator")
@@ -163,29 +163,22 @@ async def _asked(engine: Engine, conn: Connection, run: runs.Run, agent: Agent, 
     call, verdict = _call(run, tool, rules, over, len(made))
     if verdict.answer == "deny":
         raise _ended(over, f"denied by rule {verdict.rule!r}")
-    request = None
-    if verdict.answer == "ask":
-        request = new_request(
-            run,
-            agent,
-            call,
-            tool,
-            verdict,
-            request_id=request_id_of(run.id, call.tool_call_id, "approval"),
-            kind="approval",
-            raw_input=call.input,
-            digest=call.digest,
-            reason=f"{over.reason} {verdict.reason}".strip(),
-            agent_words="",
-            preview=Preview(kind="text", text=_shown(over)),
-            precondition=None,
-        )
-        await requests.insert_all(conn, [request])
     await calls.insert_planned(conn, [call])
-    told = {"budget": over.budget, "used": str(over.used), "limit": str(over.limit), "tool_call_id": call.tool_call_id}
-    asked = [] if request is None else [opened(request)]
-    await events.append(conn, run.id, [("budget.used_up", told), *asked])
-    return planned_call(run, agent, call, tool, verdict, request)
+    payload = {"budget": over.budget, "used": str(over.used), "limit": str(over.limit)}
+    used_up_event = ("budget.used_up", payload | {"tool_call_id": call.tool_call_id})
+    if verdict.answer == "allow":
+        await events.append(conn, run.id, [used_up_event])
+        return ready_call(call, tool)
+    question = Question(
+        run=run,
+        agent=agent,
+        call=call,
+        tool=tool,
+        verdict=verdict,
+        reason=f"{over.reason} {verdict.reason}".strip(),
+        preview=Preview(kind="text", text=_shown(over)),
+    )
+    return await question.ask(conn, after=[used_up_event])
 
 
 def _call(run: runs.Run, tool: Tool, rules: RulesInForce, over: UsedUp, number: int) -> tuple[calls.Call, Verdict]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from activities.engine.rules import RulesInForce
 from activities.planning.planner import MALFORMED_KINDS, Closed, PlannedStep, Planner, planned_row, problem_of
-from activities.planning.requests import planned_call
+from activities.planning.requests import ready_call
 from activities.planning.signals import is_finish, read_signal
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import PlannedCall, StepPlan
@@ -65,7 +65,7 @@ class DryPlanner(Planner):
             if tool is not None and recorded is not None:
                 row = self._with_signal(row, tool)
                 if _is_for_workflow(row, tool) and verdict is not None:
-                    to_settle.append(planned_call(run, agent, row, tool, verdict, None))
+                    to_settle.append(ready_call(row, tool))
             planned.calls.append(row)
             planned.events.append(("call.closed", _told(row, verdict)))
             kinds.append(_unusable(row, found if isinstance(found, Failure) else None))

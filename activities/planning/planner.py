@@ -11,7 +11,7 @@ from activities.engine.engine import Engine
 from activities.engine.external_agents import rejected_before
 from activities.engine.preconditions import precondition_or_failure
 from activities.engine.rules import RulesInForce
-from activities.planning.requests import new_request, opened, planned_call, previewed, request_id_of
+from activities.planning.requests import Question, opened, previewed, ready_call, waiting_call
 from activities.planning.signals import read_signal
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.budgets import EXTEND_BUDGET
@@ -21,7 +21,6 @@ from turngate.domain.conversation.messages import Message, ToolCallPart
 from turngate.domain.digest import call_digest, repeat_key
 from turngate.domain.policy.judged_verdict import with_judgement
 from turngate.domain.policy.policy import Verdict
-from turngate.domain.runs.requests import RequestKind
 from turngate.domain.tools import results
 from turngate.domain.tools.external import is_external
 from turngate.domain.tools.failures import InvalidToolInput
@@ -102,12 +101,14 @@ class Planner:
                 planned.events.append(("call.closed", closed))
                 continue
             kinds.append(None)
-            request = None
-            if admitted.verdict.answer != "allow":
-                request = await self._request(run, agent, row, admitted, message.text)
-                planned.requests.append(request)
-                planned.events.append(opened(request))
-            to_settle.append(planned_call(run, agent, row, admitted.tool, admitted.verdict, request))
+            if admitted.verdict.answer == "allow":
+                to_settle.append(ready_call(row, admitted.tool))
+                continue
+            question = await self._question(run, agent, row, admitted, message.text)
+            request = question.request()
+            planned.requests.append(request)
+            planned.events.append(opened(request))
+            to_settle.append(waiting_call(run, agent, admitted.tool, request))
         malformed = all(kind in MALFORMED_KINDS for kind in kinds)  # an empty response has no calls: malformed too
         wrong = Counter(kind for kind in kinds if kind is not None)
         planned.plan = StepPlan(
@@ -181,22 +182,19 @@ class Planner:
             return results.invalid_input(str(invalid), invalid.problem)
         return tool, params
 
-    async def _request(
+    async def _question(
         self, run: runs.Run, agent: Agent, row: calls.Call, admitted: Admitted, agent_words: str
-    ) -> Request:
+    ) -> Question:
+        """Return the question to a person about this call, with what its tool shows of it."""
         verdict, tool = admitted.verdict, admitted.tool
-        kind: RequestKind = "question" if tool.kind == "interaction" else "approval"
-        return new_request(
-            run,
-            agent,
-            row,
-            tool,
-            verdict,
-            request_id=request_id_of(run.id, row.tool_call_id, kind),
-            kind=kind,
-            raw_input=row.input,
-            digest=row.digest,
+        return Question(
+            run=run,
+            agent=agent,
+            call=row,
+            tool=tool,
+            verdict=verdict,
             reason=verdict.reason,
+            kind="question" if tool.kind == "interaction" else "approval",
             agent_words=agent_words,
             preview=await previewed(tool, admitted.params, run.workspace),
             precondition=await precondition_or_failure(self.engine, tool, admitted.params, run, row.tool_call_id),

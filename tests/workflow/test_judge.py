@@ -16,7 +16,7 @@ from temporalio.client import Client
 from tools_under_test import Bench
 
 from activities.engine.engine import Engine
-from activities.execution.door import redeem
+from activities.execution.checks import redeem
 from activities.execution.redemption import AskAgain, Redeemed, Redemption
 from activities.planning.judge import Judging
 from activities.planning.planner import Planner

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from temporalio.testing import ActivityEnvironment
 from tools_under_test import Bench
 
 import worker as composition
+from activities.execution.door import Door
 from activities.execution.lost_calls import ask_outcome
 from activities.run_tool import RunTool
 from approvals_api.runs import views as run_views
@@ -22,7 +24,6 @@ from turngate.domain.tools.tool import Effect, Tool
 from turngate.runtime.app_loader import check_app
 from turngate.store.database import Database
 from turngate.store.requests import requests
-from turngate.store.runs import executions
 
 
 def lost_tool(bench: Bench, effect: Effect, *, ask: bool, description: str = "Pay.") -> Tool:
@@ -113,15 +114,13 @@ async def test_i5_nobody_is_asked_about_a_call_that_has_its_result_by_now(
         run = await engine.start()
         await started(bench, 1)
         async with database.read() as conn:
-            seen = await executions.standing(conn, run.id, "c1")
-        assert seen is not None
-        seen_call, execution = seen
-        assert execution is not None
+            seen = await Door.at(engine.engine, conn, RunToolInput(run_id=run.id, call="c1"))
+        assert seen.execution is not None
         bench.release.set()
         await engine.event(run, "execution.finished")
         with pytest.raises(LookupError, match="moved this execution on"):
             async with database.write() as conn:
-                await ask_outcome(conn, run, seen_call, None, execution)
+                await ask_outcome(replace(seen, conn=conn))
         assert (await engine.ended(run)).status == "completed"
         async with database.read() as conn:
             assert await requests.of_run(conn, run.id) == []

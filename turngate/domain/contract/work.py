@@ -39,6 +39,18 @@ class PlannedCall(WireValue):
     not_by: str | None = None
     terms: AskTerms | None = None
 
+    def as_outcome_question(self, request_id: str, digest: str) -> PlannedCall:
+        """Return the call as it waits for a person to say what happened to it: without a clock, on the plain terms."""
+        return PlannedCall(
+            call=self.call,
+            timeout_seconds=self.timeout_seconds,
+            queue=self.queue,
+            request_id=request_id,
+            kind="outcome",
+            digest=digest,
+            not_by=self.not_by,
+        )
+
 
 class StepPlan(WireValue):
     """What the model's response asks of the workflow. ``final``: no calls, the run is already stored as completed.

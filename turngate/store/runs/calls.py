@@ -11,7 +11,9 @@ from pydantic_core import PydanticSerializationError
 from sqlalchemy import bindparam, func, insert, select, update
 
 from turngate.domain.agents.budgets import BEHIND_THE_STEP
+from turngate.domain.digest import call_digest
 from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
+from turngate.domain.tools.tool import Tool
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import calls
@@ -73,6 +75,17 @@ class Call:
     def running_input(self) -> str:
         """The exact text that runs: an operator's, when the call was edited, or else the model's own."""
         return self.edited_input or self.input
+
+    def digest_with(self, tool: Tool, raw_input: str) -> str:
+        """Return the digest of the call with this input: the tool as it is in this process, the policy it was judged by."""
+        return call_digest(
+            tool_name=tool.name,
+            manifest_digest=tool.manifest.digest,
+            raw_input=raw_input,
+            run_id=self.run_id,
+            tool_call_id=self.tool_call_id,
+            policy_version=self.policy_version,
+        )
 
     @property
     def settled_result(self) -> Ok | Failure | None:
