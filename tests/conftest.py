@@ -17,11 +17,11 @@ from temporalio.client import Client
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from compiled_once import compiled_once
-from postgres_server import PostgresServer, running_postgres
-from recycled_postgres import Recycled
 from support.ctrl_c import restore_sigint
-from tools_under_test import Bench
+from support.postgres_server import PostgresServer, running_postgres
+from support.recycled_postgres import Recycled
+from support.statement_cache import compiled_once
+from support.tools import Bench
 
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from delegating import LIMITS, Acting, World
-from harness import stack
+from support.api_server import POLICY, TOOLS, Api, TextScript, api_on
+from support.engine import stack
+from support.sub_agent_app import LIMITS, Acting, World
 from temporalio.client import Client
 
 from approvals_api.gateway.client import Gateway
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from api_server import POLICY, TOOLS, Api, TextScript, api_on
 
 PATIENT = timedelta(seconds=10)
 """A worker is there, so nobody waits this long; a busy machine must not turn a 200 into a 202."""

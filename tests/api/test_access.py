@@ -6,9 +6,9 @@ import secrets
 
 import httpx
 import pytest
-from api_server import Api, session_for, token_for
 from fastapi import Request, Response
-from people import added
+from support.api_server import Api, session_for, token_for
+from support.users import added
 
 from approvals_api.access import login
 from approvals_api.http import authentication

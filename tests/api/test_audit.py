@@ -7,11 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
-from api_server import Api
-from desk import Desk, desk_on
-from harness import until
 from sqlalchemy import text
-from tampering import take_guards_away
+from support.api_server import Api
+from support.engine import until
+from support.store_app import Desk, desk_on
+from support.tampering import take_guards_away
 
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
-from api_server import POLICY, TOOLS, Api, TextScript, api_on, token_for
-from harness import stack
 from sqlalchemy import update
+from support.api_server import POLICY, TOOLS, Api, TextScript, api_on, token_for
+from support.engine import stack
 from temporalio.client import Client
 
 from approvals_api.gateway.client import Gateway

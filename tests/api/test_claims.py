@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import AsyncIterator
 
 import pytest
-from desk import Desk, desk_on
 from sqlalchemy import update
+from support.store_app import Desk, desk_on
 
 from approvals_api.requests import presence
 from turngate.store.clock import now

@@ -7,8 +7,8 @@ import json
 from contextlib import aclosing
 
 import pytest
-from api_server import Api, serving, token_for
-from harness import until
+from support.api_server import Api, serving, token_for
+from support.engine import until
 
 from approvals_api.app import create_api_app
 from approvals_api.settings import ApiSettings

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from api_server import Api
-from desk import Desk, desk_on
-from harness import until
+from support.api_server import Api
+from support.engine import until
+from support.store_app import Desk, desk_on
 
 from turngate.store.database import Database
 from turngate.store.requests import comments

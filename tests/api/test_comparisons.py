@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-from api_server import Api, token_for
-from delegating import step, task
+from api.test_fork import approved, finished, forked, request_of
 from sqlalchemy import select, update
-from test_fork import approved, finished, forked, request_of
+from support.api_server import Api, token_for
+from support.sub_agent_app import step, task
 from typer.testing import CliRunner
 
 from approvals_api.app import create_app

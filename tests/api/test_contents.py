@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from api_server import ask_person, pay
 from hypothesis import given
 from hypothesis import strategies as st
+from support.api_server import ask_person, pay
 
 from approvals_api.paging import decode_cursor, encode_cursor
 from approvals_api.requests.answer_check import check_content

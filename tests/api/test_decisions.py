@@ -8,9 +8,9 @@ import secrets
 from typing import Any
 
 import httpx
-from api_server import Api, token_for
-from harness import until
 from sqlalchemy import select
+from support.api_server import Api, token_for
+from support.engine import until
 
 from turngate.store.database import Database
 from turngate.store.requests import requests

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from api_server import Api, token_for
-from delegating import World, step, task
-from posted_form import PostedPage
-from test_comparisons import compared, outline
-from test_fork import approved, finished, shown
-from test_fork_previews import browsing
+from api.test_comparisons import compared, outline
+from api.test_fork import approved, finished, shown
+from api.test_fork_previews import browsing
+from support.api_server import Api, token_for
+from support.html_forms import PostedPage
+from support.sub_agent_app import World, step, task
 from typer.testing import CliRunner
 
 from turngate.cli.main import app

@@ -7,9 +7,9 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from api_server import Api
-from harness import until
-from sse_watching import watching
+from support.api_server import Api
+from support.engine import until
+from support.sse_client import watching
 
 from approvals_api.events.feed import EventFeed
 from turngate.store.events import events

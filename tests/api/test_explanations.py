@@ -13,10 +13,10 @@ from typing import Any
 
 import httpx
 import pytest
-from api_server import Api, api_on, token_for
-from harness import Cast, Stack, call, says, stack, until
 from pydantic import BaseModel
 from sqlalchemy import update
+from support.api_server import Api, api_on, token_for
+from support.engine import Cast, Stack, call, says, stack, until
 from temporalio.client import Client
 from typer.testing import CliRunner
 

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from api_server import Api, token_for
 from click.testing import Result
-from delegating import step, task
+from support.api_server import Api, token_for
+from support.sub_agent_app import step, task
 from typer.testing import CliRunner
 
 from turngate.cli.main import app

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from api_server import TextScript, api_on, pay, token_for
-from harness import stack, until
+from support.api_server import TextScript, api_on, pay, token_for
+from support.engine import stack, until
 from temporalio.client import Client
 
 from approvals_api.gateway.client import Gateway

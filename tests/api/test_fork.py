@@ -9,10 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
-from api_server import Api, token_for
-from delegating import World, step, task
-from harness import Stack, until
 from sqlalchemy import Table, select
+from support.api_server import Api, token_for
+from support.engine import Stack, until
+from support.sub_agent_app import World, step, task
 from typer.testing import CliRunner
 
 from approvals_api.app import create_app

@@ -9,11 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
-from api_server import Api, session_for, token_for
-from delegating import World, step, task
-from posted_form import PostedPage
+from api.test_fork import approved, finished, request_of, shown
 from sqlalchemy import func, select
-from test_fork import approved, finished, request_of, shown
+from support.api_server import Api, session_for, token_for
+from support.html_forms import PostedPage
+from support.sub_agent_app import World, step, task
 from typer.testing import CliRunner
 
 from approvals_api.app import create_app

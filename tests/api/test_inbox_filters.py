@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from desk import Desk, desk_on
-from stored_requests import AT
+from support.store_app import Desk, desk_on
+from support.stored_requests import AT
 
 from turngate.store.clock import as_text
 from turngate.store.database import Database

@@ -12,10 +12,10 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from api_server import serving, token_for
-from harness import until
-from receivers import Receiver, answer, new_run, opened, receiving, webhook_channel
 from standardwebhooks import Webhook
+from support.api_server import serving, token_for
+from support.engine import until
+from support.notification_receivers import Receiver, answer, new_run, opened, receiving, webhook_channel
 from temporalio.client import Client
 
 from approvals_api.app import create_app

@@ -13,11 +13,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
-from door import Door, door_on, session_of
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
-from oidc_provider import SCOPES, SECRET, Provider, running_provider
-from people import added, told
+from support.login_app import Door, door_on, session_of
+from support.oidc_provider import SCOPES, SECRET, Provider, running_provider
+from support.users import added, told
 
 from approvals_api.access.login import role_of, wanted_name
 from approvals_api.access.oidc import OidcProvider, _Metadata, claim_at

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_server import Api
+from support.api_server import Api
 
 from approvals_api.http.openapi import TAGS, exported, new_app
 

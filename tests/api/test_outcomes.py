@@ -12,9 +12,9 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from api_server import Api, api_on, token_for
 from click.testing import Result
-from harness import call, says, stack
+from support.api_server import Api, api_on, token_for
+from support.engine import call, says, stack
 from temporalio.client import Client
 from typer.testing import CliRunner
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import httpx
 import pytest
-from api_server import Api, token_for
-from harness import stack
+from support.api_server import Api, token_for
+from support.engine import stack
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 from typer.testing import CliRunner
 
 from approvals_api.http.authentication import Principal

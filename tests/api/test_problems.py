@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import httpx
-from api_server import Api
 from fastapi import FastAPI
+from support.api_server import Api
 
 from approvals_api.http.problems import install_problems, problem_response
 from turngate.domain.errors import DuplicateToolNameError, TurngateError, UnavailableError

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from api_server import Api, api_on, serving, token_for
 from fastapi import FastAPI
-from harness import call, says, stack, until
 from httpx_sse import ServerSentEvent
 from pydantic import BaseModel
 from sqlalchemy import update
-from sse_watching import watching
+from support.api_server import Api, api_on, serving, token_for
+from support.engine import call, says, stack, until
+from support.sse_client import watching
 from temporalio.client import Client
 
 from approvals_api.app import create_api_app

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from api_server import token_for
-from door import PASSWORD, door_on, log_in
 from hypothesis import given
 from hypothesis import strategies as st
-from people import told
+from support.api_server import token_for
+from support.login_app import PASSWORD, door_on, log_in
+from support.users import told
 
 from approvals_api.http.rate_limits import Buckets, RateLimits
 from approvals_api.settings import RateLimitSettings

@@ -18,9 +18,7 @@ from typing import Any
 
 import httpx
 import pytest
-from api_server import Amount, Question, Reply, serving, token_for
 from bench.crowd import Crowd, decided_by
-from harness import Stack, call, says, stack
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -31,6 +29,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from support.api_server import Amount, Question, Reply, serving, token_for
+from support.engine import Stack, call, says, stack
 from temporalio.client import Client
 
 from approvals_api.app import create_api_app

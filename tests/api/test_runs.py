@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_server import Api
-from harness import until
 from sqlalchemy import func, select
+from support.api_server import Api
+from support.engine import until
 
 from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
 from approvals_api.runs import start

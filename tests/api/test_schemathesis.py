@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_server import POLICY, TOOLS, Api, TextScript, api_on, token_for
-from harness import stack
+from support.api_server import POLICY, TOOLS, Api, TextScript, api_on, token_for
+from support.engine import stack
 from temporalio.client import Client
 
 from approvals_api.gateway.client import Gateway

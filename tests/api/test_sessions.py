@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from api_server import token_for
-from door import Door, door_on
-from people import added, told
 from sqlalchemy import update
+from support.api_server import token_for
+from support.login_app import Door, door_on
+from support.users import added, told
 
 from approvals_api.http.authentication import SESSION_COOKIE, form_token
 from turngate.store.access import sessions, tokens

@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 import httpx
-from api_server import token_for
+from support.api_server import token_for
 
 from turngate.runtime import ports
 from turngate.runtime.embedded_temporal import EmbeddedTemporal

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from api_server import Api, api_on, serving, token_for
-from harness import says, stack, until
 from httpx_sse import ServerSentEvent
-from sse_watching import watching
+from support.api_server import Api, api_on, serving, token_for
+from support.engine import says, stack, until
+from support.sse_client import watching
 from temporalio.client import Client
 
 from approvals_api.app import create_api_app

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from api_server import Api
-from delegating import ORIGIN, World, step, task
-from harness import Stack, until
+from support.api_server import Api
+from support.engine import Stack, until
+from support.sub_agent_app import ORIGIN, World, step, task
 
 from turngate.store.requests import requests
 from turngate.store.runs import runs

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from argon2 import PasswordHasher
-from door import PASSWORD, Door, door_on, log_in, session_of, status
-from people import told
+from support.login_app import PASSWORD, Door, door_on, log_in, session_of, status
+from support.users import told
 
 from approvals_api.settings import RateLimitSettings
 from turngate.store.access import sessions, users

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_server import Api, token_for
-from delegating import LIMITS, log_of, step, task
+from support.api_server import Api, token_for
+from support.sub_agent_app import LIMITS, log_of, step, task
 from typer.testing import CliRunner
 
 from turngate.cli.main import app

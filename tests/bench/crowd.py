@@ -17,12 +17,12 @@ from datetime import timedelta
 from typing import Any
 
 import httpx
-from api_server import session_for
 from bench.figures import Figure, MeasurementError, milliseconds
 from bench.scale import Scale
 from fastapi import FastAPI
-from harness import Stack, call, says, stack, until
 from pydantic import BaseModel
+from support.api_server import session_for
+from support.engine import Stack, call, says, stack, until
 from temporalio.client import Client
 
 from approvals_api.app import create_api_app

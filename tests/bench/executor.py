@@ -18,8 +18,8 @@ from typing import Any
 from bench.figures import Figure, MeasurementError, Ratio
 from bench.scale import Scale
 from bench.turngate_side import fresh_sqlite
-from harness import Stack, call, says, stack
 from pydantic import BaseModel
+from support.engine import Stack, call, says, stack
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import Worker

@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import httpx
-from api_server import serving, session_for, token_for
 from bench.figures import Figure, MeasurementError, milliseconds, percentile
 from bench.scale import Scale
 from sqlalchemy import text
-from stored_requests import live_run
+from support.api_server import serving, session_for, token_for
+from support.stored_requests import live_run
 from temporalio.client import Client
 
 from approvals_api.app import ApiSettings, create_app

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.figures import Figure, MeasurementError, milliseconds, percentile
 from bench.scale import Scale
 from bench.turngate_side import fresh_sqlite
-from harness import STARTER, Stack, call, says, stack, until
+from support.engine import STARTER, Stack, call, says, stack, until
 from temporalio.client import Client
 
 import worker as composition

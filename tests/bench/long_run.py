@@ -19,8 +19,8 @@ from bench import cpu
 from bench.figures import Figure, MeasurementError, Ratio
 from bench.scale import Scale
 from bench.turngate_side import PENDING, fresh_sqlite
-from harness import OPERATOR, Stack, call, says, stack
 from pydantic import BaseModel
+from support.engine import OPERATOR, Stack, call, says, stack
 from temporalio.client import Client
 
 import worker as composition

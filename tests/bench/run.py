@@ -21,7 +21,6 @@ from typing import Any
 # In place of this script's own directory, whose modules would stand in for others of the same name.
 sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "api"))
 
 from bench import crowd, executor, history, inbox, interrupt, latency, long_run, restarts, streaming, throughput
 from bench.baseline import Baseline
@@ -29,7 +28,7 @@ from bench.figures import Figure, MeasurementError, table
 from bench.profiling import measured_runtime, profile
 from bench.scale import FULL, QUICK, Scale
 from bench.turngate_side import Turngate, fresh_sqlite, turngate
-from postgres_server import PostgresServer, running_postgres
+from support.postgres_server import PostgresServer, running_postgres
 from temporalio.client import Client
 
 from turngate.runtime.embedded_temporal import EmbeddedTemporal

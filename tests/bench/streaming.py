@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
-from api_server import serving, token_for
 from bench.figures import Figure, MeasurementError, milliseconds, percentile
 from bench.scale import Scale
-from harness import Stack, stack
 from httpx_sse import aconnect_sse
+from support.api_server import serving, token_for
+from support.engine import Stack, stack
 from temporalio.client import Client
 
 import worker as composition

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.sides import Ask, Side
-from harness import OPERATOR, STARTER, Stack, call, says, stack
 from pydantic import BaseModel
 from sqlalchemy import text
+from support.engine import OPERATOR, STARTER, Stack, call, says, stack
 from temporalio.client import Client
 
 import worker as composition

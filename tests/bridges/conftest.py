@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from harness import Script, says, stack
+from support.api_server import Api, api_on
+from support.engine import Script, says, stack
+from support.gate_client import Sender, sender_on
 from temporalio.client import Client
 
 from approvals_api.gateway.client import Gateway
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.store.database import Database
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
-
-from api_server import Api, api_on
-from gate_bench import Sender, sender_on
 
 POLICY = Policy(
     rule=[

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gate_bench import Sender, example, killed_and_started_again
 from langchain.agents import create_agent
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -19,7 +18,17 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import StructuredTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
-from shop_scenarios import SCENARIOS, Bank, Call, Scenario, approved_past_the_gate, edited, refund, several_at_once
+from support.gate_client import Sender, example, killed_and_started_again
+from support.shop_scenarios import (
+    SCENARIOS,
+    Bank,
+    Call,
+    Scenario,
+    approved_past_the_gate,
+    edited,
+    refund,
+    several_at_once,
+)
 
 from turngate.bridges.langchain_adapter import TurngateMiddleware
 from turngate.domain.errors import ConfigurationError

@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from api_server import Api, api_on
-from gate_bench import Sender, sender_on
-from harness import Stack, until
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.types import Tool, ToolAnnotations
-from mcp_bench import McpBench
-from mcp_bench import command as under_test
-from mcp_front import GIT_SERVER, Front, Held, environment, kill, on_http, on_stdio, repository_in, text_of
+from support.api_server import Api, api_on
+from support.engine import Stack, until
+from support.gate_client import Sender, sender_on
+from support.gateway_client import GIT_SERVER, Front, Held, environment, kill, on_http, on_stdio, repository_in, text_of
+from support.mcp_calls import McpBench
+from support.mcp_calls import command as under_test
 from temporalio.client import Client as TemporalClient
 
 import worker as composition

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gate_bench import Sender
-from harness import until
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.types import CallToolResult, ToolListChangedNotification
-from mcp_front import text_of
+from support.engine import until
+from support.gate_client import Sender
+from support.gateway_client import text_of
 
 from turngate.bridges.mcp_gateway import McpGateway
 from turngate.bridges.mcp_gateway_downstream import Behind
 
-SERVER = Path(__file__).with_name("growing_server.py")
+SERVER = Path(__file__).parents[1] / "support" / "growing_mcp_server.py"
 
 
 @asynccontextmanager

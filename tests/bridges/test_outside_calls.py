@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from gate_bench import Sender
+from support.gate_client import Sender
 
 from turngate.bridges.outside_calls import MayNotRun, OutsideCalls, Ran, Settled, fits, ok_of
 from turngate.client import Retries, TurngateClient

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 import instants
-from postgres_server import Cluster
 from processes import SERVER
 from scene import Scene
+from support.postgres_server import Cluster
 
 LOOK_SECONDS: Final = 0.05
 ARMED_SECONDS: Final = 20.0

@@ -32,8 +32,8 @@ from checking import violations
 from killing import Killer
 from load import Load
 from operators import Operators
-from postgres_server import Cluster
 from scene import Scene, scene
+from support.postgres_server import Cluster
 from workload import Script, scripts
 
 from turngate.store.database import Database

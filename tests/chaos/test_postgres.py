@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from harness import ListModel, Stack, call, says, stack, until
-from postgres_server import Cluster
+from support.engine import ListModel, Stack, call, says, stack, until
+from support.postgres_server import Cluster
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from turngate.domain.contract import DecideInput
 from turngate.domain.conversation.history import is_reconciled

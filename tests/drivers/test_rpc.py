@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_server import Api
-from driven import GO, Driver, driver, environment, inside, owner_token, secret
-from harness import until
 from jsonschema import Draft202012Validator
-from terminal_process import TURNGATE
+from support.api_server import Api
+from support.engine import until
+from support.frontend_app import GO, Driver, driver, environment, inside, owner_token, secret
+from support.terminal_process import TURNGATE
 
 from turngate.client import TurngateClient
 from turngate.frontends.rpc.parameters import WatchRun

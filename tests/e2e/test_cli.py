@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from terminal_process import Background, InTerminal, turngate
+from support.terminal_process import Background, InTerminal, turngate
 
 from turngate.cli.serving import listen
 from turngate.runtime import ports

@@ -22,10 +22,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import STARTER, Cast, ListModel, Script, Stack, call, person, says, stack, until
+from support.engine import STARTER, Cast, ListModel, Script, Stack, call, person, says, stack, until
+from support.tools import Amount, Bench
 from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDReusePolicy
-from tools_under_test import Amount, Bench
 
 from approvals_api.external_calls import service as external_service
 from approvals_api.recovery import recover

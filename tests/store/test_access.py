@@ -6,8 +6,8 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from people import added, told
 from sqlalchemy import select, update
+from support.users import added, told
 
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.store.access import access, sessions, tokens, users

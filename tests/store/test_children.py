@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy.exc import IntegrityError
-from stored_requests import live_run
+from support.stored_requests import live_run
 
 from turngate.domain.tools.results import Ok
 from turngate.store.clock import now

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
-from stored_requests import asked
+from support.stored_requests import asked
 
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Database

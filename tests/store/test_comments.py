@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import IntegrityError
-from stored_requests import asked
+from support.stored_requests import asked
 
 import activities
 import workflows

@@ -6,7 +6,7 @@ import itertools
 from datetime import timedelta
 
 import pytest
-from stored_requests import asked
+from support.stored_requests import asked
 
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.runs.inbox import InboxFilter

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from recycled_postgres import Recycled
 from sqlalchemy import select, text
+from support.recycled_postgres import Recycled
 
 from turngate.store.access import access
 from turngate.store.database import Database

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy.exc import IntegrityError
-from stored_requests import AT, asked
+from support.stored_requests import AT, asked
 
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.clock import as_text

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from argon2 import PasswordHasher
-from people import added, told
+from support.users import added, told
 
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.store.access import access, passwords, sessions, tokens, users

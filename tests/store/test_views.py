@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from sqlalchemy import update
-from stored_requests import asked
+from support.stored_requests import asked
 
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

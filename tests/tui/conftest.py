@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from harness import stack
+from support.api_server import Api, api_on
+from support.engine import stack
+from support.tui_person import POLICY, TOOLS, Talker
 from temporalio.client import Client
 
 from approvals_api.gateway.client import Gateway
 from turngate.store.database import Database
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "drivers"))
-
-from api_server import Api, api_on
-from tui_bench import POLICY, TOOLS, Talker
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from api_server import Api
-from people import added
+from support.api_server import Api
+from support.tui_person import calling, person_at
+from support.users import added
 from textual.widgets import TextArea
-from tui_bench import calling, person_at
 
 DESK = ("requests:read", "requests:decide")
 SHARE = calling("share", {"street": "Rue", "floor": 1})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from api_server import Api
+from support.api_server import Api
+from support.tui_person import calling, person_at
 from textual.widgets import Input, TextArea
-from tui_bench import calling, person_at
 
 STAY = {
     "hotel": "[b]Sun[/b] \u202e",

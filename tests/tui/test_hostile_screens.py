@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from api_server import serving
-from planted_filling import Filling
-from planted_rows import OPERATOR, plant
+from support.api_server import serving
+from support.planted_rows import OPERATOR, plant
+from support.planted_text import Filling
+from support.tui_person import Person
 from temporalio.client import Client
-from tui_bench import Person
 
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 
-from api_server import Api
+from support.api_server import Api
+from support.tui_person import person_at
 from textual import events
 from textual.widgets import Input, TextArea
-from tui_bench import person_at
 
 from turngate.frontends.tui.reading import Reading
 from turngate.frontends.tui.request_screen import RequestScreen

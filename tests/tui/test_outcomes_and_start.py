@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-from api_server import token_for
-from desk import URL, desk_on
+from support.api_server import token_for
+from support.store_app import URL, desk_on
+from support.tui_person import Person
 from textual.widgets import Input, TextArea
-from tui_bench import Person
 from typer.testing import CliRunner
 
 from turngate.cli.main import app as commands

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from api_server import Api, serving
+from support.api_server import Api, serving
+from support.tui_person import person_at
 from textual.widgets import Input
-from tui_bench import person_at
 
 from approvals_api.app import create_api_app
 from approvals_api.settings import ApiSettings

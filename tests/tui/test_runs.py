@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from api_server import Api, serving
+from support.api_server import Api, serving
+from support.tui_person import DUG, calling, person_at
 from textual.widgets import Input, TextArea
-from tui_bench import DUG, calling, person_at
 
 from approvals_api.app import create_api_app
 from approvals_api.settings import ApiSettings

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import Cast, says
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
+from support.engine import Cast, says
 
 import worker as composition
 from activities.model.compaction import Compactor

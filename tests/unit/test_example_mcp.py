@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from harness import Stack
+from support.engine import Stack
 from temporalio.client import Client
 
 import worker as composition

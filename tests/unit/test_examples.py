@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import OPERATOR, STARTER, Stack
+from support.engine import OPERATOR, STARTER, Stack
 from temporalio.client import Client
 
 import worker as composition

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import ListModel, call, says, stack
 from pydantic import BaseModel
+from support.engine import ListModel, call, says, stack
 from temporalio.client import Client
 
 from turngate import Limits, ToolContext, ToolFailure, Toolkit, declare_tool, tool

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from recorded_app import SCRIPT, TWO, Amount, app
+from support.recorded_app import SCRIPT, TWO, Amount, app
 
 from approvals_api.runs import views as run_views
 from turngate import App, Judge, Policy, Rule

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import pytest
 import uvicorn
-from delegating import LIMITS, Acting, World
-from harness import Cast, ListModel, Stack, call, says, stack
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from pydantic import BaseModel, Field
+from support.engine import Cast, ListModel, Stack, call, says, stack
+from support.sub_agent_app import LIMITS, Acting, World
 from temporalio.client import Client
 
 from approvals_api.app import create_app

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
-from planted_filling import Filling
-from planted_pages import STATES, pages_of
-from shown_pages import shown
+from support.browser_pages import shown
+from support.planted_pages import STATES, pages_of
+from support.planted_text import Filling
 
 ALL_RULES: dict[str, Any] = {"resultTypes": ["violations"]}
 RULES_OF_A_LOOK = {**ALL_RULES, "runOnly": ["color-contrast", "scrollable-region-focusable", "target-size"]}

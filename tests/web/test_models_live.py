@@ -2,8 +2,8 @@
 
 import re
 
-from harness import person
 from playwright.async_api import expect
+from support.engine import person
 
 from approvals_api.external_calls import service as external_service
 from approvals_api.runs import send_message

@@ -7,9 +7,9 @@ import re
 from dataclasses import replace
 
 import pytest
-from harness import OPERATOR
 from playwright.async_api import expect
 from sqlalchemy import select
+from support.engine import OPERATOR
 
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.tools.results import Ok

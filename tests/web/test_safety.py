@@ -1,11 +1,11 @@
 """What an agent or a tool wrote stays text; the pages fit a small screen; every control has a name."""
 
 import pytest
-from hostile import EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON
-from planted_filling import PIXEL, Filling
-from planted_pages import STATES, pages_of
 from playwright.async_api import expect
-from shown_pages import shown
+from support.browser_pages import shown
+from support.hostile_texts import EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON
+from support.planted_pages import STATES, pages_of
+from support.planted_text import PIXEL, Filling
 
 from turngate.domain.text.hidden_text import is_hidden
 

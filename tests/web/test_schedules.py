@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from harness import STARTER, until
 from playwright.async_api import expect
+from support.engine import STARTER, until
 
 from approvals_api.schedules import service as schedule_service
 from approvals_api.schedules.order import NewSchedule

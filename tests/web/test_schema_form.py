@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from planted_filling import Filling
-from planted_pages import STATES, pages_of
 from playwright.async_api import expect
-from shown_pages import shown
+from support.browser_pages import shown
+from support.planted_pages import STATES, pages_of
+from support.planted_text import Filling
 
 NAMES = ("approval", "approval with a row more", "approval edited wrongly")
 

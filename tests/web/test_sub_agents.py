@@ -1,7 +1,7 @@
 """Sub-agents, signals, tools from outside and results in part, as the pages show them."""
 
-from delegating import log_of, step, task
 from playwright.async_api import expect
+from support.sub_agent_app import log_of, step, task
 
 from approvals_api.pages.result_text import PAGE_CHARS
 from turngate.store.runs import calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from harness import Clock, standing_clock
+from support.engine import Clock, standing_clock
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fake_provider import STREAM_END, FakeProvider, chunk, serving_provider
-from harness import STARTER, Cast, Stack, stack
+from support.engine import STARTER, Cast, Stack, stack
+from support.fake_provider import STREAM_END, FakeProvider, chunk, serving_provider
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 from unit.models.wire.recordings import ANTHROPIC, GOOGLE, answer, content_of, models_at, recorded
 
 from approvals_api.runs import fork

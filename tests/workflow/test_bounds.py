@@ -6,13 +6,13 @@ import secrets
 from dataclasses import dataclass
 
 import pytest
-from harness import ListModel, Stack, call, says, stack
+from support.engine import ListModel, Stack, call, says, stack
+from support.tools import Bench
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
-from tools_under_test import Bench
 
 from activities.call_model import CallModel
 from turngate.domain.contract import AgentTurnInput, CallModelInput, RunLimits

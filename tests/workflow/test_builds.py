@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 import typer
-from changed_turn import ChangedTurn
-from harness import Script, Stack, call, says, stack, until
+from support.changed_turn import ChangedTurn
+from support.engine import Script, Stack, call, says, stack, until
+from support.tools import Bench
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowHistory
 from temporalio.common import WorkflowIDReusePolicy
-from tools_under_test import Bench
 
 import worker as composition
 from turngate.cli import build_commands, replay_output, replaying, worker_builds

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import svcs
-from harness import ListModel, Stack, call, says, stack
 from pydantic import BaseModel
+from support.engine import ListModel, Stack, call, says, stack
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker

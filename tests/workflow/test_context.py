@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from harness import STARTER, Cast, Stack, call, says, stack
 from structlog.testing import capture_logs
+from support.engine import STARTER, Cast, Stack, call, says, stack
 from temporalio.client import Client
 
 from activities.model import compaction

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import Cast, ListModel, Script, Stack, call, person, says, stack
 from pydantic import BaseModel
 from sqlalchemy import func, select, update
+from support.engine import Cast, ListModel, Script, Stack, call, person, says, stack
+from support.tools import Amount, Bench, Name
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
-from tools_under_test import Amount, Bench, Name
 
 from activities.run_tool import RunTool
 from approvals_api.runs import dry_run, retry, send_message

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import anyio
 import pytest
 import structlog
-from harness import ListModel, Stack, call, says, stack, until
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+from support.engine import ListModel, Stack, call, says, stack, until
+from support.tools import Amount, Bench
 from temporalio.client import Client
-from tools_under_test import Amount, Bench
 
 from turngate import Limits, Policy, Rule, ToolContext, ToolFailure, Toolkit, declare_tool, tool
 from turngate.domain.conversation.history import is_reconciled

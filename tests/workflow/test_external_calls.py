@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 
-from harness import STARTER, Script, Stack, says, stack, until
+from support.engine import STARTER, Script, Stack, says, stack, until
 from temporalio.client import Client
 
 from approvals_api.external_calls import service as external_service

@@ -9,12 +9,12 @@ import json
 from typing import Any
 
 import pytest
-from harness import ListModel, call, says, stack
 from pydantic import BaseModel
+from support.engine import ListModel, call, says, stack
+from support.tools import Bench
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
-from tools_under_test import Bench
 
 from activities.run_tool import RunTool
 from turngate import ToolContext, ToolFailure, interaction_tool, tool

@@ -13,11 +13,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from harness import OPERATOR, ListModel, Stack, call, person, says, stack, until
 from sqlalchemy import Table, update
+from support.engine import OPERATOR, ListModel, Stack, call, person, says, stack, until
+from support.tools import Amount
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
-from tools_under_test import Amount
 
 from activities.run_tool import RunTool
 from approvals_api.runs import control

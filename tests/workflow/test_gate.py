@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from harness import OPERATOR, STARTER, ListModel, call, says, stack, until
 from pydantic import ValidationError, field_validator
+from support.engine import OPERATOR, STARTER, ListModel, call, says, stack, until
+from support.tools import Amount, Bench
 from temporalio.client import Client
-from tools_under_test import Amount, Bench
 
 from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
 from turngate import Limits, Policy, Rule, interaction_tool, tool

@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from harness import OPERATOR, Cast, ListModel, Script, Stack, call, says, stack, until
 from sqlalchemy import update
+from support.engine import OPERATOR, Cast, ListModel, Script, Stack, call, says, stack, until
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from approvals_api.http.authentication import Principal
 from approvals_api.policy import grants as grant_operations

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_provider import Received
-from provider_stage import Played, Stage, require_order, staged, turns_of
-from provider_wires import EVENT_STREAM, WIRES, Made, Said, Wire, calls, each_wire, either_way
+from support.fake_provider import Received
+from support.provider_engines import Played, Stage, require_order, staged, turns_of
+from support.provider_wires import EVENT_STREAM, WIRES, Made, Said, Wire, calls, each_wire, either_way
 from temporalio.client import Client
 
 from turngate import Limits, NoProgress, Price

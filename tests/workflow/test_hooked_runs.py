@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from harness import ListModel, call, says, stack
+from support.engine import ListModel, call, says, stack
+from support.tools import Amount, Bench
 from temporalio.client import Client
-from tools_under_test import Amount, Bench
 
 from activities import run_tool
 from activities.engine import author_code

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from harness import ListModel, Stack, call, says, stack
 from structlog.testing import capture_logs
+from support.engine import ListModel, Stack, call, says, stack
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from activities.engine import author_code
 from turngate import Deny, Hooks, Policy, Rule

@@ -11,9 +11,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from harness import Cast, ListModel, Script, Stack, call, person, says, stack, until
+from support.engine import Cast, ListModel, Script, Stack, call, person, says, stack, until
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from activities.engine.engine import Engine
 from activities.execution.checks import redeem

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from fake_provider import FakeProvider, completion, serving_provider, tool_call
-from harness import ListModel, Stack, call, says, stack
 from pydantic import BaseModel, field_validator
+from support.engine import ListModel, Stack, call, says, stack
+from support.fake_provider import FakeProvider, completion, serving_provider, tool_call
+from support.tools import Amount, Bench
 from temporalio.client import Client
-from tools_under_test import Amount, Bench
 
 from turngate import Policy, Rule, Toolkit, declare_tool, interaction_tool, provider_tool
 from turngate.domain.errors import ConflictError, InvalidInputError

@@ -10,10 +10,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from harness import Cast, Clock, ListModel, Script, Stack, call, person, says, stack, until
 from sqlalchemy import text
+from support.engine import Cast, Clock, ListModel, Script, Stack, call, person, says, stack, until
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from activities.escalation import OutOfTime
 from approvals_api.http.authentication import Principal

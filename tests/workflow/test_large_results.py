@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from harness import Cast, ListModel, Script, Stack, call, says, stack
 from sqlalchemy import func, select
+from support.engine import Cast, ListModel, Script, Stack, call, says, stack
+from support.tools import Name
 from temporalio.client import Client
-from tools_under_test import Name
 
 from turngate import Agent, Limits, ToolContext, ToolFailure, Toolkit, sub_agent, tool
 from turngate.domain.conversation.clipping import READ_RESULT, result_digest, whole_text

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness import ListModel, OneModel, Stack, call, says, stack, until
+from support.engine import ListModel, OneModel, Stack, call, says, stack, until
+from support.tools import Bench
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
-from tools_under_test import Bench
 
 import worker as composition
 from activities.execution.door import Door

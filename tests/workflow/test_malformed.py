@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from fake_provider import FakeProvider, completion, serving_provider, tool_call
-from harness import ListModel, Stack, call, says, stack
+from support.engine import ListModel, Stack, call, says, stack
+from support.fake_provider import FakeProvider, completion, serving_provider, tool_call
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from turngate import Hooks
 from turngate.domain.conversation.messages import ModelResponse

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fake_provider import FakeProvider, completion, serving_provider, tool_call
-from harness import ListModel, call, says, stack
 from sqlalchemy import update
+from support.engine import ListModel, call, says, stack
+from support.fake_provider import FakeProvider, completion, serving_provider, tool_call
+from support.tools import Bench
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
-from tools_under_test import Bench
 
 from activities.call_model import CallModel
 from turngate import Limits

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from harness import ListModel, Stack, call, says, stack, until
+from support.engine import ListModel, Stack, call, says, stack, until
+from support.tools import Amount
 from temporalio.client import Client, WorkflowUpdateFailedError
-from tools_under_test import Amount
 
 from turngate import tool
 from turngate.domain.contract import DecideInput, ResumeInput

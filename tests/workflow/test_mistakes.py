@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated
 
-from harness import ListModel, call, says, stack
 from pydantic import AfterValidator, BaseModel, HttpUrl
+from support.engine import ListModel, call, says, stack
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from turngate import Limits, ToolFailure, tool
 from turngate.domain.errors import ModelError

@@ -8,9 +8,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from harness import Cast, ListModel, Stack, call, person, says, stack
+from support.engine import Cast, ListModel, Stack, call, person, says, stack
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from approvals_api.runs import dry_run, send_message
 from approvals_api.runs import switch_model as model_switch

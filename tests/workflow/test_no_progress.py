@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from harness import STARTER, ListModel, Stack, call, says, stack, until
 from pydantic import BaseModel
+from support.engine import STARTER, ListModel, Stack, call, says, stack, until
+from support.tools import Bench
 from temporalio.client import Client
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.testing import ActivityEnvironment
-from tools_under_test import Bench
 
 from activities.call_model import CallModel
 from approvals_api.recovery import recover

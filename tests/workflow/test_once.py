@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
-from harness import ListModel, OneModel, Stack, call, says, stack, until
 from sqlalchemy import update
+from support.engine import ListModel, OneModel, Stack, call, says, stack, until
+from support.tools import Bench
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.testing import ActivityEnvironment
-from tools_under_test import Bench
 
 import worker as composition
 from activities.run_tool import RunTool

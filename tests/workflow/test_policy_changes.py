@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Clock, ListModel, Stack, call, says, stack
 from sqlalchemy import text, update
 from sqlalchemy.exc import SQLAlchemyError
+from support.engine import Clock, ListModel, Stack, call, says, stack
+from support.tools import Amount, Bench
 from temporalio.client import Client
-from tools_under_test import Amount, Bench
 
 from activities.execution.redemption import AskAgain
 from activities.run_tool import RunTool

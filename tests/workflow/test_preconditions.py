@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from harness import ListModel, Stack, call, says, stack, until
 from structlog.testing import capture_logs
+from support.engine import ListModel, Stack, call, says, stack, until
+from support.tools import Amount
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Replayer
-from tools_under_test import Amount
 
 import worker as composition
 from activities.engine import author_code

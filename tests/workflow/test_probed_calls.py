@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 import svcs
-from harness import ListModel, Stack, call, says, stack, until
 from pydantic import BaseModel
+from support.engine import ListModel, Stack, call, says, stack, until
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import structlog
-from harness import ListModel, Stack, call, says, stack, until
 from sqlalchemy import text
+from support.engine import ListModel, Stack, call, says, stack, until
 from temporalio.client import Client
 
 from activities.engine.bounded_flush import LAST_WRITE_SECONDS

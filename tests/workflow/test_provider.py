@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from fake_provider import FakeProvider, closed_port, completion, serving_provider, tool_call
-from harness import stack
+from support.engine import stack
+from support.fake_provider import FakeProvider, closed_port, completion, serving_provider, tool_call
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from turngate import Limits
 from turngate.models import OpenAICompatibleModel

@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from harness import STARTER, Stack, until
-from provider_stage import Stage, require_order, staged, turns_of
-from provider_wires import DEVSTRAL, EVENT_STREAM, WIRES, Made, Said, Wire, calls, each_wire, either_way
+from support.engine import STARTER, Stack, until
+from support.provider_engines import Stage, require_order, staged, turns_of
+from support.provider_wires import DEVSTRAL, EVENT_STREAM, WIRES, Made, Said, Wire, calls, each_wire, either_way
 from temporalio.client import Client
 
 from approvals_api.runs import send_message

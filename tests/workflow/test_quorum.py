@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from harness import OPERATOR, STARTER, ListModel, Stack, call, person, says, stack
+from support.engine import OPERATOR, STARTER, ListModel, Stack, call, person, says, stack
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from activities.record_decision import RecordDecision
 from approvals_api.http.authentication import OPERATOR_SCOPES, Principal

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import ListModel, Stack, call, says, stack
 from sqlalchemy import update
+from support.engine import ListModel, Stack, call, says, stack
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 from typer.testing import CliRunner, Result
 
 from approvals_api.gateway import recovery

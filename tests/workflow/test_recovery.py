@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from harness import OPERATOR, Cast, ListModel, Script, Stack, call, person, says, stack, until
+from support.engine import OPERATOR, Cast, ListModel, Script, Stack, call, person, says, stack, until
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from approvals_api.gateway.recovery import standing_of
 from approvals_api.recovery import recover as recover_runs

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from harness import ListModel, Stack, call, says, stack, until
 from sqlalchemy import update
+from support.engine import ListModel, Stack, call, says, stack, until
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from approvals_api.recovery import redelivery
 from turngate.domain.runs.requests import STATUS_OF_VERB, Verb

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from harness import ListModel, Stack, call, says, stack
+from support.engine import ListModel, Stack, call, says, stack
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from approvals_api.http.authentication import Principal
 from approvals_api.runs import retry as retry_run

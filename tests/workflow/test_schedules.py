@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import STARTER, Script, Stack, call, person, says, stack, until
 from sqlalchemy import update
+from support.engine import STARTER, Script, Stack, call, person, says, stack, until
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from approvals_api.gateway.client import Gateway
 from approvals_api.gateway.schedules import look_at_schedule

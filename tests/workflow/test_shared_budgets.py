@@ -9,9 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from harness import Cast, ListModel, Script, call, says, stack
+from support.engine import Cast, ListModel, Script, call, says, stack
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from turngate import Agent, App, ConfigurationError, Limits, Price, Toolkit, sub_agent
 from turngate.domain.conversation.messages import ModelResponse, Usage

@@ -6,13 +6,13 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from harness import Cast, ListModel, Script, Stack, call, says, stack, until
 from pydantic import BaseModel
+from support.engine import Cast, ListModel, Script, Stack, call, says, stack, until
+from support.tools import Bench
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.testing import ActivityEnvironment
-from tools_under_test import Bench
 
 from activities.call_model import CallModel
 from activities.run_tool import RunTool

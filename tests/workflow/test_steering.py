@@ -6,11 +6,11 @@ import asyncio
 import json
 
 import pytest
-from harness import ListModel, Script, Stack, call, says, stack, until
+from support.engine import ListModel, Script, Stack, call, says, stack, until
+from support.tools import Bench
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
-from tools_under_test import Bench
 
 from activities.close_step import CloseStep
 from approvals_api.http.authentication import Principal

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from fake_provider import chunk, serving_provider
-from harness import Stack, call, says, stack, until
 from pydantic import BaseModel
+from support.engine import Stack, call, says, stack, until
+from support.fake_provider import chunk, serving_provider
 from temporalio.client import Client
 
 from turngate import Agent, tool

@@ -7,12 +7,12 @@ import json
 from typing import Any
 
 import pytest
-from harness import OPERATOR, STARTER, Cast, ListModel, Script, Stack, call, says, stack, until
+from support.engine import OPERATOR, STARTER, Cast, ListModel, Script, Stack, call, says, stack, until
+from support.tools import Amount, Bench
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, RPCError, WorkflowExecutionStatus
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
-from tools_under_test import Amount, Bench
 
 from activities.call_model import CallModel
 from activities.close_step import CloseStep

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from harness import Script, Stack, call, says, stack
+from support.engine import Script, Stack, call, says, stack
+from support.tools import Amount, Bench
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.client import Client
-from tools_under_test import Amount, Bench
 
 from turngate import Policy, Rule, ToolContext, tool
 from turngate.domain.contract import DecideInput

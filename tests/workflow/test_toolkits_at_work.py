@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import svcs
-from harness import Cast, ListModel, Script, call, says, stack
 from pydantic import JsonValue
+from support.engine import Cast, ListModel, Script, call, says, stack
+from support.tools import Amount, Bench, Name
 from temporalio.client import Client
-from tools_under_test import Amount, Bench, Name
 
 from turngate import (
     Agent,

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from harness import STARTER, ListModel, Script, Stack, call, says, stack
 from pydantic import JsonValue
+from support.engine import STARTER, ListModel, Script, Stack, call, says, stack
+from support.transforming_parameters import SECRET_WORDS, Money, Parcel, compact, decoded, encoded, raw, seen
 from temporalio.client import Client
 from temporalio.worker import Replayer
-from transforming import SECRET_WORDS, Money, Parcel, compact, decoded, encoded, raw, seen
 
 from approvals_api.runs import fork as fork_run
 from turngate import (

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from harness import STARTER, Cast, Clock, ListModel, Script, Stack, call, person, says, stack
+from support.engine import STARTER, Cast, Clock, ListModel, Script, Stack, call, person, says, stack
+from support.tools import Amount, Bench
 from temporalio.client import Client
-from tools_under_test import Amount, Bench
 
 from approvals_api.runs import fork as fork_run
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
-from harness import Cast, ListModel, person, says, stack
+from support.engine import Cast, ListModel, person, says, stack
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 
 from approvals_api.gateway.client import Gateway
 from approvals_api.gateway.expedite import ask_model_now

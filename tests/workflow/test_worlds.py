@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import Cast, Script, Stack, call, person, says, stack
 from sqlalchemy import update
 from structlog.testing import capture_logs
+from support.engine import Cast, Script, Stack, call, person, says, stack
+from support.tools import Bench
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
-from tools_under_test import Bench
 
 from activities.engine.overrides import OwnWorlds
 from approvals_api.policy import grants

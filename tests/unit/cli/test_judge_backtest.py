@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stored_requests import asked, live_run
-from tools_under_test import Amount
+from support.stored_requests import asked, live_run
+from support.tools import Amount
 from typer.testing import CliRunner
 
 from turngate import Agent, App, ConfigurationError, Judge, Toolkit, tool

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from harness import Cast, call, says
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tools_under_test import Amount
+from support.engine import Cast, call, says
+from support.tools import Amount
 
 from activities.planning.judge import ToJudge, asked_about
 from turngate import Agent, App, ConfigurationError, Judge, Limits, Policy, Price, Rule, Toolkit, tool

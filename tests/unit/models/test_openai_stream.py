@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_provider import STREAM_END, FakeProvider, chunk, completion, tool_call
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fake_provider import STREAM_END, FakeProvider, chunk, completion, tool_call
 
 from turngate.domain.conversation.deltas import Delta
 from turngate.domain.conversation.messages import ModelResponse, ReasoningPart, TextPart, ToolCallPart, user_message

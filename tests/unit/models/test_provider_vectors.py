@@ -11,10 +11,10 @@ import json
 from typing import Any
 
 import pytest
-from fake_provider import completion, tool_call
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
+from support.fake_provider import completion, tool_call
 
 from turngate import tool
 from turngate.domain.conversation.history import close_pending, mint_call_ids, reconcile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fake_provider import FakeProvider, closed_port
+from support.fake_provider import FakeProvider, closed_port
 from unit.models.wire.recordings import (
     ANTHROPIC,
     BEDROCK,

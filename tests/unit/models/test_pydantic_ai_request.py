@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fake_provider import FakeProvider
+from support.fake_provider import FakeProvider
 from unit.models.wire.recordings import (
     ANTHROPIC,
     BEDROCK,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fake_provider import FakeProvider
+from support.fake_provider import FakeProvider
 from unit.models.wire.recordings import ANTHROPIC, BEDROCK, GOOGLE, GROQ, MISTRAL, answer, recorded
 
 from turngate.domain.agents.model_profiles import ModelOptions

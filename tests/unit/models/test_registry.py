@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from fake_provider import FakeProvider, completion
 from pydantic import SecretStr
+from support.fake_provider import FakeProvider, completion
 
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from receivers import Receiver, answer
+from support.notification_receivers import Receiver, answer
 from typer.testing import CliRunner
 
 from turngate.cli import terminal

@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from receivers import LINKS
 from standardwebhooks import Webhook
+from support.notification_receivers import LINKS
 
 from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.notifications.configuration import Channel, load_channels, named_channel

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from pydantic import SecretStr
-from receivers import LINKS
+from support.notification_receivers import LINKS
 
 from turngate.notifications.email_channel import EmailSender
 from turngate.notifications.items import Item, Payload

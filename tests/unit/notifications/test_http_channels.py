@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from receivers import LINKS, Receiver, answer, webhook_channel
 from standardwebhooks import Webhook, WebhookVerificationError
+from support.notification_receivers import LINKS, Receiver, answer, webhook_channel
 
 from turngate.notifications import http_sending
 from turngate.notifications.http_sending import Poster

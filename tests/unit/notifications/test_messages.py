@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from receivers import LINKS, item
+from support.notification_receivers import LINKS, item
 
 from turngate.domain.text.hidden_text import is_hidden
 from turngate.notifications import slack_channel, webhook_channel, wording

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from receivers import item, new_run, opened, webhook_channel
+from support.notification_receivers import item, new_run, opened, webhook_channel
 
 from turngate.domain.runs.outcomes import end_told
 from turngate.notifications import outbox

@@ -6,7 +6,7 @@ import asyncio
 from datetime import datetime, timedelta
 
 import pytest
-from receivers import Receiver, answer, webhook_channel
+from support.notification_receivers import Receiver, answer, webhook_channel
 
 from turngate.notifications import sending
 from turngate.notifications.items import Item, Payload

@@ -1,6 +1,6 @@
-from planted_filling import Filling
-from planted_pages import pages_of
-from posted_form import PostedPage
+from support.html_forms import PostedPage
+from support.planted_pages import pages_of
+from support.planted_text import Filling
 
 from approvals_api.pages.decision_forms import DecisionForms, forms_of, read_decision
 from turngate.wire.requests import RequestDetail

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from posted_form import PostedPage
 from pydantic import AwareDatetime, BaseModel, Field
-from schema_cases import TEXT, schemas_with_values
+from support.html_forms import PostedPage
+from support.schema_cases import TEXT, schemas_with_values
 
 from approvals_api.pages.templating import _environment
 from turngate.domain.text import json_text

@@ -7,10 +7,10 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from hostile import EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON, MARK, TEXTS, tamed
-from planted_filling import PIXEL, Filling
-from planted_pages import STATES, pages_of
-from posted_form import PostedPage
+from support.hostile_texts import EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON, MARK, TEXTS, tamed
+from support.html_forms import PostedPage
+from support.planted_pages import STATES, pages_of
+from support.planted_text import PIXEL, Filling
 
 from approvals_api.http.problems import problem_response
 from approvals_api.pages.templating import visible, visible_line

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planted_filling import Filling
-from planted_pages import STATES, pages_of
+from support.planted_pages import STATES, pages_of
+from support.planted_text import Filling
 
 from approvals_api.runs import views as run_views
 from turngate.cli.request_view import show_request

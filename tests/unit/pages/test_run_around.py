@@ -6,8 +6,8 @@ import base64
 import re
 
 import pytest
-from planted_filling import PIXEL, Filling
-from planted_pages import STATES, PageState, pages_of
+from support.planted_pages import STATES, PageState, pages_of
+from support.planted_text import PIXEL, Filling
 
 from approvals_api.pages.file_parts import MAX_BYTES, shown_file, size_said
 from turngate.domain.conversation.messages import FilePart

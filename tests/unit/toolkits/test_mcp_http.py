@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from mcp_bench import HEADERS, WebServer, on_http
+from support.mcp_calls import HEADERS, WebServer, on_http
 
 from turngate import Ok, Toolkit
 from turngate.domain.errors import ConfigurationError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from mcp.types import ToolAnnotations
-from mcp_bench import children, command
+from support.mcp_calls import children, command
 
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.tool import Effect

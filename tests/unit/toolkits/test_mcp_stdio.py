@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp_bench import McpBench, command, on_stdio
+from support.mcp_calls import McpBench, command, on_stdio
 
 from turngate import Ok, Tool, Toolkit
 from turngate.toolkits.mcp import StdioServer, close_sessions, mcp_toolkit

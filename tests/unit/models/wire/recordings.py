@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_provider import FakeProvider
+from support.fake_provider import FakeProvider
 
 from turngate.models.registry import Models, ModelSettings
 

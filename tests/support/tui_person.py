@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from api_server import Api
-from driven import POLICY as DRIVEN_POLICY
-from driven import TOOLS as DRIVEN_TOOLS
-from driven import Talker as DrivenTalker
-from harness import call, says, until
 from pydantic import BaseModel, Field, JsonValue
+from support.api_server import Api
+from support.engine import call, says, until
+from support.frontend_app import POLICY as DRIVEN_POLICY
+from support.frontend_app import TOOLS as DRIVEN_TOOLS
+from support.frontend_app import Talker as DrivenTalker
 from textual import events
 from textual.pilot import Pilot
 from textual.widget import Widget

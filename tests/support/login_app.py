@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-from api_server import serving
+from support.api_server import serving
 from temporalio.client import Client
 
 from approvals_api.app import create_app

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
-from planted_filling import LATER, NOW, THEN, Filling
 from sqlalchemy import Table, insert
+from support.planted_text import LATER, NOW, THEN, Filling
 
 from turngate.store import tables
 from turngate.store.clock import as_text

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from api_server import Api, token_for
-from harness import until
+from support.api_server import Api, token_for
+from support.engine import until
 
 from turngate.client import TurngateClient
 from turngate.domain.tools.external import agent_of_source

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from api_server import session_for, token_for
-from stored_requests import asked, live_run
+from support.api_server import session_for, token_for
+from support.stored_requests import asked, live_run
 from temporalio.client import Client
 
 from approvals_api.app import create_app

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness import call, says
 from pydantic import BaseModel
+from support.engine import call, says
 
 from turngate import Agent, Limits, Toolkit, declare_tool, sub_agent, tool
 from turngate.domain.conversation.messages import Message, ModelResponse

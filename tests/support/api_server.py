@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import httpx
 import uvicorn
 from fastapi import FastAPI
-from harness import Stack, call, says, until
 from pydantic import AfterValidator, BaseModel
+from support.engine import Stack, call, says, until
 
 from approvals_api.app import create_api_app
 from approvals_api.gateway.client import Gateway

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from pydantic import SecretStr
-from stored_requests import live_run
+from support.stored_requests import live_run
 
 from turngate.notifications.configuration import Channel
 from turngate.notifications.http_sending import Poster

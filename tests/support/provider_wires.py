@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
-from fake_provider import STREAM_END, FakeProvider, Received, chunk
+from support.fake_provider import STREAM_END, FakeProvider, Received, chunk
 from unit.models.wire.recordings import ANTHROPIC, GOOGLE
 
 Ending = Literal["done", "length", "filtered"]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from planted_pages import ADDRESS
 from playwright.async_api import Browser, Dialog, Page, Route
+from support.planted_pages import ADDRESS
 
 from approvals_api.http.security_headers import SECURITY_HEADERS
 from approvals_api.pages import STATIC_DIR

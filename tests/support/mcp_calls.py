@@ -21,7 +21,7 @@ from activities.execution.executor import execute
 from turngate import Failure, Ok, ToolContext, Toolkit
 from turngate.toolkits.mcp import HttpServer, StdioServer, mcp_toolkit
 
-SERVER = Path(__file__).parent / "unit" / "toolkits" / "mcp_server_under_test.py"
+SERVER = Path(__file__).with_name("mcp_server.py")
 HEADERS = {"Authorization": "Bearer sesame"}
 
 

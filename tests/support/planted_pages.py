@@ -10,10 +10,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 import httpx
-from hostile import MARK
-from planted_filling import Filling
-from planted_rows import OPERATOR, plant
-from posted_form import PostedPage
+from support.hostile_texts import MARK
+from support.html_forms import PostedPage
+from support.planted_rows import OPERATOR, plant
+from support.planted_text import Filling
 from temporalio.client import Client
 
 from approvals_api.app import create_app

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 import pytest
-from gate_bench import Sender
+from support.gate_client import Sender
 
 from turngate.domain.errors import ConflictError
 from turngate.domain.tools.results import Failure

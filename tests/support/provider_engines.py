@@ -13,12 +13,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from fake_provider import FakeProvider, Received, serving_provider
-from harness import Cast, Stack, stack
-from provider_wires import DEVSTRAL, WIRES, Said, Turn, Wire
 from pydantic import BaseModel
+from support.engine import Cast, Stack, stack
+from support.fake_provider import FakeProvider, Received, serving_provider
+from support.provider_wires import DEVSTRAL, WIRES, Said, Turn, Wire
+from support.tools import Bench
 from temporalio.client import Client
-from tools_under_test import Bench
 from unit.models.wire.recordings import models_at
 
 from turngate import Agent, Toolkit, tool

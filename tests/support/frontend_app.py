@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from api_server import Api, token_for
-from harness import call, says
 from pydantic import BaseModel
-from terminal_process import TURNGATE, clean_environment
+from support.api_server import Api, token_for
+from support.engine import call, says
+from support.terminal_process import TURNGATE, clean_environment
 
 from turngate import Agent, Toolkit, sub_agent
 from turngate.client import TurngateClient

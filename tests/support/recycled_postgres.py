@@ -8,8 +8,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 import psycopg
-from postgres_server import PostgresServer
 from sqlalchemy.engine import make_url
+from support.postgres_server import PostgresServer
 
 from turngate.store.database import Database
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gate_bench import Sender
-from harness import until
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.types import CallToolResult, RequestParamsMeta
-from mcp_bench import children
+from support.engine import until
+from support.gate_client import Sender
+from support.mcp_calls import children
 
 TURNGATE = [sys.executable, "-c", "from turngate.cli.main import main; main()"]
 CALL_SECONDS = 60

@@ -21,11 +21,11 @@ from acp.schema import (
     ElicitationFormCapabilities,
     RequestPermissionResponse,
 )
-from api_server import Api
-from driven import DEADLINE_SECONDS, environment
-from harness import until
 from pydantic import TypeAdapter
-from terminal_process import TURNGATE
+from support.api_server import Api
+from support.engine import until
+from support.frontend_app import DEADLINE_SECONDS, environment
+from support.terminal_process import TURNGATE
 
 TOLD: dict[str, Any] = {
     "session/update": schema.SessionNotification,

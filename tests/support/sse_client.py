@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from api_server import Api
 from httpx_sse import ServerSentEvent, aconnect_sse
+from support.api_server import Api
 
 
 @asynccontextmanager
