@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:

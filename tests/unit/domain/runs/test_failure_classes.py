@@ -11,7 +11,7 @@ import pytest
 from turngate.domain.errors import ModelErrorClass
 from turngate.domain.runs.failure_classes import BUG, MEANINGS, FailureClass, broke_off_at, meaning_of
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def test_every_class_of_a_models_error_has_a_meaning() -> None:

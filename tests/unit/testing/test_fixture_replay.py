@@ -37,7 +37,7 @@ from turngate.wire.calls import CallRequest
 from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import MessageView, RunDetail
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 USERS_TESTS = """
 from recorded_app import Name, app
 
