@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from approvals_api.http.authentication import Principal
+from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.errors import InvalidInputError, NotFoundError
 from turngate.store.events import audit, events

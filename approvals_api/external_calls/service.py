@@ -9,13 +9,13 @@ from contextlib import aclosing, suppress
 from typing import Final
 
 from approvals_api.external_calls.views import external_view
-from approvals_api.http.authentication import Principal
 from approvals_api.paging import decode_cursor, encode_cursor
-from approvals_api.requests.answer_check import require_storable
+from approvals_api.principal import Principal
 from approvals_api.runs import start as start_run
 from approvals_api.runs.order import Order
 from approvals_api.services import Services
 from approvals_api.validation.errors import invalid
+from approvals_api.validation.text import require_storable
 from turngate.domain.contract import ExternalCallInput, News
 from turngate.domain.digest import framed_sha256, repeat_key
 from turngate.domain.errors import ConfigurationError, ConflictError, ForbiddenError, NotFoundError

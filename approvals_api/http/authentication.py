@@ -9,15 +9,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from fastapi import Request, Response
 
+from approvals_api.principal import Principal
 from turngate.domain.errors import ForbiddenError, UnauthenticatedError, UnavailableError
-from turngate.domain.identity import ROLE_SCOPES, Scope
-from turngate.domain.policy.terms import Role
+from turngate.domain.identity import ROLE_SCOPES
 from turngate.store.access import sessions, tokens
 
 if TYPE_CHECKING:
@@ -27,37 +26,6 @@ SESSION_COOKIE = "turngate_session"
 HOST_PREFIX = "__Host-"
 """Browsers take a cookie of such a name only with ``Secure`` and for this host alone, so no other host can plant one."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-OPERATOR_SCOPES: frozenset[str] = ROLE_SCOPES["operator"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Principal:
-    """Somebody who was let in. ``name`` becomes ``decided_by`` and ``started_by``; it never comes from a body.
-
-    ``role``: as it is now. ``machine``: True for an API token that belongs to nobody. ``session_id``: of the browser's
-    session, None for a token.
-    """
-
-    name: str
-    via: Literal["session", "token"]
-    scopes: frozenset[str]
-    role: Role = "operator"
-    machine: bool = False
-    session_id: str | None = None
-
-    def may(self, *scopes: Scope) -> bool:
-        """Tell whether the principal holds one of these scopes; ``admin`` holds all."""
-        return "admin" in self.scopes or not self.scopes.isdisjoint(scopes)
-
-    def require(self, *scopes: Scope) -> None:
-        """Raise ForbiddenError (code ``missing_scope``) unless the principal holds one of these scopes (I10)."""
-        if not self.may(*scopes):
-            needed = " or ".join(scopes)
-            raise ForbiddenError(
-                f"{self.name!r} may not do this: it needs the scope {needed}. Use a credential that holds it.",
-                code="missing_scope",
-                needed=list(scopes),
-            )
 
 
 async def authenticate(services: Services, request: Request) -> Principal:

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from approvals_api.http.authentication import Principal, authenticate
+from approvals_api.http.authentication import authenticate
+from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.store.access.access import Scope
 

@@ -13,10 +13,11 @@ from approvals_api.access import login as login_operations
 from approvals_api.access.login import Browser
 from approvals_api.access.oidc import ATTEMPT_SECONDS
 from approvals_api.http import authentication
-from approvals_api.http.authentication import Principal, check_form_token, set_session_cookie
+from approvals_api.http.authentication import check_form_token, set_session_cookie
 from approvals_api.http.dependencies import AnyoneDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import Frame, render
+from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.errors import ForbiddenError, InvalidInputError, NotFoundError
 from turngate.store.access import sessions, users

@@ -18,7 +18,7 @@ from approvals_api.events.audit import MAX_TYPE_CHARS, TYPE_PATTERN
 from approvals_api.http.dependencies import ReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of
 from approvals_api.pages.templating import render
-from approvals_api.v1.parameters import STORABLE
+from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
 from turngate.store.events.audit import AuditFilter
 from turngate.store.events.events import SYSTEM

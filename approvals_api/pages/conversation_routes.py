@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep
+from approvals_api.lookups import existing_run
 from approvals_api.pages.frames import frame_of
 from approvals_api.pages.templating import render
 from approvals_api.runs import views as run_views
@@ -62,7 +63,7 @@ async def conversation_page(
     """Show one page of it, the last one first. ``cut``: the page where what was cut for this step of the run ends."""
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        run = await run_views.existing_run(conn, run_id)
+        run = await existing_run(conn, run_id)
         path = await messages.path_to(conn, await _newest(conn, run))
         cuts = await _cuts(conn, path)
     places = {message.id: place for place, message in enumerate(path)}

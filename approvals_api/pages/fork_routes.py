@@ -10,11 +10,12 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.http.authentication import Principal, check_form_token
+from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import ServicesDep, StarterDep
 from approvals_api.pages.fork_forms import by_control, changes_of, key_of, step_of, text_of, word_of
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import render
+from approvals_api.principal import Principal
 from approvals_api.runs import dry_run, fork
 from approvals_api.runs import plan as run_plan
 from approvals_api.runs import views as run_views

@@ -7,8 +7,9 @@ from typing import Final
 
 from fastapi import Request
 
-from approvals_api.http.authentication import Principal, form_token, session_secret
+from approvals_api.http.authentication import form_token, session_secret
 from approvals_api.pages.templating import Frame
+from approvals_api.principal import Principal
 from turngate.store.badges import surroundings
 from turngate.store.database import Connection
 

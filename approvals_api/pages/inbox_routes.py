@@ -11,11 +11,12 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.http.authentication import Principal, check_form_token
+from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import Frame, render
 from approvals_api.paging import decode_cursor
+from approvals_api.principal import Principal
 from approvals_api.requests import bulk
 from approvals_api.requests import saved_views as saved_view_operations
 from approvals_api.requests.bulk import MAX_ITEMS, Item

@@ -10,12 +10,13 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.http.authentication import Principal, check_form_token
+from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import ReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import Frame, render
 from approvals_api.policy import reports as policy_reports
 from approvals_api.policy import rules as policy_rules
+from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.errors import TurngateError
 from turngate.wire.policy import Explanation, PolicyVersion, PolicyView

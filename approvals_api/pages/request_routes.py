@@ -12,7 +12,7 @@ from typing import Final, Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.http.authentication import Principal, check_form_token
+from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pages import decision_forms
 from approvals_api.pages.decision_forms import DecisionForms, Submitted
@@ -21,6 +21,7 @@ from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.grant_form import LASTS, grant_form
 from approvals_api.pages.result_text import what_changed
 from approvals_api.pages.templating import Frame, is_later, render
+from approvals_api.principal import Principal
 from approvals_api.requests import decide as decide_request
 from approvals_api.requests import presence
 from approvals_api.requests.eligibility import why_not

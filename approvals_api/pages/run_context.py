@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from approvals_api.lookups import existing_run
 from approvals_api.runs.budgets import Budgets, budgets_of
 from approvals_api.runs.notes import CarriedOver, StepNotes, carried_over, step_notes
-from approvals_api.runs.views import existing_run
 from turngate.domain.conversation.deltas import DeltaKind
 from turngate.domain.tools.external import is_external
 from turngate.store.database import Connection

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal, TypeVar
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.http.authentication import Principal, check_form_token
+from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.pages.fork_forms import by_control, key_of, word_of
 from approvals_api.pages.frames import frame_of, typed_of
@@ -18,6 +18,7 @@ from approvals_api.pages.result_text import page_of, readable
 from approvals_api.pages.run_context import RunAround, around_of
 from approvals_api.pages.templating import Frame, render
 from approvals_api.paging import decode_cursor
+from approvals_api.principal import Principal
 from approvals_api.runs import retry, send_message, start
 from approvals_api.runs import views as run_views
 from approvals_api.runs.compare import compare

@@ -9,11 +9,12 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.http.authentication import Principal, check_form_token
+from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import render
 from approvals_api.paging import decode_cursor
+from approvals_api.principal import Principal
 from approvals_api.schedules import service as schedule_service
 from approvals_api.schedules.views import schedule_detail, schedule_page
 from approvals_api.services import Services

@@ -7,9 +7,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from approvals_api.http.authentication import Principal
 from approvals_api.idempotency import once
 from approvals_api.paging import one_page
+from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError

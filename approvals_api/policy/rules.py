@@ -7,8 +7,8 @@ from typing import Final
 from pydantic import ValidationError
 from sqlalchemy.exc import IntegrityError
 
-from approvals_api.http.authentication import Principal
 from approvals_api.paging import encode_cursor
+from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError

@@ -15,8 +15,8 @@ from typing import Final, Literal
 
 from approvals_api.concurrency import for_each
 from approvals_api.gateway.recovery import WorkflowStanding, standing_of, start_anew
+from approvals_api.lookups import existing_run
 from approvals_api.runs.start import turn_input
-from approvals_api.runs.views import existing_run
 from approvals_api.services import Services
 from turngate.domain.contract import InterruptInput
 from turngate.domain.errors import ConflictError

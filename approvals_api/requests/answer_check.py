@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from approvals_api.validation.errors import invalid
 from approvals_api.validation.exact_json import parse_exact
-from approvals_api.validation.json_schema import Problem, problems_of
+from approvals_api.validation.json_schema import problems_of
+from approvals_api.validation.text import require_storable
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.runs.requests import ALLOWED_VERBS, Outcome, Verb
 from turngate.store.requests.requests import Request
@@ -30,58 +32,43 @@ def check_content(request: Request, verb: Verb, *, args: str | None, message: st
     """
     if verb not in ALLOWED_VERBS[request.kind]:
         allowed = ", ".join(ALLOWED_VERBS[request.kind])
-        raise _invalid("verb_not_allowed", "/decision", f"a request of kind {request.kind} takes: {allowed}")
+        raise invalid("/decision", f"a request of kind {request.kind} takes: {allowed}", code="verb_not_allowed")
     if len(message) > MAX_MESSAGE_CHARS:
-        raise _invalid("invalid_input", "/message", f"at most {MAX_MESSAGE_CHARS:,} characters, not {len(message):,}")
+        raise invalid("/message", f"at most {MAX_MESSAGE_CHARS:,} characters, not {len(message):,}")
     require_storable(message, "/message")
     if args is not None and len(args) > MAX_ARGS_CHARS:
-        raise _invalid("invalid_edit", "/args", f"at most {MAX_ARGS_CHARS:,} characters, not {len(args):,}")
+        raise invalid("/args", f"at most {MAX_ARGS_CHARS:,} characters, not {len(args):,}", code="invalid_edit")
     if request.kind == "outcome":
         _check_outcome(request, args, outcome)
     elif outcome is not None:
-        raise _invalid("invalid_input", "/outcome", f"a request of kind {request.kind} takes no outcome")
+        raise invalid("/outcome", f"a request of kind {request.kind} takes no outcome")
     elif verb == "edit":
         _check_value(args, request.tool.parameters, must_be_object=True)
     elif request.kind == "question" and verb == "respond":
         _check_value(args, request.tool.success, must_be_object=False)
     elif args is not None:
-        raise _invalid("invalid_input", "/args", f"{verb} takes no args; to change the call, use edit")
+        raise invalid("/args", f"{verb} takes no args; to change the call, use edit")
     elif verb == "respond" and not message.strip():
-        raise _invalid("invalid_input", "/message", "say what the agent should read in place of the call's result")
-
-
-def require_storable(text: str, pointer: str) -> None:
-    """Raise InvalidInputError for text that no database keeps: NUL (PostgreSQL refuses it) or half a surrogate pair."""
-    if "\x00" in text:
-        raise _invalid("invalid_input", pointer, "the character U+0000 cannot be stored")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise _invalid("invalid_input", pointer, "half a surrogate pair is not a character") from None
+        raise invalid("/message", "say what the agent should read in place of the call's result")
 
 
 def _check_outcome(request: Request, args: str | None, outcome: Outcome | None) -> None:
     if outcome is None:
-        raise _invalid("invalid_input", "/outcome", "one of: happened, did_not_happen, tell_model")
+        raise invalid("/outcome", "one of: happened, did_not_happen, tell_model")
     if outcome == "happened":
         if args is not None:
             _check_value(args, request.tool.success, must_be_object=False)
     elif args is not None:
-        raise _invalid("invalid_input", "/args", f"{outcome} takes no args; only happened has a result")
+        raise invalid("/args", f"{outcome} takes no args; only happened has a result")
 
 
 def _check_value(args: str | None, schema: dict[str, Any], *, must_be_object: bool) -> None:
     if args is None:
-        raise _invalid("invalid_edit", "/args", "args is required: a JSON value")
+        raise invalid("/args", "args is required: a JSON value", code="invalid_edit")
     value = parse_exact(args, pointer="/args", code="invalid_edit")
     if must_be_object and not isinstance(value, dict):
-        raise _invalid("invalid_edit", "/args", "arguments are a JSON object")
+        raise invalid("/args", "arguments are a JSON object", code="invalid_edit")
     problems = problems_of(value, schema, under="/args")
     if problems:
         said = "; ".join(f"{problem['pointer']}: {problem['message']}" for problem in problems)
         raise InvalidInputError(f"args does not fit the tool's schema: {said}", code="invalid_edit", errors=problems)
-
-
-def _invalid(code: str, pointer: str, message: str) -> InvalidInputError:
-    problem: Problem = {"pointer": pointer, "message": message}
-    return InvalidInputError(f"{pointer}: {message}", code=code, errors=[problem])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Literal
 
-from approvals_api.http.authentication import Principal
+from approvals_api.principal import Principal
 from approvals_api.requests import decide
 from approvals_api.services import Services
 from turngate.domain.digest import derived_id

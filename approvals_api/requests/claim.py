@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from approvals_api.http.authentication import Principal
+from approvals_api.lookups import existing_request
+from approvals_api.principal import Principal
 from approvals_api.requests.eligibility import require_eligible
-from approvals_api.runs.views import existing_request
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.store.requests import claims

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from approvals_api.http.authentication import Principal
 from approvals_api.idempotency import once
+from approvals_api.lookups import existing_request
 from approvals_api.paging import one_page
-from approvals_api.requests.answer_check import require_storable
-from approvals_api.runs.views import existing_request
+from approvals_api.principal import Principal
 from approvals_api.services import Services
+from approvals_api.validation.text import require_storable
 from turngate.domain.errors import InvalidInputError
 from turngate.store.database import Connection
 from turngate.store.requests import comments

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy.exc import IntegrityError
 
-from approvals_api.http.authentication import Principal
 from approvals_api.policy.grants import check_grant
+from approvals_api.principal import Principal
 from approvals_api.recovery.recover import is_lost
 from approvals_api.requests.answer_check import check_content
 from approvals_api.requests.claim import refuse_if_claimed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from approvals_api.http.authentication import Principal
+from approvals_api.principal import Principal
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.runs.requests import RequestKind, Verb

@@ -7,8 +7,8 @@ import logging
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from approvals_api.http.authentication import Principal
-from approvals_api.runs.views import existing_request
+from approvals_api.lookups import existing_request
+from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.errors import UnavailableError
 from turngate.store.database import Connection

@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlalchemy.exc import IntegrityError
 
-from approvals_api.http.authentication import Principal
+from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from turngate.domain.runs.inbox import InboxFilter

@@ -9,7 +9,8 @@ from typing import Final, get_args
 
 from pydantic import JsonValue
 
-from approvals_api.runs.views import existing_run, run_detail
+from approvals_api.lookups import existing_run
+from approvals_api.runs.views import run_detail
 from turngate.domain.agents.budgets import EXTEND_BUDGET
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.policy import Verdict

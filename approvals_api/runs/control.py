@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from approvals_api.http.authentication import Principal
+from approvals_api.lookups import existing_run
+from approvals_api.principal import Principal
 from approvals_api.recovery.recover import is_lost
-from approvals_api.requests.answer_check import require_storable
-from approvals_api.runs.views import existing_run
 from approvals_api.services import Services
+from approvals_api.validation.text import require_storable
 from turngate.domain.contract import InterruptInput, PauseInput, ResumeInput
 from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
 from turngate.store.runs.runs import Run

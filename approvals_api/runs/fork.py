@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from approvals_api.http.authentication import Principal
+from approvals_api.lookups import existing_run
+from approvals_api.principal import Principal
 from approvals_api.runs import start
 from approvals_api.runs.lead import lead_after
 from approvals_api.runs.order import ForkPoint, checked_order
 from approvals_api.runs.overrides import UNCHANGED, Changes, changed_world, require_policy_right
 from approvals_api.runs.switch_model import require_known_model
-from approvals_api.runs.views import existing_run
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError

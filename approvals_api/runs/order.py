@@ -7,9 +7,9 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from approvals_api.http.authentication import Principal
-from approvals_api.requests.answer_check import require_storable
+from approvals_api.principal import Principal
 from approvals_api.runs.overrides import own_facts
+from approvals_api.validation.text import require_storable
 from turngate.domain.agents.model_profiles import PROFILE_NAME
 from turngate.domain.agents.overrides import World
 from turngate.domain.conversation.messages import user_message

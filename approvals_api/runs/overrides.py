@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from approvals_api.http.authentication import Principal
 from approvals_api.policy.rules import parsed
-from approvals_api.requests.answer_check import require_storable
+from approvals_api.principal import Principal
+from approvals_api.validation.text import require_storable
 from turngate.domain.agents.overrides import World
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ForbiddenError, InvalidInputError

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from approvals_api.lookups import existing_run
 from approvals_api.runs.fork import fork_point
 from approvals_api.runs.lead import Lead, lead_after
 from approvals_api.runs.overrides import UNCHANGED, Changes, changed_world, tools_of, world_view
 from approvals_api.runs.start import published_agent
-from approvals_api.runs.views import existing_run
 from approvals_api.services import Services
 from turngate.domain.agents.budgets import EXTEND_BUDGET
 from turngate.domain.agents.overrides import World

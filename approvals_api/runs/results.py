@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from approvals_api.runs.views import existing_run
+from approvals_api.lookups import existing_run
 from turngate.domain.conversation.clipping import whole_text
 from turngate.domain.errors import NotFoundError
 from turngate.domain.tools.results import Failure, Ok

@@ -9,12 +9,12 @@ from typing import Final
 
 from sqlalchemy.exc import IntegrityError
 
-from approvals_api.http.authentication import Principal
+from approvals_api.lookups import existing_run
+from approvals_api.principal import Principal
 from approvals_api.runs import start
 from approvals_api.runs.dry_run import refuse_dry
 from approvals_api.runs.order import Order, checked_order
 from approvals_api.runs.overrides import require_policy_right
-from approvals_api.runs.views import existing_run
 from approvals_api.services import Services
 from turngate.domain.contract import SupersedeInput
 from turngate.domain.digest import derived_id, framed_sha256

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy.exc import IntegrityError
 
 from approvals_api.gateway.client import BUSY_WAIT
-from approvals_api.http.authentication import Principal
+from approvals_api.principal import Principal
 from approvals_api.runs.order import Order, checked_order, record, run_live, take_back
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services

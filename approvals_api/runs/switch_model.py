@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from approvals_api.gateway.expedite import ask_model_now
-from approvals_api.http.authentication import Principal
+from approvals_api.lookups import existing_run
+from approvals_api.principal import Principal
 from approvals_api.runs.notes import fallback
 from approvals_api.runs.order import checked_model
-from approvals_api.runs.views import existing_run
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.domain.tools.external import is_external

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from approvals_api.lookups import existing_request, existing_run
 from approvals_api.paging import encode_cursor, one_page
 from approvals_api.runs.overrides import world_view
 from approvals_api.runs.step_views import in_part, presentation_of, step_views
@@ -64,22 +65,6 @@ async def request_page(
     shown = found[:limit]
     more = encode_cursor(*requests.key_of(wanted, shown[-1])) if len(found) > limit else None
     return Page(items=[request_item(request) for request in shown], next_cursor=more)
-
-
-async def existing_run(conn: Connection, run_id: str) -> Run:
-    """Return a run; raises NotFoundError when there is none."""
-    run = await runs.get(conn, run_id)
-    if run is None:
-        raise NotFoundError(f"there is no run {run_id!r}")
-    return run
-
-
-async def existing_request(conn: Connection, request_id: str) -> Request:
-    """Return a request; raises NotFoundError when there is none."""
-    request = await requests.get(conn, request_id)
-    if request is None:
-        raise NotFoundError(f"there is no request {request_id!r}")
-    return request
 
 
 async def run_detail(conn: Connection, run_id: str) -> RunDetail:

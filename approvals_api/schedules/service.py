@@ -12,18 +12,19 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 
 from approvals_api.gateway.client import BUSY_WAIT
-from approvals_api.http.authentication import Principal
 from approvals_api.idempotency import once
-from approvals_api.requests.answer_check import require_storable
+from approvals_api.lookups import existing_run
+from approvals_api.principal import Principal
 from approvals_api.runs.control import MAX_REASON_CHARS
 from approvals_api.runs.start import published_agent, turn_input
 from approvals_api.runs.switch_model import require_known_model
-from approvals_api.runs.views import existing_run, run_summary
+from approvals_api.runs.views import run_summary
 from approvals_api.schedules.order import NewSchedule, as_wanted, check_wanted, columns_of
 from approvals_api.schedules.sync import agree
 from approvals_api.schedules.views import existing_schedule, schedule_detail
 from approvals_api.services import Services
 from approvals_api.validation.errors import invalid
+from approvals_api.validation.text import require_storable
 from turngate.domain.agents.schedules import ID_PREFIX
 from turngate.domain.errors import ConflictError, UnavailableError
 from turngate.store.clock import as_text, now

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query
 from approvals_api.events import audit
 from approvals_api.events.audit import MAX_TYPE_CHARS, TYPE_PATTERN
 from approvals_api.http.dependencies import ReaderDep, ServicesDep
-from approvals_api.v1.parameters import STORABLE, Instant, Limit, RunId
+from approvals_api.v1.parameters import Instant, Limit, RunId
+from approvals_api.validation.text import STORABLE
 from turngate.store.events.audit import AuditFilter
 from turngate.wire.audit import AuditItem, ChainState
 from turngate.wire.view import Page

@@ -24,9 +24,11 @@ from fastapi import APIRouter, Header, Query, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from approvals_api.http.dependencies import ReaderDep, RunReaderDep, ServicesDep
-from approvals_api.runs.views import delta_view, event_view, existing_run, progress_view
+from approvals_api.lookups import existing_run
+from approvals_api.runs.views import delta_view, event_view, progress_view
 from approvals_api.services import Services
-from approvals_api.v1.parameters import STORABLE, RunId
+from approvals_api.v1.parameters import RunId
+from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import UnavailableError
 from turngate.store.events import events
 from turngate.store.events.events import Event

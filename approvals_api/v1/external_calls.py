@@ -12,7 +12,8 @@ from approvals_api.external_calls import service as external_service
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.http.problems import problems
 from approvals_api.requests.answer_check import MAX_ARGS_CHARS
-from approvals_api.v1.parameters import STORABLE, Cursor, Limit
+from approvals_api.v1.parameters import Cursor, Limit
+from approvals_api.validation.text import STORABLE
 from turngate.domain.tools.external import SOURCE, ExternalTool
 from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
 from turngate.wire.external_calls import ExternalCallView, ExternalStart

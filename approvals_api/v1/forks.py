@@ -14,7 +14,8 @@ from approvals_api.runs import plan as run_plan
 from approvals_api.runs.overrides import Changes, listed
 from approvals_api.v1.bodies import MAX_STEP, ModelName, ReplayBody
 from approvals_api.v1.new_runs import STARTED, begun
-from approvals_api.v1.parameters import STORABLE, Id, IdempotencyKey, RunId
+from approvals_api.v1.parameters import Id, IdempotencyKey, RunId
+from approvals_api.validation.text import STORABLE
 from turngate.wire.plans import Preview
 from turngate.wire.runs import RunSummary
 

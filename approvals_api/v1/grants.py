@@ -12,8 +12,9 @@ from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.policy import grants
-from approvals_api.v1.parameters import STORABLE, Cursor, Id, IdempotencyKey, Limit
+from approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Limit
 from approvals_api.validation.exact_json import member_text, parse_exact
+from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, GrantPattern, GrantScope, WantedGrant
 from turngate.domain.tools.failures import describe_validation

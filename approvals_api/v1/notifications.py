@@ -10,7 +10,8 @@ from approvals_api.events import deliveries
 from approvals_api.http.dependencies import AdminDep, ReaderDep, ServicesDep
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
-from approvals_api.v1.parameters import STORABLE, Cursor, Limit
+from approvals_api.v1.parameters import Cursor, Limit
+from approvals_api.validation.text import STORABLE
 from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.wire.notifications import DeliveryView
 from turngate.wire.view import Page

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import Header, Path, Query
 from pydantic import AwareDatetime, BeforeValidator, StringConstraints
 
-STORABLE: Final = r"^[^\u0000]*$"
-"""The one character that PostgreSQL does not keep: an id with it names nothing, and asking for it would be an error."""
+from approvals_api.validation.text import STORABLE
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 

@@ -8,11 +8,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from approvals_api.http.authentication import Principal
 from approvals_api.http.dependencies import AdminDep, AnyoneDep, ServicesDep
 from approvals_api.paging import page_after
+from approvals_api.principal import Principal
 from approvals_api.v1.bodies import NewTokenBody
-from approvals_api.v1.parameters import STORABLE, Cursor, Limit
+from approvals_api.v1.parameters import Cursor, Limit
+from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import ForbiddenError, NotFoundError
 from turngate.domain.identity import name_key
 from turngate.store.access import sessions, tokens

@@ -13,8 +13,9 @@ from approvals_api.paging import decode_cursor
 from approvals_api.policy import reports as policy_reports
 from approvals_api.policy import rules as policy_rules
 from approvals_api.policy.rules import MAX_COMMENT_CHARS, MAX_SOURCE_CHARS
-from approvals_api.v1.parameters import STORABLE, Cursor, Id, Instant, Limit
+from approvals_api.v1.parameters import Cursor, Id, Instant, Limit
 from approvals_api.validation.exact_json import member_text
+from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.runs.requests import UnattendedAsks
 from turngate.store.clock import as_text

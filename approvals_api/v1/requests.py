@@ -19,8 +19,9 @@ from approvals_api.requests.decide import MAX_DECISION_ID_CHARS
 from approvals_api.requests.saved_views import MAX_NAME_CHARS
 from approvals_api.runs import views as run_views
 from approvals_api.v1.bodies import DECISION_EXAMPLES, ClaimBody, CommentBody, DecisionBody, SavedViewBody
-from approvals_api.v1.parameters import STORABLE, Cursor, Id, IdempotencyKey, Limit, RequestId
+from approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Limit, RequestId
 from approvals_api.validation.exact_json import member_text
+from approvals_api.validation.text import STORABLE
 from turngate.domain.runs.inbox import InboxFilter, InboxStatus
 from turngate.domain.runs.requests import RequestKind
 from turngate.store.requests import requests

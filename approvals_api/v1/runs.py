@@ -21,7 +21,8 @@ from approvals_api.runs.results import whole_result
 from approvals_api.runs.switch_model import switch_model
 from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, ModelBody, RetryBody, StartRunBody
 from approvals_api.v1.new_runs import STARTED, begun
-from approvals_api.v1.parameters import STORABLE, ConversationId, Cursor, IdempotencyKey, Limit, RunId, ToolCallId
+from approvals_api.v1.parameters import ConversationId, Cursor, IdempotencyKey, Limit, RunId, ToolCallId
+from approvals_api.validation.text import STORABLE
 from turngate.domain.runs.requests import RunStatus
 from turngate.wire.calls import WholeResult
 from turngate.wire.comparison import Comparison

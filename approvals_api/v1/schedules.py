@@ -16,7 +16,8 @@ from approvals_api.schedules.order import MAX_NOTES_CHARS, NewSchedule
 from approvals_api.schedules.views import schedule_detail, schedule_page
 from approvals_api.v1.bodies import InterruptBody, ModelName, Text, Workspace
 from approvals_api.v1.new_runs import BEGUN, begun
-from approvals_api.v1.parameters import STORABLE, Cursor, Id, IdempotencyKey, Instant, Limit
+from approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Instant, Limit
+from approvals_api.validation.text import STORABLE
 from turngate.domain.agents.schedules import (
     DEFAULT_CATCH_UP_SECONDS,
     MAX_CATCH_UP_SECONDS,

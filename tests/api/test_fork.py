@@ -16,7 +16,7 @@ from support.sub_agent_app import World, step, task
 from typer.testing import CliRunner
 
 from approvals_api.app import create_app
-from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
+from approvals_api.principal import OPERATOR_SCOPES, Principal
 from approvals_api.runs import fork as fork_run
 from approvals_api.runs import start as start_run
 from approvals_api.runs.order import ForkPoint, record, take_back

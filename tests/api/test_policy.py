@@ -17,9 +17,9 @@ from support.tools import Bench
 from temporalio.client import Client
 from typer.testing import CliRunner
 
-from approvals_api.http.authentication import Principal
 from approvals_api.policy import grants
 from approvals_api.policy import rules as policy_rules
+from approvals_api.principal import Principal
 from turngate import Policy, Rule
 from turngate.cli.main import app
 from turngate.client import TurngateClient

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from support.api_server import Api
 from support.engine import until
 
-from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
+from approvals_api.principal import OPERATOR_SCOPES, Principal
 from approvals_api.runs import start
 from approvals_api.runs.order import record, take_back
 from turngate.store import agents

@@ -13,7 +13,7 @@ from support.engine import OPERATOR, STARTER, ListModel, call, says, stack, unti
 from support.tools import Amount, Bench
 from temporalio.client import Client
 
-from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
+from approvals_api.principal import OPERATOR_SCOPES, Principal
 from turngate import Limits, Policy, Rule, interaction_tool, tool
 from turngate.domain.contract import DecideInput
 from turngate.domain.conversation.history import is_reconciled

@@ -16,7 +16,7 @@ from support.tools import Bench
 from temporalio.client import Client
 
 from activities.escalation import OutOfTime
-from approvals_api.http.authentication import Principal
+from approvals_api.principal import Principal
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent
 from turngate.domain.contract import ClimbLadderInput, DecideInput
 from turngate.domain.errors import ForbiddenError, GoneError, InvalidInputError

@@ -11,7 +11,7 @@ from support.tools import Bench
 from temporalio.client import Client
 
 from activities.record_decision import RecordDecision
-from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
+from approvals_api.principal import OPERATOR_SCOPES, Principal
 from approvals_api.requests import claim
 from approvals_api.requests.decide import DecisionAnswer
 from turngate import Policy, Rule

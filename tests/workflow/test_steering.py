@@ -13,7 +13,7 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities.close_step import CloseStep
-from approvals_api.http.authentication import Principal
+from approvals_api.principal import Principal
 from approvals_api.recovery.redelivery import redeliver_earlier
 from approvals_api.runs import control, send_message, start
 from approvals_api.runs import views as run_views

@@ -14,7 +14,7 @@ from typing import Final, assert_never
 
 from pydantic import JsonValue
 
-from approvals_api.http.authentication import Principal
+from approvals_api.principal import Principal
 from approvals_api.requests import decide
 from approvals_api.runs import views as run_views
 from approvals_api.services import Services

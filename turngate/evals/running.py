@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
+from approvals_api.principal import OPERATOR_SCOPES, Principal
 from approvals_api.runs import start as start_run
 from approvals_api.services import Services
 from turngate.domain.agents.app import App

@@ -29,7 +29,7 @@ from temporalio.testing import TimeSkipper, TimeSkippingConfig
 
 from approvals_api.events.feed import EventFeed
 from approvals_api.gateway.client import Gateway
-from approvals_api.http.authentication import OPERATOR_SCOPES, Principal
+from approvals_api.principal import OPERATOR_SCOPES, Principal
 from approvals_api.requests import decide as decide_request
 from approvals_api.runs import start as start_run
 from approvals_api.runs import views as run_views

@@ -1,0 +1,42 @@
+"""The value that says who asks. It knows neither cookies nor requests: approvals_api.http.authentication makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from turngate.domain.errors import ForbiddenError
+from turngate.domain.identity import ROLE_SCOPES, Scope
+from turngate.domain.policy.terms import Role
+
+OPERATOR_SCOPES: frozenset[str] = ROLE_SCOPES["operator"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Principal:
+    """Somebody who was let in. ``name`` becomes ``decided_by`` and ``started_by``; it never comes from a body.
+
+    ``role``: as it is now. ``machine``: True for an API token that belongs to nobody. ``session_id``: of the browser's
+    session, None for a token.
+    """
+
+    name: str
+    via: Literal["session", "token"]
+    scopes: frozenset[str]
+    role: Role = "operator"
+    machine: bool = False
+    session_id: str | None = None
+
+    def may(self, *scopes: Scope) -> bool:
+        """Tell whether the principal holds one of these scopes; ``admin`` holds all."""
+        return "admin" in self.scopes or not self.scopes.isdisjoint(scopes)
+
+    def require(self, *scopes: Scope) -> None:
+        """Raise ForbiddenError (code ``missing_scope``) unless the principal holds one of these scopes (I10)."""
+        if not self.may(*scopes):
+            needed = " or ".join(scopes)
+            raise ForbiddenError(
+                f"{self.name!r} may not do this: it needs the scope {needed}. Use a credential that holds it.",
+                code="missing_scope",
+                needed=list(scopes),
+            )
