@@ -1,4 +1,7 @@
-"""The only module here that knows Temporal: starting runs, sending decisions and interrupts, and what its errors mean."""
+"""The way to the workflows: start runs, send decisions and interrupts, and say what Temporal's errors mean.
+
+Only this package imports temporalio; the rest of the API knows a :class:`Gateway`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,9 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCStatusCode
 
 from approvals_api.gateway.calls import AWAY, reported, start_turn
+from approvals_api.gateway.expedite import expedite_model
+from approvals_api.gateway.recovery import WorkflowRecovery
+from approvals_api.gateway.schedules import TemporalSchedules
 from approvals_api.gateway.workflow_status import WorkflowLook, look_at
 from turngate.domain import contract
 from turngate.domain.contract import (
@@ -49,17 +55,17 @@ BUSY_WAIT = timedelta(seconds=5)
 
 
 class Gateway:
-    """The way from the API to the workflows. ``update_wait``: how long a decision waits for a worker to answer."""
+    """The workflows, as the API sees them. ``update_wait``: how long a decision waits for a worker to answer.
+
+    ``recovery`` and ``schedules``: the same for recovery and for schedules.
+    """
 
     def __init__(self, client: Client, *, update_wait: timedelta = timedelta(seconds=3)) -> None:
         self._client = client
         self._update_wait = update_wait
         self._answered_at = float("-inf")
-
-    @property
-    def client(self) -> Client:
-        """Temporal's client, for the gateway's other modules and nobody else."""
-        return self._client
+        self.recovery = WorkflowRecovery(client)
+        self.schedules = TemporalSchedules(client)
 
     async def ready(self, within: timedelta = READY_WAIT) -> bool:
         """Tell whether Temporal answers in time, or has answered within the last second.
@@ -177,6 +183,10 @@ class Gateway:
     async def look(self, run_id: str) -> WorkflowLook:
         """Return what Temporal says of the run's workflow now; never raises for a server that is away."""
         return await look_at(self._client, run_id)
+
+    async def expedite_model(self, run_id: str) -> bool:
+        """Send a model request that waits for its next attempt now; never raises. True: it waited."""
+        return await expedite_model(self._client, run_id)
 
     async def interrupt(self, run_id: str, interrupt: InterruptInput) -> None:
         """Tell the run to stop. Raises ConflictError (code ``run_ended``) when it has ended, UnavailableError when away."""

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 WAIT: Final = timedelta(seconds=2)
 
 
-async def ask_model_now(client: Client, run_id: str) -> bool:
+async def expedite_model(client: Client, run_id: str) -> bool:
     """Let a model request that waits to be tried again be tried now. True: it waited, and is tried.
 
     One that is on its way is left alone. Never raises: a server that is away, or too old to know how (before 1.28), leaves

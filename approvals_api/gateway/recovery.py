@@ -1,7 +1,4 @@
-"""The part of the gateway that recovery and reconciling need: which workflows there are, what they hold, starting anew.
-
-Like ``approvals_api.gateway.client``, it knows Temporal and what its errors mean, and nothing else of ours does.
-"""
+"""The part of the gateway that recovery needs: which workflows there are, which gates they hold, starting one again."""
 
 from __future__ import annotations
 
@@ -20,68 +17,64 @@ from turngate.domain.errors import UnavailableError
 from turngate.domain.runs.turn_state import Gate
 
 RPC_WAIT: Final = timedelta(seconds=5)
-"""Longer than the API waits: many runs are looked at, and nobody has clicked on anything."""
+"""Longer than the API waits: many runs are checked, and no person is waiting for the answer."""
 QUERY_WAIT: Final = timedelta(seconds=10)
 OPEN_TURNS: Final = f"WorkflowType = '{contract.AGENT_TURN}' AND ExecutionStatus = 'Running'"
 
-WorkflowStanding = Literal["open", "closed", "absent"]
-"""``closed``: ended in whatever way, and still known to Temporal. ``absent``: Temporal does not know it (any more)."""
+WorkflowState = Literal["open", "closed", "absent"]
+"""``closed``: it has ended in some way, and Temporal still knows it. ``absent``: Temporal doesn't know it (any more)."""
 
 
-async def standing_of(client: Client, run_id: str) -> WorkflowStanding:
-    """Return how the run's workflow stands. Raises UnavailableError when Temporal is away."""
-    try:
+class WorkflowRecovery:
+    """Workflows of runs, as recovery sees them. Each method raises UnavailableError when Temporal is away."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def state_of(self, run_id: str) -> WorkflowState:
+        """Return whether the run's workflow is open, has ended, or is unknown to Temporal."""
+        try:
+            with reported():
+                async with asyncio.timeout(RPC_WAIT.total_seconds()):
+                    workflow = await self._client.get_workflow_handle(run_id).describe(rpc_timeout=RPC_WAIT)
+        except LookupError:
+            return "absent"
+        return "open" if workflow.close_time is None else "closed"
+
+    async def start_again(self, start: AgentTurnInput, task_queue: str) -> bool:
+        """Start a workflow for a run whose own is gone; False when there is an open one, which is left as it is.
+
+        Of two that try at once only one succeeds: the server holds one open workflow per id.
+        """
         with reported():
-            async with asyncio.timeout(RPC_WAIT.total_seconds()):
-                found = await client.get_workflow_handle(run_id).describe(rpc_timeout=RPC_WAIT)
-    except LookupError:
-        return "absent"
-    return "open" if found.close_time is None else "closed"
+            return await start_turn(
+                self._client,
+                start,
+                task_queue,
+                # Also after one that completed: the store says that the run lives, and the store is asked last.
+                reuse=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                conflict=WorkflowIDConflictPolicy.FAIL,
+                wait=RPC_WAIT,
+            )
 
-
-async def start_anew(client: Client, start: AgentTurnInput, task_queue: str) -> bool:
-    """Start a workflow for a run whose own is gone; False when there is an open one, which is left as it is.
-
-    Two that try at once cannot both succeed: the server holds one open workflow per id. Raises UnavailableError when
-    Temporal is away.
-    """
-    with reported():
-        return await start_turn(
-            client,
-            start,
-            task_queue,
-            # Also after one that completed: the store says that the run lives, and the store is asked last.
-            reuse=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-            conflict=WorkflowIDConflictPolicy.FAIL,
-            wait=RPC_WAIT,
-        )
-
-
-async def open_turns(client: Client) -> AsyncIterator[str]:
-    """Give the ids of the runs whose workflows are open, a little late (Temporal's list lags by moments).
-
-    Raises UnavailableError when Temporal is away.
-    """
-    with reported():
-        async for found in client.list_workflows(OPEN_TURNS, rpc_timeout=RPC_WAIT):
-            yield found.id
-
-
-async def gates_of(client: Client, run_id: str) -> dict[str, Gate] | None:
-    """Ask a run's workflow for the gates it holds, request id → gate; None when no worker answers, or it has gone.
-
-    Raises UnavailableError when Temporal is away.
-    """
-    handle = client.get_workflow_handle(run_id)
-    try:
+    async def open_turns(self) -> AsyncIterator[str]:
+        """Yield the ids of the runs whose workflows are open, a little late (Temporal's list lags by moments)."""
         with reported():
-            async with asyncio.timeout(QUERY_WAIT.total_seconds()):
-                gates: dict[str, Gate] = await handle.query(
-                    contract.GATES, result_type=dict[str, Gate], rpc_timeout=QUERY_WAIT
-                )
-                return gates
-    except (LookupError, WorkflowQueryFailedError):  # it ended meanwhile; its worker cannot answer
-        return None
-    except UnavailableError:
-        await standing_of(client, run_id)  # a server that is there: then it is the worker that does not answer
-        return None
+            async for workflow in self._client.list_workflows(OPEN_TURNS, rpc_timeout=RPC_WAIT):
+                yield workflow.id
+
+    async def gates_of(self, run_id: str) -> dict[str, Gate] | None:
+        """Query a run's workflow for the gates it holds, request id → gate; None: no worker answers, or it has ended."""
+        handle = self._client.get_workflow_handle(run_id)
+        try:
+            with reported():
+                async with asyncio.timeout(QUERY_WAIT.total_seconds()):
+                    gates: dict[str, Gate] = await handle.query(
+                        contract.GATES, result_type=dict[str, Gate], rpc_timeout=QUERY_WAIT
+                    )
+                    return gates
+        except (LookupError, WorkflowQueryFailedError):  # it has ended, or its worker can't answer
+            return None
+        except UnavailableError:
+            await self.state_of(run_id)  # raises when the server is away; else it's the worker that doesn't answer
+            return None

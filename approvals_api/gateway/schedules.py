@@ -1,6 +1,6 @@
-"""The part of the gateway that keeps Temporal's schedules: made, changed, taken away, looked at.
+"""The part of the gateway that keeps Temporal's schedules.
 
-Temporal's schedule holds when, and under which id; what is started is in the store (I8).
+A schedule there says when, and under which id; what is started is in the store (I8).
 """
 
 from __future__ import annotations
@@ -72,48 +72,51 @@ class ScheduleLook:
         return self.revision > wanted.revision or (self.revision == wanted.revision and same)
 
 
-async def look_at_schedule(client: Client, schedule_id: str) -> ScheduleLook | None:
-    """Return what Temporal keeps under this id; None: nothing. Raises UnavailableError when Temporal is away."""
-    try:
-        async with _bounded():
-            found = await client.get_schedule_handle(schedule_id).describe(rpc_timeout=RPC_WAIT)
-    except LookupError:
-        return None
-    note, action = found.schedule.state.note or "", found.schedule.action
-    revision = note.removeprefix(_NOTE)
-    return ScheduleLook(
-        revision=int(revision) if note.startswith(_NOTE) and revision.isdecimal() else 0,
-        paused=found.schedule.state.paused,
-        task_queue=action.task_queue if isinstance(action, ScheduleActionStartWorkflow) else "",
-        next_fires=tuple(found.info.next_action_times[:NEXT_FIRES]),
-        passed_over=found.info.num_actions_skipped_overlap,
-        missed=found.info.num_actions_missed_catchup_window,
-    )
+class TemporalSchedules:
+    """The schedules that Temporal keeps. Each method raises UnavailableError when Temporal is away."""
 
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
-async def make_schedule(client: Client, wanted: WantedSchedule) -> None:
-    """Let Temporal keep a schedule; one that is there is left as it is. Raises UnavailableError when Temporal is away."""
-    with suppress(ScheduleAlreadyRunningError):
-        async with _bounded():
-            await client.create_schedule(wanted.id, _schedule(wanted), rpc_timeout=RPC_WAIT)
+    async def look(self, schedule_id: str) -> ScheduleLook | None:
+        """Return what Temporal keeps under this id, or None."""
+        try:
+            async with _bounded():
+                kept = await self._client.get_schedule_handle(schedule_id).describe(rpc_timeout=RPC_WAIT)
+        except LookupError:
+            return None
+        note, action = kept.schedule.state.note or "", kept.schedule.action
+        revision = note.removeprefix(_NOTE)
+        return ScheduleLook(
+            revision=int(revision) if note.startswith(_NOTE) and revision.isdecimal() else 0,
+            paused=kept.schedule.state.paused,
+            task_queue=action.task_queue if isinstance(action, ScheduleActionStartWorkflow) else "",
+            next_fires=tuple(kept.info.next_action_times[:NEXT_FIRES]),
+            passed_over=kept.info.num_actions_skipped_overlap,
+            missed=kept.info.num_actions_missed_catchup_window,
+        )
 
+    async def create(self, wanted: WantedSchedule) -> None:
+        """Create a schedule; one that exists is left as it is."""
+        with suppress(ScheduleAlreadyRunningError):
+            async with _bounded():
+                await self._client.create_schedule(wanted.id, _schedule(wanted), rpc_timeout=RPC_WAIT)
 
-async def change_schedule(client: Client, wanted: WantedSchedule) -> None:
-    """Let Temporal keep a schedule as it is wanted now, from now on; one that has gone is left alone. Raises as above."""
+    async def change(self, wanted: WantedSchedule) -> None:
+        """Change a schedule to what is wanted; one that is gone is left alone."""
 
-    async def changed(_found: ScheduleUpdateInput) -> ScheduleUpdate:
-        return ScheduleUpdate(schedule=_schedule(wanted))
+        async def changed(_current: ScheduleUpdateInput) -> ScheduleUpdate:
+            return ScheduleUpdate(schedule=_schedule(wanted))
 
-    with suppress(LookupError):
-        async with _bounded():
-            await client.get_schedule_handle(wanted.id).update(changed, rpc_timeout=RPC_WAIT)
+        with suppress(LookupError):
+            async with _bounded():
+                await self._client.get_schedule_handle(wanted.id).update(changed, rpc_timeout=RPC_WAIT)
 
-
-async def remove_schedule(client: Client, schedule_id: str) -> None:
-    """Let Temporal keep a schedule no more; one that has gone is fine. Raises UnavailableError when Temporal is away."""
-    with suppress(LookupError):
-        async with _bounded():
-            await client.get_schedule_handle(schedule_id).delete(rpc_timeout=RPC_WAIT)
+    async def delete(self, schedule_id: str) -> None:
+        """Delete a schedule; one that is gone is fine."""
+        with suppress(LookupError):
+            async with _bounded():
+                await self._client.get_schedule_handle(schedule_id).delete(rpc_timeout=RPC_WAIT)
 
 
 def _schedule(wanted: WantedSchedule) -> Schedule:

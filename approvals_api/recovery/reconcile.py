@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from approvals_api.concurrency import for_each
-from approvals_api.gateway.recovery import gates_of, open_turns, standing_of
 from approvals_api.recovery.recover import AT_ONCE, live_root_ids, lost_runs
 from approvals_api.recovery.redelivery import redeliver
 from approvals_api.services import Services
@@ -120,14 +119,14 @@ async def _lost_workflows(services: Services) -> list[Finding]:
         return found
 
     # A run ends in the store first, and its workflow a moment later; one that was taken back is stopped by its first step.
-    suspected = await without_run([run_id async for run_id in open_turns(services.gateway.client)])
+    suspected = await without_run([run_id async for run_id in services.gateway.recovery.open_turns()])
     if not suspected:
         return []
     await asyncio.sleep(SETTLING_SECONDS)
     return [
         Finding(kind="lost_workflow", run_id=run_id, said=f"its workflow is open, and the run is {said}")
         for run_id, said in (await without_run(suspected)).items()
-        if await standing_of(services.gateway.client, run_id) == "open"
+        if await services.gateway.recovery.state_of(run_id) == "open"
     ]
 
 
@@ -149,7 +148,7 @@ async def _compare(services: Services, run_id: str, *, fix: bool, by: str) -> li
 
 async def _silent(services: Services, run_id: str) -> list[Finding]:
     """Say that a workflow did not answer, unless it or its run has come to its end."""
-    standing = await standing_of(services.gateway.client, run_id)
+    standing = await services.gateway.recovery.state_of(run_id)
     async with services.database.read() as conn:
         run = await runs.get(conn, run_id)
     if standing != "open" or run is None or run.status != "running":
@@ -159,7 +158,7 @@ async def _silent(services: Services, run_id: str) -> list[Finding]:
 
 async def _differences(services: Services, run_id: str) -> list[Difference] | None:
     """Return where inbox and workflow differ about a run's requests; None when the workflow does not answer."""
-    gates = await gates_of(services.gateway.client, run_id)
+    gates = await services.gateway.recovery.gates_of(run_id)
     if gates is None:
         return None
     async with services.database.read() as conn:

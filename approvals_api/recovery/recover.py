@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Final, Literal
 
 from approvals_api.concurrency import for_each
-from approvals_api.gateway.recovery import WorkflowStanding, standing_of, start_anew
+from approvals_api.gateway.recovery import WorkflowState
 from approvals_api.lookups import existing_run
 from approvals_api.runs.start import turn_input
 from approvals_api.services import Services
@@ -48,7 +48,7 @@ class LostRun:
     run_id: str
     agent: str
     created_at: str
-    workflow: WorkflowStanding
+    workflow: WorkflowState
     step: int
     below: tuple[str, ...] = ()
 
@@ -148,7 +148,7 @@ async def _recover_one(services: Services, run_id: str, *, by: str, dry_run: boo
     if isinstance(lost, RunReport):
         return lost
     for below in lost.below:
-        if await standing_of(services.gateway.client, below) == "open":
+        if await services.gateway.recovery.state_of(below) == "open":
             # Started again, its parent would take the child for one that cannot be started, and close its run.
             why = f"the workflow of {below}, which it waits for, has to stop first: a worker does that; then try again"
             return RunReport(run_id=run_id, outcome="stopping", detail=why)
@@ -163,7 +163,7 @@ async def _recover_one(services: Services, run_id: str, *, by: str, dry_run: boo
         return RunReport(run_id=run_id, outcome="not_published", detail=why)
     if dry_run:
         return RunReport(run_id=run_id, outcome="would_recover", step=state.step)
-    if not await start_anew(services.gateway.client, turn_input(services, run, agent, state), agent.task_queue):
+    if not await services.gateway.recovery.start_again(turn_input(services, run, agent, state), agent.task_queue):
         return RunReport(run_id=run_id, outcome="alive")
     await _written(services, run, lost, step=state.step, by=by)
     return RunReport(run_id=run_id, outcome="recovered", step=state.step)
@@ -173,7 +173,7 @@ async def _lost(services: Services, run_id: str) -> LostRun | RunReport:
     """Return the run as a lost one, or why it is none."""
     # Temporal is asked first and the store after it: a workflow ends after its run has, so a run that lives although its
     # workflow had ended before is lost. The other way round each run that ends between the two would seem so.
-    workflow = await standing_of(services.gateway.client, run_id)
+    workflow = await services.gateway.recovery.state_of(run_id)
     async with services.database.read() as conn:
         run = await existing_run(conn, run_id)
         if run.status != "running":
@@ -185,7 +185,7 @@ async def _lost(services: Services, run_id: str) -> LostRun | RunReport:
         return await _as_lost(conn, run, workflow)
 
 
-async def _as_lost(conn: Connection, run: Run, workflow: WorkflowStanding) -> LostRun:
+async def _as_lost(conn: Connection, run: Run, workflow: WorkflowState) -> LostRun:
     below = [each.id for each in await recovery.runs_below(conn, run.id) if each.status == "running"]
     step = (await recovery.turn_state(conn, run)).step
     return LostRun(

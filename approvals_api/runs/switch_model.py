@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from approvals_api.gateway.expedite import ask_model_now
 from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
 from approvals_api.runs.notes import fallback
@@ -51,7 +50,7 @@ async def switch_model(services: Services, principal: Principal, run_id: str, *,
             await events.append(conn, run_id, [("run.model_switched", told)])
             run = await existing_run(conn, run_id)
     # Behind a repeat, too: the switch before it may have been stored by a process that died here.
-    await ask_model_now(services.gateway.client, run_id)
+    await services.gateway.expedite_model(run_id)
     return run
 
 

@@ -14,10 +14,6 @@ from typing import Final
 from approvals_api.concurrency import for_each
 from approvals_api.gateway.schedules import (
     WantedSchedule,
-    change_schedule,
-    look_at_schedule,
-    make_schedule,
-    remove_schedule,
 )
 from approvals_api.recovery.recover import STARTING
 from approvals_api.runs.start import turn_input
@@ -81,11 +77,11 @@ async def start_opened(services: Services) -> int:
 
 async def agree(services: Services, schedule: Schedule) -> bool:
     """Make Temporal's schedule agree with this one; returns whether it had to be changed. Raises as above."""
-    client = services.gateway.client
-    look = await look_at_schedule(client, schedule.id)
+    temporal = services.gateway.schedules
+    look = await temporal.look(schedule.id)
     if schedule.deleted_at is not None:
         if look is not None:
-            await remove_schedule(client, schedule.id)
+            await temporal.delete(schedule.id)
         async with services.database.write() as conn:
             await schedules.note_removed(conn, schedule.id)
         return look is not None
@@ -94,9 +90,9 @@ async def agree(services: Services, schedule: Schedule) -> bool:
         logger.warning("schedule %s stands still: no worker publishes its agent %r", schedule.id, schedule.agent)
         return False
     if look is None:
-        await make_schedule(client, wanted)
+        await temporal.create(wanted)
     elif not look.is_of(wanted):
-        await change_schedule(client, wanted)
+        await temporal.change(wanted)
     else:
         return False
     logger.info("schedule %s is kept by Temporal as of revision %d", schedule.id, schedule.revision)

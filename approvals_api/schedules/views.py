@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from approvals_api.concurrency import for_each
-from approvals_api.gateway.schedules import ScheduleLook, look_at_schedule
+from approvals_api.gateway.schedules import ScheduleLook
 from approvals_api.paging import one_page
 from approvals_api.services import Services
 from turngate.domain.errors import NotFoundError, UnavailableError
@@ -104,6 +104,6 @@ def _next_fires(schedule: Schedule, known: ScheduleLook | None) -> list[str]:
 
 async def _look(services: Services, schedule: Schedule) -> Looked:
     try:
-        return await look_at_schedule(services.gateway.client, schedule.id)
+        return await services.gateway.schedules.look(schedule.id)
     except UnavailableError:
         return Away()

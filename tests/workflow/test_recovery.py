@@ -11,7 +11,7 @@ from support.engine import OPERATOR, Cast, ListModel, Script, Stack, call, perso
 from support.tools import Bench
 from temporalio.client import Client
 
-from approvals_api.gateway.recovery import standing_of
+from approvals_api.gateway.recovery import WorkflowRecovery
 from approvals_api.recovery import recover as recover_runs
 from approvals_api.recovery.recover import LostRun, RunReport
 from approvals_api.runs import control
@@ -83,7 +83,7 @@ async def result_of(engine: Stack, run: runs.Run, call_id: str) -> object:
 
 
 async def is_open(engine: Stack, run: runs.Run) -> bool:
-    return await standing_of(engine.client, run.id) == "open"
+    return await WorkflowRecovery(engine.client).state_of(run.id) == "open"
 
 
 async def asked(engine: Stack, run: runs.Run) -> list[requests.Request]:

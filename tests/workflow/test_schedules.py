@@ -17,7 +17,7 @@ from support.tools import Bench
 from temporalio.client import Client
 
 from approvals_api.gateway.client import Gateway
-from approvals_api.gateway.schedules import look_at_schedule
+from approvals_api.gateway.schedules import TemporalSchedules
 from approvals_api.schedules import service as schedule_service
 from approvals_api.schedules.order import NewSchedule
 from approvals_api.schedules.sync import agree_on_all, start_opened
@@ -109,7 +109,7 @@ async def test_it_fires_each_second_and_skips_while_its_run_lives(
         following = await until(another, "second run")
         gone = await schedule_service.delete(engine.services, STARTER, schedule.name)
         assert (gone.in_force, gone.next_fires, gone.opened, gone.skipped >= 2) == (True, [], 2, True)
-        assert await look_at_schedule(client, schedule.id) is None
+        assert await TemporalSchedules(client).look(schedule.id) is None
         await stopped(engine, following)
         assert bench.paid == [1]
 
@@ -122,7 +122,7 @@ async def test_i5_a_fire_without_a_worker_opens_one_run_when_it_is_back(
         schedule = await made(engine)
 
         async def passed_over() -> bool:
-            look = await look_at_schedule(client, schedule.id)
+            look = await TemporalSchedules(client).look(schedule.id)
             return look is not None and look.passed_over >= 2
 
         await until(passed_over, "fires that find no worker")
@@ -229,7 +229,7 @@ async def test_temporal_is_made_to_agree_with_the_store(client: Client, sqlite: 
         )
         assert (deleted.in_force, unheard.in_force, unheard.next_fires) == (None, None, [])
         assert await agree_on_all(engine.services) == 4
-        looks = [await look_at_schedule(client, each.id) for each in (kept, lost, gone, unheard)]
+        looks = [await TemporalSchedules(client).look(each.id) for each in (kept, lost, gone, unheard)]
         assert [look and (look.paused, len(look.next_fires) > 0) for look in looks] == [
             *[(False, True)] * 2,
             None,

@@ -11,7 +11,7 @@ from support.tools import Bench
 from temporalio.client import Client
 
 from approvals_api.gateway.client import Gateway
-from approvals_api.gateway.expedite import ask_model_now
+from approvals_api.gateway.expedite import expedite_model
 from approvals_api.runs import explain, switch_model
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
@@ -96,7 +96,7 @@ async def test_a_request_on_its_way_comes_to_its_end(client: Client, sqlite: Dat
     async with stack(client, sqlite, bench.look, model=slow) as engine:
         run = await engine.start()
         await slow.begun.wait()
-        assert not await ask_model_now(client, run.id)
+        assert not await expedite_model(client, run.id)
         slow.let.set()
         assert (await engine.ended(run)).status == "completed"
         assert slow.asked == 1
