@@ -1,4 +1,4 @@
-"""The whole app: JSON API, operators' pages and static files. Composition only."""
+"""The whole app: JSON API, health, operators' pages and static files, with the loops that run beside them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from pathlib import Path
+from http import HTTPStatus
+from typing import Final, Literal
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Response
+from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
+from pydantic import BaseModel
 
+from approvals_api import v1
 from approvals_api.access.oidc import OidcProvider
 from approvals_api.events.feed import EventFeed
 from approvals_api.events.notifier import keep_notifying
 from approvals_api.gateway.client import Gateway
+from approvals_api.http.dependencies import ServicesDep
 from approvals_api.http.guards import Guards
-from approvals_api.http.openapi import new_app
-from approvals_api.http.problems import RenderPage, install_problems
+from approvals_api.http.openapi import ApiApp, new_app
+from approvals_api.http.problems import RenderPage, install_problems, problem_response, problems
 from approvals_api.http.rate_limits import RateLimits
+from approvals_api.pages import STATIC_DIR
 from approvals_api.pages.routes import render_error
 from approvals_api.pages.routes import router as pages_router
 from approvals_api.recovery.redelivery import keep_redelivering
@@ -29,71 +35,13 @@ from approvals_api.settings import ApiSettings
 from turngate.domain.errors import UnavailableError
 from turngate.store.database import Database
 
-# The JSON API as an app of its own; :mod:`approvals_api.app` adds the pages.
-
+__all__ = ["ApiSettings", "create_api_app", "create_app", "documented_app"]
 
 logger = logging.getLogger(__name__)
 
-SWEEP_RETRY_SECONDS = 5.0
+SWEEP_RETRY_SECONDS: Final = 5.0
 
-
-def create_api_app(
-    *, database: Database, gateway: Gateway, settings: ApiSettings, render_page: RenderPage | None = None
-) -> FastAPI:
-    """Return the app with /api/v1, /livez and /readyz. The caller opens and closes database and Temporal client.
-
-    ``render_page``: how pages show errors; None when there are no pages.
-    """
-    feed = EventFeed(database)
-    services = Services(
-        database=database,
-        gateway=gateway,
-        feed=feed,
-        settings=settings,
-        limits=RateLimits(settings.rate_limits),
-        oidc=None if settings.oidc is None else OidcProvider(settings.oidc),
-    )
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        sweeps = [
-            asyncio.create_task(_finish_starting(services), name="start-recorded-runs"),
-            asyncio.create_task(keep_redelivering(services), name="redeliver-decisions"),
-            asyncio.create_task(keep_notifying(services), name="send-notifications"),
-            asyncio.create_task(keep_schedules(services), name="keep-schedules"),
-        ]
-        try:
-            yield
-        finally:
-            for sweep in sweeps:
-                sweep.cancel()
-            await asyncio.gather(*sweeps, return_exceptions=True)
-            await feed.close()
-
-    app = new_app(lifespan=lifespan)
-    app.state.services = services
-    install_problems(app, render_page)
-    app.add_middleware(Guards, settings=settings)
-    return app
-
-
-async def _finish_starting(services: Services) -> None:
-    """Start the workflows of runs that a crash left recorded only; tried until Temporal and the store answer."""
-    while True:
-        try:
-            tried = await start_recorded(services)
-        except UnavailableError as error:
-            logger.warning("runs that were recorded but perhaps not started are looked at later: %s", error)
-            await asyncio.sleep(SWEEP_RETRY_SECONDS)
-        else:
-            if tried:
-                logger.info("made sure that %d run(s) without a step are started", tried)
-            return
-
-
-__all__ = ["ApiSettings", "create_app"]
-
-STATIC_DIR = Path(__file__).parent / "pages" / "static"
+health = APIRouter(tags=["health"])
 
 
 def create_app(*, database: Database, gateway: Gateway, settings: ApiSettings) -> FastAPI:
@@ -102,3 +50,100 @@ def create_app(*, database: Database, gateway: Gateway, settings: ApiSettings) -
     app.include_router(pages_router)
     app.mount("/static", StaticFiles(directory=STATIC_DIR), name="static")
     return app
+
+
+def create_api_app(
+    *, database: Database, gateway: Gateway, settings: ApiSettings, render_page: RenderPage | None = None
+) -> FastAPI:
+    """Return the app without pages: /api/v1, /livez and /readyz.
+
+    ``render_page``: how pages show errors; None when there are no pages.
+    """
+    feed = EventFeed(database)
+    services = Services(database=database, gateway=gateway, feed=feed, settings=settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        loops = [
+            asyncio.create_task(_start_recorded(services), name="start-recorded-runs"),
+            asyncio.create_task(keep_redelivering(services), name="redeliver-decisions"),
+            asyncio.create_task(keep_notifying(database, feed, settings.channels), name="send-notifications"),
+            asyncio.create_task(keep_schedules(services), name="keep-schedules"),
+        ]
+        try:
+            yield
+        finally:
+            for loop in loops:
+                loop.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+            await feed.close()
+
+    app = new_app(routers=(v1.router, health), lifespan=lifespan)
+    app.state.services = services
+    app.state.limits = RateLimits(settings.rate_limits)
+    app.state.oidc = None if settings.oidc is None else OidcProvider(settings.oidc)
+    install_problems(app, render_page)
+    app.add_middleware(Guards, settings=settings)
+    return app
+
+
+def documented_app() -> ApiApp:
+    """Return the JSON API's routes without anything to serve them from, for the OpenAPI document."""
+    return new_app(routers=(v1.router, health))
+
+
+async def _start_recorded(services: Services) -> None:
+    """Start the workflows of runs that were recorded before a crash; retry until Temporal and the store answer."""
+    while True:
+        try:
+            tried = await start_recorded(services)
+        except UnavailableError as error:
+            logger.warning("recorded runs that may not have started are checked again later: %s", error)
+            await asyncio.sleep(SWEEP_RETRY_SECONDS)
+        else:
+            if tried:
+                logger.info("made sure that %d run(s) without a step are started", tried)
+            return
+
+
+# Health: unversioned, without a credential, and without details for strangers.
+
+
+class Liveness(BaseModel):
+    """The process answers."""
+
+    status: Literal["alive"] = "alive"
+
+
+class Readiness(BaseModel):
+    """What Turngate stands on answers, too."""
+
+    status: Literal["ready"] = "ready"
+    store: bool
+    temporal: bool
+
+
+@health.get("/livez")
+async def livez() -> Liveness:
+    """Tell that the process answers."""
+    return Liveness()
+
+
+@health.get(
+    "/readyz",
+    response_model=Readiness,
+    responses=problems({503: "`unavailable`: `store` or `temporal` is false, and cannot be reached"}),
+)
+async def readyz(services: ServicesDep) -> Response:
+    """Tell whether store and Temporal answer."""
+    try:
+        await services.feed.last_seq()
+        store = True
+    except UnavailableError:
+        store = False
+    temporal = await services.gateway.ready()
+    answers = {"store": store, "temporal": temporal}
+    if store and temporal:
+        return JSONResponse(Readiness(store=store, temporal=temporal).model_dump())
+    away = " and ".join(name for name, answered in answers.items() if not answered)
+    return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", f"{away} cannot be reached", answers)

@@ -11,18 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from fastapi import Request
-
-from approvals_api.access.oidc import claim_at
-from approvals_api.http.authentication import session_secret
-from approvals_api.services import Services
+from approvals_api.access.oidc import OidcProvider, claim_at
+from approvals_api.http.rate_limits import RateLimits
 from approvals_api.settings import OidcSettings
 from turngate.domain.errors import ForbiddenError, InvalidInputError, TurngateError
 from turngate.domain.identity import MAX_NAME_CHARS, Via, checked_name, checked_password, normal_password
 from turngate.domain.policy.terms import Role
 from turngate.store.access import access, sessions, users
 from turngate.store.access.passwords import hash_password, verify_password
-from turngate.store.database import Connection
+from turngate.store.database import Connection, Database
 from turngate.store.events import events
 
 NAME_CLAIMS: Final = ("preferred_username", "email", "name", "sub")
@@ -37,123 +34,121 @@ class Browser:
     user_agent: str = ""
     had: str | None = None
 
-    @classmethod
-    def of(cls, request: Request) -> Browser:
-        """Return the browser of a request."""
-        return cls(
-            address=request.client.host if request.client else "",
-            user_agent=request.headers.get("user-agent", ""),
-            had=session_secret(request),
-        )
 
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    """A browser's way in. Each method returns the secret of a new session."""
 
-async def by_link(services: Services, browser: Browser, secret: str) -> str | None:
-    """Use up a one-time login link; returns the secret of a new session, or None when the link is no good (any more).
+    database: Database
+    limits: RateLimits
+    browser: Browser
 
-    Raises TooManyRequestsError.
-    """
-    services.limits.count_login(browser.address)
-    async with services.database.write() as conn:
-        visitor = await access.use_link(conn, secret)
-        if visitor is None:
-            await _tell_failure(conn, via="link", name="", address=browser.address)
+    async def by_link(self, secret: str) -> str | None:
+        """Use up a one-time login link; returns the secret of a new session, or None when the link is no good (any more).
+
+        Raises TooManyRequestsError.
+        """
+        self.limits.count_login(self.browser.address)
+        async with self.database.write() as conn:
+            visitor = await access.use_link(conn, secret)
+            if visitor is None:
+                await _tell_failure(conn, via="link", name="", address=self.browser.address)
+                return None
+            session = await _begin(conn, self.browser, visitor.name, role=visitor.role, via="link")
+        self.limits.forgive_login(self.browser.address)
+        return session
+
+    async def by_password(self, name: str, password: str) -> str | None:
+        """Return the secret of a new session, or None when name or password is wrong, or the user is disabled.
+
+        Which of them it was is not told, and the answer takes as long for a name that nobody has. Raises TooManyRequestsError.
+        """
+        name = name[: 2 * MAX_NAME_CHARS]  # no name is longer, and each typed one is kept for a while to be counted
+        self.limits.count_login(self.browser.address, name)
+        async with self.database.read() as conn:
+            user = await users.user_called(conn, name)
+        stored = None if user is None or user.disabled else user.password_hash
+        verified = await verify_password(stored, normal_password(password))
+        async with self.database.write() as conn:
+            # Hashing takes a while, in which the password may have been changed or the user disabled.
+            await users.one_at_a_time(conn)
+            now = None if user is None else await users.user_called(conn, user.name)
+            if not verified.right or now is None or now.disabled or now.password_hash != stored or stored is None:
+                await _tell_failure(conn, via="password", name=name, address=self.browser.address)
+                return None
+            session = await _begin(conn, self.browser, now.name, role=now.role, via="password")
+            if verified.new_hash is not None:
+                await users.renew_hash(conn, now.name, old=stored, new=verified.new_hash)
+        self.limits.forgive_login(self.browser.address, name)
+        return session
+
+    async def by_oidc(self, provider: OidcProvider | None, answer: Mapping[str, str], cookie: str | None) -> str:
+        """Return the secret of a new session for somebody who comes back from the OpenID provider.
+
+        Raises:
+            ForbiddenError: ``oidc_refused`` or ``no_role``, with what to do; or ``user_disabled``.
+            ConflictError: their name is taken here, both ways to spell it.
+            UnavailableError: the provider is away.
+            TooManyRequestsError: too many failed from this address.
+        """
+        if provider is None:
+            raise ForbiddenError("no OpenID provider is set up here: log in another way", code="oidc_refused")
+        self.limits.count_login(self.browser.address)
+        settings, name = provider.settings, ""
+        try:
+            claims = await provider.finish(answer, cookie)
+            name = wanted_name(claims)
+            role = role_of(claims, settings)
+            email = claims.get("email")
+            async with self.database.write() as conn:
+                user = await users.from_oidc(
+                    conn,
+                    issuer=settings.issuer,
+                    subject=str(claims["sub"]),
+                    wanted_name=name,
+                    email=email if isinstance(email, str) else "",
+                    role=role,
+                )
+                session = await _begin(conn, self.browser, user.name, role=user.role, via="oidc")
+        except TurngateError:
+            async with self.database.write() as conn:
+                await _tell_failure(conn, via="oidc", name=name, address=self.browser.address)
+            raise
+        self.limits.forgive_login(self.browser.address)
+        return session
+
+    async def change_password(self, name: str, *, current: str, wanted: str) -> str | None:
+        """Give a local user another password; returns the secret of a new session, None when the current one is wrong.
+
+        Every session they have ends, this one too: somebody else may have been in one of them.
+
+        Raises:
+            InvalidInputError: the wanted password is too short or too long.
+            ConflictError: an OpenID provider lets them in, so they have no password here.
+            NotFoundError: they are no stored user (a link let them in).
+            TooManyRequestsError: too many tries.
+        """
+        password = checked_password(wanted)
+        self.limits.count_login(self.browser.address, name)
+        async with self.database.read() as conn:
+            user = await users.existing(conn, name)
+        verified = await verify_password(user.password_hash, normal_password(current))
+        if not verified.right:
+            async with self.database.write() as conn:
+                await _tell_failure(conn, via="password", name=user.name, address=self.browser.address)
             return None
-        session = await _begin(conn, browser, visitor.name, role=visitor.role, via="link")
-    services.limits.forgive_login(browser.address)
-    return session
-
-
-async def by_password(services: Services, browser: Browser, name: str, password: str) -> str | None:
-    """Return the secret of a new session, or None when name or password is wrong, or the user is disabled.
-
-    Which of them it was is not told, and the answer takes as long for a name that nobody has. Raises TooManyRequestsError.
-    """
-    name = name[: 2 * MAX_NAME_CHARS]  # no name is longer, and each typed one is kept for a while to be counted
-    services.limits.count_login(browser.address, name)
-    async with services.database.read() as conn:
-        user = await users.user_called(conn, name)
-    stored = None if user is None or user.disabled else user.password_hash
-    verified = await verify_password(stored, normal_password(password))
-    async with services.database.write() as conn:
-        # Hashing takes a while, in which the password may have been changed or the user disabled.
-        await users.one_at_a_time(conn)
-        now = None if user is None else await users.user_called(conn, user.name)
-        if not verified.right or now is None or now.disabled or now.password_hash != stored or stored is None:
-            await _tell_failure(conn, via="password", name=name, address=browser.address)
-            return None
-        session = await _begin(conn, browser, now.name, role=now.role, via="password")
-        if verified.new_hash is not None:
-            await users.renew_hash(conn, now.name, old=stored, new=verified.new_hash)
-    services.limits.forgive_login(browser.address, name)
-    return session
-
-
-async def by_oidc(services: Services, browser: Browser, answer: Mapping[str, str], cookie: str | None) -> str:
-    """Return the secret of a new session for somebody who comes back from the OpenID provider.
-
-    Raises:
-        ForbiddenError: ``oidc_refused`` or ``no_role``, with what to do; or ``user_disabled``.
-        ConflictError: their name is taken here, both ways to spell it.
-        UnavailableError: the provider is away.
-        TooManyRequestsError: too many failed from this address.
-    """
-    if services.oidc is None:
-        raise ForbiddenError("no OpenID provider is set up here: log in another way", code="oidc_refused")
-    services.limits.count_login(browser.address)
-    settings, name = services.oidc.settings, ""
-    try:
-        claims = await services.oidc.finish(answer, cookie)
-        name = wanted_name(claims)
-        role = role_of(claims, settings)
-        email = claims.get("email")
-        async with services.database.write() as conn:
-            user = await users.from_oidc(
-                conn,
-                issuer=settings.issuer,
-                subject=str(claims["sub"]),
-                wanted_name=name,
-                email=email if isinstance(email, str) else "",
-                role=role,
+        self.limits.forgive_login(self.browser.address, name)
+        made = await hash_password(password)
+        async with self.database.write() as conn:
+            await users.set_password(conn, user.name, made, by=user.name)
+            return await sessions.begin(
+                conn, user.name, role=user.role, via="password", user_agent=self.browser.user_agent
             )
-            session = await _begin(conn, browser, user.name, role=user.role, via="oidc")
-    except TurngateError:
-        async with services.database.write() as conn:
-            await _tell_failure(conn, via="oidc", name=name, address=browser.address)
-        raise
-    services.limits.forgive_login(browser.address)
-    return session
 
 
-async def change_password(services: Services, browser: Browser, name: str, *, current: str, wanted: str) -> str | None:
-    """Give a local user another password; returns the secret of a new session, None when the current one is wrong.
-
-    Every session they have ends, this one too: somebody else may have been in one of them.
-
-    Raises:
-        InvalidInputError: the wanted password is too short or too long.
-        ConflictError: an OpenID provider lets them in, so they have no password here.
-        NotFoundError: they are no stored user (a link let them in).
-        TooManyRequestsError: too many tries.
-    """
-    password = checked_password(wanted)
-    services.limits.count_login(browser.address, name)
-    async with services.database.read() as conn:
-        user = await users.existing(conn, name)
-    verified = await verify_password(user.password_hash, normal_password(current))
-    if not verified.right:
-        async with services.database.write() as conn:
-            await _tell_failure(conn, via="password", name=user.name, address=browser.address)
-        return None
-    services.limits.forgive_login(browser.address, name)
-    made = await hash_password(password)
-    async with services.database.write() as conn:
-        await users.set_password(conn, user.name, made, by=user.name)
-        return await sessions.begin(conn, user.name, role=user.role, via="password", user_agent=browser.user_agent)
-
-
-async def log_out(services: Services, secret: str) -> None:
+async def log_out(database: Database, secret: str) -> None:
     """End a session at once. Safe to repeat."""
-    async with services.database.write() as conn:
+    async with database.write() as conn:
         await sessions.end(conn, secret)
 
 

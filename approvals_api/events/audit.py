@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from approvals_api.principal import Principal
-from approvals_api.services import Services
 from turngate.domain.errors import InvalidInputError, NotFoundError
+from turngate.store.database import Database
 from turngate.store.events import audit, events
 from turngate.store.events.audit import AuditFilter
 from turngate.wire.audit import AuditItem, ChainState
@@ -19,7 +19,7 @@ MAX_SEQ: Final = 2**31 - 1
 
 
 async def page(
-    services: Services, principal: Principal, wanted: AuditFilter, *, limit: int, cursor: str | None = None
+    database: Database, principal: Principal, wanted: AuditFilter, *, limit: int, cursor: str | None = None
 ) -> Page[AuditItem]:
     """Return one page of events, newest first. A page may be short, or empty, and still not be the last.
 
@@ -31,7 +31,7 @@ async def page(
     """
     principal.require("requests:read")
     before = _seq_of(cursor)
-    async with services.database.read() as conn:
+    async with database.read() as conn:
         seen = replace(wanted, people=principal.may("admin"))
         found = await audit.page(conn, seen, limit=limit, before=before)
     items = [
@@ -50,10 +50,10 @@ async def page(
     return Page(items=items, next_cursor=None if found.next_before is None else str(found.next_before))
 
 
-async def chain_state(services: Services, principal: Principal, run_id: str) -> ChainState:
+async def chain_state(database: Database, principal: Principal, run_id: str) -> ChainState:
     """Compute a chain anew. Raises NotFoundError when there is no such chain, ForbiddenError without the scope."""
     principal.require("requests:read")
-    async with services.database.read() as conn:
+    async with database.read() as conn:
         head = await events.chain_head(conn, run_id)
         broken = await events.chain_break(conn, run_id)
     if head is None and broken is None:

@@ -14,7 +14,6 @@ from typing import Final
 
 from approvals_api.events.deliveries import RETRIED
 from approvals_api.events.feed import EventFeed
-from approvals_api.services import Services
 from turngate.domain.errors import UnavailableError
 from turngate.notifications.configuration import Channel
 from turngate.notifications.outcomes import GIVE_UP_AFTER
@@ -36,12 +35,11 @@ TIDY_EVERY: Final = timedelta(hours=1)
 PAUSE_AFTER_FAILURE: Final = timedelta(seconds=2)
 
 
-async def keep_notifying(services: Services) -> None:
-    """Tell every channel of the settings, until cancelled. Returns at once when there is none."""
-    channels = services.settings.channels
+async def keep_notifying(database: Database, feed: EventFeed, channels: tuple[Channel, ...]) -> None:
+    """Send each channel its notifications, until cancelled. Returns at once when there is no channel."""
     if not channels:
         return
-    notifier = Notifier(services.database, services.feed, channels)
+    notifier = Notifier(database, feed, channels)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_for_ever(notifier.listen))
         tasks.create_task(_for_ever(notifier.read))

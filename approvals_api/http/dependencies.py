@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from approvals_api.http.authentication import authenticate
+from approvals_api.http.rate_limits import RateLimits
 from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.store.access.access import Scope
@@ -26,6 +27,7 @@ __all__ = [
     "Services",
     "ServicesDep",
     "StarterDep",
+    "limits_of",
     "services_of",
 ]
 
@@ -34,6 +36,12 @@ def services_of(request: Request) -> Services:
     """Return the process's services."""
     services: Services = request.app.state.services
     return services
+
+
+def limits_of(request: Request) -> RateLimits:
+    """Return the process's rate limits."""
+    limits: RateLimits = request.app.state.limits
+    return limits
 
 
 ServicesDep = Annotated[Services, Depends(services_of)]
@@ -46,7 +54,7 @@ SCOPES_OF: dict[Callable[..., Any], tuple[Scope, ...]] = {}
 def _holder_of(*scopes: Scope) -> Callable[[Request, Services], Awaitable[Principal]]:
     async def principal_with_scope(request: Request, services: ServicesDep) -> Principal:
         principal = await authenticate(services, request)
-        services.limits.count_request(principal.name)
+        limits_of(request).count_request(principal.name)
         if scopes:
             principal.require(*scopes)
         return principal

@@ -8,18 +8,16 @@ here. ``docs/openapi.json`` is this document (``make openapi`` writes it).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
 
-from approvals_api import v1
-from approvals_api.http import health
 from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.http.dependencies import SCOPES_OF
 from approvals_api.http.problems import InvalidInputProblem, Problem, problem_described
@@ -107,8 +105,8 @@ class ApiApp(FastAPI):
         return self.openapi_schema
 
 
-def new_app(**options: Any) -> ApiApp:
-    """Return an app with the JSON API's routes and their document; ``options`` are FastAPI's."""
+def new_app(*, routers: Iterable[APIRouter], **options: Any) -> ApiApp:
+    """Return an app with these routes and their document; ``options`` are FastAPI's."""
     # FastAPI's own documentation pages load scripts from a CDN, which our policy forbids.
     app = ApiApp(
         title="Turngate",
@@ -123,8 +121,8 @@ def new_app(**options: Any) -> ApiApp:
         generate_unique_id_function=lambda route: route.name,
         **options,
     )
-    app.include_router(v1.router)
-    app.include_router(health.router)
+    for router in routers:
+        app.include_router(router)
     return app
 
 

@@ -1,4 +1,4 @@
-"""One's own account: who one is here, where one is logged in, ending sessions, another password."""
+"""Logging in and out, and one's own account: sessions and password."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.access import login
-from approvals_api.access import login as login_operations
-from approvals_api.access.login import Browser
-from approvals_api.access.oidc import ATTEMPT_SECONDS
+from approvals_api.access.login import Browser, Login, log_out
+from approvals_api.access.oidc import ATTEMPT_SECONDS, OidcProvider
 from approvals_api.http import authentication
 from approvals_api.http.authentication import check_form_token, set_session_cookie
-from approvals_api.http.dependencies import AnyoneDep, ServicesDep
+from approvals_api.http.dependencies import AnyoneDep, ServicesDep, limits_of
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import Frame, render
 from approvals_api.principal import Principal
@@ -25,48 +23,46 @@ from turngate.store.access import sessions, users
 router = APIRouter(include_in_schema=False)
 
 
-# Logging in by a one-time link, by password or by the OpenID provider, and out.
-
-
 OIDC_COOKIE: Final = "turngate_oidc"
 CALLBACK: Final = "/login/oidc/callback"
 
 
 @router.get("/login")
-async def login_page(services: ServicesDep, link: str = "") -> HTMLResponse:
+async def login_page(request: Request, link: str = "") -> HTMLResponse:
     """Show the button that uses the link up, or the other ways in.
 
     A button, because a GET changes nothing: chat programs and scanners open links to preview them, and would use it up.
     """
-    return _login_page(services, link=link)
+    return _login_page(request, link=link)
 
 
 @router.post("/login")
 async def log_in(request: Request, services: ServicesDep) -> Response:
     """Log in by a link or by name and password, and open a session."""
     authentication.require_same_origin(request)
-    typed, browser = await typed_of(request), Browser.of(request)
+    typed, login = await typed_of(request), _login(request, services)
     link, name, password = (typed.get(each, "") for each in ("link", "name", "password"))
     if link:
-        secret = await login_operations.by_link(services, browser, link)
+        secret = await login.by_link(link)
         refused = "link"
     elif name and password:
-        secret = await login_operations.by_password(services, browser, name, password)
+        secret = await login.by_password(name, password)
         refused = "password"
     else:
         secret, refused = None, "incomplete"
     if secret is None:
-        return _login_page(services, status=403, refused=refused, name=name)
+        return _login_page(request, status=403, refused=refused, name=name)
     return _let_in(request, secret)
 
 
 @router.get("/login/oidc")
 async def begin_oidc(request: Request, services: ServicesDep) -> Response:
     """Send the browser to the OpenID provider, with a cookie by which it is known when it comes back."""
-    if services.oidc is None:
+    provider = _provider(request)
+    if provider is None:
         raise NotFoundError("no OpenID provider is set up here")
     base = services.settings.public_url or f"{request.url.scheme}://{request.url.netloc}"
-    url, cookie = await services.oidc.begin(f"{base}{CALLBACK}")
+    url, cookie = await provider.begin(f"{base}{CALLBACK}")
     response = RedirectResponse(url, status_code=303)
     response.set_cookie(
         authentication.cookie_name(request, OIDC_COOKIE),
@@ -84,9 +80,8 @@ async def begin_oidc(request: Request, services: ServicesDep) -> Response:
 async def end_oidc(request: Request, services: ServicesDep) -> Response:
     """Log in whoever comes back from the provider. The one GET that changes state: OpenID Connect has no other way."""
     name = authentication.cookie_name(request, OIDC_COOKIE)
-    secret = await login_operations.by_oidc(
-        services, Browser.of(request), request.query_params, request.cookies.get(name)
-    )
+    login = _login(request, services)
+    secret = await login.by_oidc(_provider(request), request.query_params, request.cookies.get(name))
     response = _let_in(request, secret)
     response.delete_cookie(name, path="/", httponly=True, samesite="lax", secure=authentication.is_https(request))
     return response
@@ -99,7 +94,7 @@ async def logout(request: Request, services: ServicesDep) -> Response:
     authentication.check_form_token(request, (await typed_of(request)).get("csrf_token"))
     secret = authentication.session_secret(request)
     if secret is not None:
-        await login_operations.log_out(services, secret)
+        await log_out(services.database, secret)
     response = RedirectResponse("/login", status_code=303)
     authentication.clear_session_cookie(request, response)
     return response
@@ -112,10 +107,25 @@ def _let_in(request: Request, secret: str) -> Response:
 
 
 def _login_page(
-    services: Services, *, status: int = 200, link: str = "", refused: str = "", name: str = ""
+    request: Request, *, status: int = 200, link: str = "", refused: str = "", name: str = ""
 ) -> HTMLResponse:
-    provider = None if services.oidc is None else urlsplit(services.oidc.settings.issuer).hostname
+    oidc = _provider(request)
+    provider = None if oidc is None else urlsplit(oidc.settings.issuer).hostname
     return render("login.html", frame=Frame(), status=status, link=link, refused=refused, name=name, provider=provider)
+
+
+def _login(request: Request, services: Services) -> Login:
+    browser = Browser(
+        address=request.client.host if request.client else "",
+        user_agent=request.headers.get("user-agent", ""),
+        had=authentication.session_secret(request),
+    )
+    return Login(database=services.database, limits=limits_of(request), browser=browser)
+
+
+def _provider(request: Request) -> OidcProvider | None:
+    provider: OidcProvider | None = request.app.state.oidc
+    return provider
 
 
 WRONG_PASSWORD = "This is not your password."  # noqa: S105 - a complaint
@@ -157,9 +167,7 @@ async def change_password(request: Request, services: ServicesDep, principal: An
     check_form_token(request, typed.get("csrf_token"))
     errors: dict[str, str] = {}
     try:
-        secret = await login.change_password(
-            services,
-            Browser.of(request),
+        secret = await _login(request, services).change_password(
             principal.name,
             current=typed.get("current", ""),
             wanted=typed.get("wanted", ""),

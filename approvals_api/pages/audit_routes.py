@@ -69,8 +69,8 @@ async def audit_page(
         since=_instant("since", since),
         until=_instant("until", until),
     )
-    page = await audit.page(services, principal, wanted, limit=PAGE_SIZE, cursor=cursor)
-    checked = await audit.chain_state(services, principal, verify) if verify else None
+    page = await audit.page(services.database, principal, wanted, limit=PAGE_SIZE, cursor=cursor)
+    checked = await audit.chain_state(services.database, principal, verify) if verify else None
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
     return render(

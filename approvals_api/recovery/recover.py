@@ -10,19 +10,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Final, Literal
 
 from approvals_api.concurrency import for_each
-from approvals_api.gateway.recovery import WorkflowState
 from approvals_api.lookups import existing_run
+from approvals_api.runs.lost import LostRun, NotLost, find_loss
 from approvals_api.runs.start import turn_input
 from approvals_api.services import Services
 from turngate.domain.contract import InterruptInput
 from turngate.domain.errors import ConflictError
 from turngate.store import agents
-from turngate.store.clock import from_text, now
-from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.runs import recovery, runs
 from turngate.store.runs.runs import Run
@@ -32,25 +29,10 @@ logger = logging.getLogger(__name__)
 AT_ONCE: Final = 8
 """Runs that are looked at or started at the same time: all of them wake up on the same workers."""
 PAGE: Final = 500
-STARTING: Final = timedelta(seconds=15)
-"""A run without a workflow that is younger is being started: it is recorded first, and started within seconds."""
-
 Outcome = Literal["recovered", "would_recover", "alive", "ended", "starting", "stopping", "not_published"]
 """``would_recover``: it was only asked. ``alive``: its workflow is there, and was left alone. ``ended``: so has the run.
 ``starting``: it was recorded a moment ago. ``stopping``: a sub-agent's workflow below it is still open, and would be in
 the way. ``not_published``: no worker has ever published its agent to this store."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LostRun:
-    """A live run without an open workflow. ``step``: the one it would go on with. ``below``: its live sub-agents' runs."""
-
-    run_id: str
-    agent: str
-    created_at: str
-    workflow: WorkflowState
-    step: int
-    below: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +56,7 @@ async def lost_runs(services: Services) -> list[LostRun]:
     found: dict[str, LostRun] = {}
 
     async def look(run_id: str) -> None:
-        lost = await _lost(services, run_id)
+        lost = await find_loss(services, run_id)
         if isinstance(lost, LostRun):
             found[run_id] = lost
 
@@ -115,11 +97,6 @@ async def recover(
     return [reports[run_id] for run_id in ids]
 
 
-async def is_lost(services: Services, run_id: str) -> bool:
-    """Tell whether a run lives in the store and its workflow is gone. Raises UnavailableError when either is away."""
-    return isinstance(await _lost(services, run_id), LostRun)
-
-
 async def live_root_ids(services: Services) -> list[str]:
     """Return the ids of the live runs that no run of an agent started, oldest first."""
     ids: list[str] = []
@@ -144,9 +121,9 @@ async def _roots(services: Services, run_ids: Sequence[str]) -> Iterable[str]:
 
 
 async def _recover_one(services: Services, run_id: str, *, by: str, dry_run: bool) -> RunReport:
-    lost = await _lost(services, run_id)
-    if isinstance(lost, RunReport):
-        return lost
+    lost = await find_loss(services, run_id)
+    if isinstance(lost, NotLost):
+        return RunReport(run_id=run_id, outcome=lost.reason, detail=lost.detail)
     for below in lost.below:
         if await services.gateway.recovery.state_of(below) == "open":
             # Started again, its parent would take the child for one that cannot be started, and close its run.
@@ -167,35 +144,6 @@ async def _recover_one(services: Services, run_id: str, *, by: str, dry_run: boo
         return RunReport(run_id=run_id, outcome="alive")
     await _written(services, run, lost, step=state.step, by=by)
     return RunReport(run_id=run_id, outcome="recovered", step=state.step)
-
-
-async def _lost(services: Services, run_id: str) -> LostRun | RunReport:
-    """Return the run as a lost one, or why it is none."""
-    # Temporal is asked first and the store after it: a workflow ends after its run has, so a run that lives although its
-    # workflow had ended before is lost. The other way round each run that ends between the two would seem so.
-    workflow = await services.gateway.recovery.state_of(run_id)
-    async with services.database.read() as conn:
-        run = await existing_run(conn, run_id)
-        if run.status != "running":
-            return RunReport(run_id=run_id, outcome="ended", detail=run.status)
-        if workflow == "open":
-            return RunReport(run_id=run_id, outcome="alive")
-        if workflow == "absent" and run.step == 0 and from_text(run.created_at) > now() - STARTING:
-            return RunReport(run_id=run_id, outcome="starting", detail="it was recorded a moment ago")
-        return await _as_lost(conn, run, workflow)
-
-
-async def _as_lost(conn: Connection, run: Run, workflow: WorkflowState) -> LostRun:
-    below = [each.id for each in await recovery.runs_below(conn, run.id) if each.status == "running"]
-    step = (await recovery.turn_state(conn, run)).step
-    return LostRun(
-        run_id=run.id,
-        agent=run.agent,
-        created_at=run.created_at,
-        workflow=workflow,
-        step=step,
-        below=tuple(below),
-    )
 
 
 async def _written(services: Services, run: Run, lost: LostRun, *, step: int, by: str) -> None:

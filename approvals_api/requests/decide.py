@@ -10,10 +10,10 @@ from sqlalchemy.exc import IntegrityError
 
 from approvals_api.policy.grants import check_grant
 from approvals_api.principal import Principal
-from approvals_api.recovery.recover import is_lost
 from approvals_api.requests.answer_check import check_content
 from approvals_api.requests.claim import refuse_if_claimed
 from approvals_api.requests.eligibility import check_verb, require_eligible
+from approvals_api.runs.lost import is_lost
 from approvals_api.services import Services
 from turngate.domain.contract import DecideInput
 from turngate.domain.errors import (

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
-from approvals_api.recovery.recover import is_lost
+from approvals_api.runs.lost import is_lost
 from approvals_api.services import Services
 from approvals_api.validation.text import require_storable
 from turngate.domain.contract import InterruptInput, PauseInput, ResumeInput

@@ -15,7 +15,7 @@ from approvals_api.concurrency import for_each
 from approvals_api.gateway.schedules import (
     WantedSchedule,
 )
-from approvals_api.recovery.recover import STARTING
+from approvals_api.runs.lost import STARTING
 from approvals_api.runs.start import turn_input
 from approvals_api.services import Services
 from turngate.domain.errors import UnavailableError

@@ -48,10 +48,10 @@ async def list_audit(
     the rest is behind the cursor.
     """
     wanted = AuditFilter(run_id=run_id, type=event_type, actor=actor, since=since, until=until)
-    return await audit.page(services, principal, wanted, limit=limit, cursor=cursor)
+    return await audit.page(services.database, principal, wanted, limit=limit, cursor=cursor)
 
 
 @router.get("/audit/chains/{run_id}")
 async def get_chain(run_id: RunId, services: ServicesDep, principal: ReaderDep) -> ChainState:
     """Compute a run's hash chain anew, and say whether it holds. `system`: the chain of events of no run."""
-    return await audit.chain_state(services, principal, run_id)
+    return await audit.chain_state(services.database, principal, run_id)

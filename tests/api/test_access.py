@@ -10,10 +10,11 @@ from fastapi import Request, Response
 from support.api_server import Api, session_for, token_for
 from support.users import added
 
-from approvals_api.access import login
+from approvals_api.access.login import Browser, Login, log_out
 from approvals_api.http import authentication
 from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.http.guards import Guards, host_name
+from approvals_api.http.rate_limits import RateLimits
 from approvals_api.settings import ApiSettings
 from turngate.domain.errors import ForbiddenError
 from turngate.domain.identity import ROLE_SCOPES
@@ -131,17 +132,17 @@ def test_only_a_server_on_loopback_checks_names() -> None:
 
 async def test_a_login_link_works_once(api: Api) -> None:
     """A link opens one session; a second use, and an unknown link, open none; logging out ends the session."""
-    services, database = api.stack.services, api.stack.database
-    browser = login.Browser(address="test")
+    database = api.stack.database
+    login = Login(database=database, limits=RateLimits(), browser=Browser(address="test"))
     async with database.write() as conn:
         link = await access.issue_link(conn, "ada")
-    session = await login.by_link(services, browser, link)
+    session = await login.by_link(link)
     assert session is not None
-    assert await login.by_link(services, browser, link) is None
-    assert await login.by_link(services, browser, "wrong") is None
+    assert await login.by_link(link) is None
+    assert await login.by_link("wrong") is None
     cookie = {"Cookie": f"{SESSION_COOKIE}={session}"}
     assert (await api.stranger.get("/api/v1/runs", headers=cookie)).status_code == 200
-    await login.log_out(services, session)
+    await log_out(database, session)
     assert (await api.stranger.get("/api/v1/runs", headers=cookie)).status_code == 401
 
 

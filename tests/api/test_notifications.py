@@ -23,7 +23,6 @@ from approvals_api.events.feed import EventFeed
 from approvals_api.events.notifier import SENDERS, keep_notifying
 from approvals_api.gateway.client import Gateway
 from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.notifications import http_sending, sending
 from turngate.notifications.configuration import Channel
@@ -72,8 +71,7 @@ async def process(url: str, *channels: Channel) -> AsyncIterator[None]:
     """What an API process does for notifications, on a database connection of its own; killed at the end of the block."""
     database = Database(url)
     feed = EventFeed(database)
-    services = Services(database=database, gateway=await gateway(), feed=feed, settings=ApiSettings(channels=channels))
-    task = asyncio.create_task(keep_notifying(services))
+    task = asyncio.create_task(keep_notifying(database, feed, channels))
     try:
         yield
     finally:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from support.api_server import Api
 
-from approvals_api.http.openapi import TAGS, exported, new_app
+from approvals_api.app import documented_app
+from approvals_api.http.openapi import TAGS, exported
 
 FILE = Path(__file__).parents[2] / "docs" / "openapi.json"
 METHODS = {"get", "put", "post", "delete", "patch"}
@@ -17,7 +18,7 @@ METHODS = {"get", "put", "post", "delete", "patch"}
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return new_app().openapi()
+    return documented_app().openapi()
 
 
 def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -13,8 +13,9 @@ from temporalio.client import Client
 
 from approvals_api.gateway.recovery import WorkflowRecovery
 from approvals_api.recovery import recover as recover_runs
-from approvals_api.recovery.recover import LostRun, RunReport
+from approvals_api.recovery.recover import RunReport
 from approvals_api.runs import control
+from approvals_api.runs.lost import LostRun
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent, tool
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import ModelResponse
