@@ -15,7 +15,7 @@ from approvals_api.pages.grant_form import read_grant, seal
 from approvals_api.pages.request_routes import Attempt, refused, show_request
 from approvals_api.requests import claim as claims
 from approvals_api.requests import comments, decide
-from approvals_api.runs import views as run_views
+from approvals_api.requests.views import request_detail
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.wire.problems import status_of
 
@@ -63,7 +63,7 @@ async def grant(request: Request, services: ServicesDep, principal: OperatorDep,
     """Show what a grant would let through; then approve the call and save exactly that."""
     typed = await typed_of(request)
     async with services.database.read() as conn:
-        shown = await run_views.request_detail(conn, request_id)
+        shown = await request_detail(conn, request_id)
     try:
         check_form_token(request, typed.get("csrf_token"))
         wanted = read_grant(shown, typed)

@@ -20,6 +20,7 @@ from approvals_api.principal import Principal
 from approvals_api.requests import bulk
 from approvals_api.requests import saved_views as saved_view_operations
 from approvals_api.requests.bulk import MAX_ITEMS, Item
+from approvals_api.requests.views import request_item, request_page
 from approvals_api.runs import views as run_views
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
@@ -64,7 +65,7 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
     after = decode_cursor(cursor)
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        page = await run_views.request_page(conn, wanted, limit=PAGE_SIZE, after=after)
+        page = await request_page(conn, wanted, limit=PAGE_SIZE, after=after)
         count = frame.pending if wanted == InboxFilter() else await requests.count(conn, wanted)
         agents = await run_views.agent_list(conn)
         views = await saved_views.of_person(conn, principal.name)
@@ -194,7 +195,7 @@ def draw_done(frame: Frame, done: list[DecidedItem], shown: Mapping[str, Request
 async def _items(services: Services, ids: list[str]) -> list[RequestItem]:
     async with services.database.read() as conn:
         found = [await requests.get(conn, each) for each in ids]
-    return [run_views.request_item(each) for each in found if each is not None]
+    return [request_item(each) for each in found if each is not None]
 
 
 def _picked(typed: Mapping[str, str]) -> dict[str, str]:

@@ -25,7 +25,7 @@ from approvals_api.principal import Principal
 from approvals_api.requests import decide as decide_request
 from approvals_api.requests import presence
 from approvals_api.requests.eligibility import why_not
-from approvals_api.runs import views as run_views
+from approvals_api.requests.views import request_detail
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurngateError, UnavailableError
 from turngate.domain.policy.grants import WantedGrant
@@ -95,7 +95,7 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
     """Decide a request by form. A refusal shows the page again with everything that was typed."""
     typed = await typed_of(request)
     async with services.database.read() as conn:
-        shown = await run_views.request_detail(conn, request_id)
+        shown = await request_detail(conn, request_id)
     drawn = await asyncio.to_thread(decision_forms.forms_of, shown, typed)
     if (changed := decision_forms.press_row(drawn, typed)) is not None:
         try:
@@ -232,7 +232,7 @@ async def show_request(
     """Return the request's page, with whatever came of a decision that did not win."""
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        shown = await run_views.request_detail(conn, request_id)
+        shown = await request_detail(conn, request_id)
         following = await _next_pending(conn, shown)
         look = await presence.first_look(conn, principal, shown)
         around = Around(

@@ -17,7 +17,7 @@ from approvals_api.requests.answer_check import MAX_MESSAGE_CHARS
 from approvals_api.requests.bulk import MAX_ITEMS, BulkVerb
 from approvals_api.requests.decide import MAX_DECISION_ID_CHARS
 from approvals_api.requests.saved_views import MAX_NAME_CHARS
-from approvals_api.runs import views as run_views
+from approvals_api.requests.views import request_detail, request_page
 from approvals_api.v1.bodies import DECISION_EXAMPLES, ClaimBody, CommentBody, DecisionBody, SavedViewBody
 from approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Limit, RequestId
 from approvals_api.validation.exact_json import member_text
@@ -102,7 +102,7 @@ async def list_requests(
     """
     after = decode_cursor(cursor)
     async with services.database.read() as conn:
-        return await run_views.request_page(conn, wanted, limit=limit, after=after)
+        return await request_page(conn, wanted, limit=limit, after=after)
 
 
 @router.get("/requests/count")
@@ -119,7 +119,7 @@ async def get_request(request_id: RequestId, services: ServicesDep, principal: R
     That somebody looked, and when they did for the first time, goes into the audit log.
     """
     async with services.database.read() as conn:
-        detail = await run_views.request_detail(conn, request_id)
+        detail = await request_detail(conn, request_id)
         look = await presence.first_look(conn, principal, detail)
     await presence.note(services, look)
     return detail

@@ -20,8 +20,8 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities.run_tool import RunTool
+from approvals_api.requests.views import request_detail
 from approvals_api.runs import control
-from approvals_api.runs import views as run_views
 from turngate import Hooks, Policy, Preview, Rule, tool
 from turngate.domain.contract import DecideInput, RunToolInput
 from turngate.domain.tools.tool import Tool
@@ -123,7 +123,7 @@ async def test_i3_an_old_approval_is_asked_again_with_what_changed(client: Clien
         )
         assert (second.digest, second.input, second.preview) == (first.digest, first.input, "5 of 3")
         async with engine.database.read() as conn:
-            shown = await run_views.request_detail(conn, second.id)
+            shown = await request_detail(conn, second.id)
         assert shown.earlier is not None
         assert (shown.instead_of, shown.earlier.request_id, shown.earlier.decided_by) == (
             first.id,

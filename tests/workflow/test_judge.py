@@ -20,9 +20,9 @@ from activities.execution.checks import redeem
 from activities.execution.redemption import AskAgain, Redeemed, Redemption
 from activities.planning.judge import Judging
 from activities.planning.planner import Planner
+from approvals_api.requests.views import request_detail
 from approvals_api.runs import dry_run
 from approvals_api.runs import fork as fork_run
-from approvals_api.runs import views as run_views
 from approvals_api.runs.overrides import Changes
 from turngate import Judge, Limits, Policy, Price, Rule
 from turngate.domain.contract import RunToolInput
@@ -116,7 +116,7 @@ async def test_i2_only_an_exact_allow_runs_and_it_is_on_record(
         async with database.read() as conn:
             asked = {each.tool_call_id: each for each in await requests.of_run(conn, run.id)}
             kept = await judgements.of_calls(conn, run.id, ["p1"])
-            detail = await run_views.request_detail(conn, asked["p2"].id)
+            detail = await request_detail(conn, asked["p2"].id)
             now = await runs.get(conn, run.id)
             logged = await audit.page(conn, audit.AuditFilter(run_id=run.id), limit=100)
         assert set(asked) == {"p2", "p3", "p4"}
@@ -168,7 +168,7 @@ async def test_a_shadow_judge_decides_nothing(client: Client, sqlite: Database, 
         run = await engine.start()
         request = await engine.request(run)
         async with sqlite.read() as conn:
-            detail = await run_views.request_detail(conn, request.id)
+            detail = await request_detail(conn, request.id)
         assert detail.judged is not None
         assert (detail.judged.verdict, detail.judged.said) == ("allow", "would have allowed this")
         assert bench.paid == []

@@ -16,7 +16,7 @@ import worker as composition
 from activities.execution.door import Door
 from activities.execution.lost_calls import ask_outcome
 from activities.run_tool import RunTool
-from approvals_api.runs import views as run_views
+from approvals_api.requests.views import request_detail
 from turngate import Agent, App, Toolkit, tool
 from turngate.domain.contract import RunToolInput
 from turngate.domain.tools.results import Failure, Ok
@@ -144,7 +144,7 @@ async def test_i3_a_lost_once_call_asks_although_its_tool_changed(
         async with engine.worker():
             request = await engine.request(run, kind="outcome")
             async with sqlite.read() as conn:
-                shown = await run_views.request_detail(conn, request.id)
+                shown = await request_detail(conn, request.id)
             assert (shown.manifest.name, shown.execution) == ("pay", "unknown")
             await engine.decide(request, "respond", outcome="did_not_happen")
             assert (await engine.ended(run)).status == "completed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
+from approvals_api.requests.views import request_page
 from approvals_api.runs import views as run_views
 from turngate.domain.agents.budgets import MILLION
 from turngate.domain.runs.inbox import InboxFilter
@@ -104,7 +105,7 @@ async def facts_of(
             ids = await watch.family(conn, run_id)
             family += [await run_views.run_detail(conn, each) for each in ids]
         for run in family:
-            page = await run_views.request_page(conn, InboxFilter(status="all", run_id=run.id), limit=MAX_ASKS)
+            page = await request_page(conn, InboxFilter(status="all", run_id=run.id), limit=MAX_ASKS)
             asks += page.items
     asks.sort(key=lambda request: (request.created_at, request.id))
     used = {step.model_spec or run.model for run in family for step in run.steps if step.tokens}

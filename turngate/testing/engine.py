@@ -31,6 +31,7 @@ from approvals_api.events.feed import EventFeed
 from approvals_api.gateway.client import Gateway
 from approvals_api.principal import OPERATOR_SCOPES, Principal
 from approvals_api.requests import decide as decide_request
+from approvals_api.requests.views import request_detail, request_page
 from approvals_api.runs import start as start_run
 from approvals_api.runs import views as run_views
 from approvals_api.services import Services
@@ -107,7 +108,7 @@ class RunningApp:
     async def pending(self, run_id: str) -> list[RequestItem]:
         """Return the requests that wait in the run and in its sub-agents' now, oldest first."""
         async with self.services.database.read() as conn:
-            page = await run_views.request_page(conn, InboxFilter(), limit=200)
+            page = await request_page(conn, InboxFilter(), limit=200)
         family = await self._family(run_id)
         return [request for request in page.items if request.run_id in family]
 
@@ -179,7 +180,7 @@ class RunningApp:
     async def request_details(self, run: RunDetail) -> dict[str, RequestDetail]:
         """Return request id → everything about it, of every request that the run's calls opened."""
         async with self.services.database.read() as conn:
-            return {each: await run_views.request_detail(conn, each) for each in request_ids(run)}
+            return {each: await request_detail(conn, each) for each in request_ids(run)}
 
     async def _family(self, run_id: str) -> set[str]:
         async with self.services.database.read() as conn:

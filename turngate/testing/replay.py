@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from approvals_api.requests import decide
+from approvals_api.requests.views import request_detail
 from approvals_api.runs import start
-from approvals_api.runs import views as run_views
 from turngate.domain.agents.app import App
 from turngate.domain.errors import ConfigurationError, TurngateError
 from turngate.domain.runs.fixtures import Fixture, FixtureDecision, parse_fixture
@@ -179,7 +179,7 @@ class _Approver:
 
     async def _decide(self, request: RequestItem, recorded: tuple[FixtureDecision, ...]) -> None:
         async with self._engine.services.database.read() as conn:
-            detail = await run_views.request_detail(conn, request.id)
+            detail = await request_detail(conn, request.id)
         for place, decision in enumerate(recorded):
             name = _name_of(decision, detail, place)
             somebody = replace(STARTER if name == STARTER.name else OPERATOR, name=name, role="admin")

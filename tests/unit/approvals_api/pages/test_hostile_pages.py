@@ -14,7 +14,7 @@ from support.planted_text import PIXEL, Filling
 
 from approvals_api.http.problems import problem_response
 from approvals_api.pages.templating import visible, visible_line
-from approvals_api.runs import views as run_views
+from approvals_api.requests.views import request_detail
 from turngate.cli import terminal
 from turngate.cli.request_view import show_request
 from turngate.cli.terminal import out
@@ -161,7 +161,7 @@ async def test_a_terminal_shows_a_request_and_hides_nothing(sqlite_template, tmp
         served.database.read() as conn,
     ):
         names = ("approval", "diff", "command", "raw", "edited")
-        details = [await run_views.request_detail(conn, f"rq_{name}") for name in names]
+        details = [await request_detail(conn, f"rq_{name}") for name in names]
     out.cache_clear()
     for detail in details:
         show_request(detail)

@@ -10,7 +10,7 @@ import pytest
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
-from approvals_api.runs import views as run_views
+from approvals_api.requests.views import request_detail
 from turngate.cli.request_view import show_request
 from turngate.cli.terminal import out
 from turngate.text.run_words import judged_said
@@ -46,7 +46,7 @@ async def test_what_the_judge_said_is_labelled(
         served.database.read() as conn,
     ):
         page = " ".join(_Judged(await served.html(STATES["approval"])).text.split())
-        detail = await run_views.request_detail(conn, "rq_approval")
+        detail = await request_detail(conn, "rq_approval")
     for piece in ("The judge (model ", ") would have allowed this: ", "U+202E", "A model's words. Nothing follows"):
         assert piece in page
     assert "\u202e" not in page

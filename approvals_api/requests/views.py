@@ -1,0 +1,113 @@
+"""Requests for people, put together from the store. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from approvals_api.lookups import existing_request, existing_run
+from approvals_api.paging import encode_cursor
+from approvals_api.runs.step_views import in_part, presentation_of
+from approvals_api.runs.views import message_views, run_summary
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.runs.inbox import InboxFilter
+from turngate.store.database import Connection
+from turngate.store.requests import approvals, requests
+from turngate.store.requests.requests import Decision, ListedRequest, Request
+from turngate.store.runs import calls, executions, messages, steps
+from turngate.wire.decisions import DecisionView
+from turngate.wire.requests import ApprovalView, EarlierApproval, RequestDetail, RequestItem
+from turngate.wire.view import Page
+
+
+async def request_page(
+    conn: Connection, wanted: InboxFilter, *, limit: int, after: tuple[str, str] | None = None
+) -> Page[RequestItem]:
+    """Return one page of the inbox: pending requests oldest first, others newest first."""
+    found = await requests.page(conn, wanted, limit=limit + 1, after=after)
+    shown = found[:limit]
+    more = encode_cursor(*requests.key_of(wanted, shown[-1])) if len(found) > limit else None
+    return Page(items=[request_item(request) for request in shown], next_cursor=more)
+
+
+async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
+    """Return a request with its decision, call, run and conversation so far; raises NotFoundError."""
+    request = await existing_request(conn, request_id)
+    run = await existing_run(conn, request.run_id)
+    call = await calls.get(conn, request.run_id, request.tool_call_id)
+    step = await steps.get(conn, request.run_id, call.step) if call else None
+    result = call.settled_result if call else None
+    execution = await executions.get(conn, request.run_id, request.tool_call_id)
+    content = await requests.decision(conn, request.decision_id) if request.decision_id else None
+    asked = [each.id for each in await requests.of_call(conn, request.run_id, request.tool_call_id, kind=request.kind)]
+    given = await approvals.of_request(conn, request_id) if request.quorum > 1 else []
+    head = step.assistant_message_id if step else run.head_message_id
+    return RequestDetail(
+        **request_item(request).model_dump(),
+        manifest=request.tool,
+        agent_words=request.agent_words,
+        preview_kind=request.preview_kind,
+        preview=request.preview,
+        not_by=request.not_by,
+        ask_terms=request.ask_terms,
+        given=[ApprovalView.model_validate(each) for each in given],
+        allowed_verbs=list(request.ask_terms.verbs(request.kind)) if request.status == "pending" else [],
+        decision=_decision_view(request, content),
+        execution=execution.state if execution else "not_started",
+        partial_output=execution.partial_output if execution else "",
+        edited_input=call.edited_input if call else None,
+        result=result,
+        presentation=presentation_of(call, result) if call else None,
+        in_part=in_part(call, result) if call else None,
+        precondition=request.precondition,
+        instead_of=_neighbour(request, asked, -1),
+        replaced_by=_neighbour(request, asked, 1),
+        earlier=await _earlier(conn, _neighbour(request, asked, -1)),
+        judged=Verdict.model_validate_json(call.verdict).judged if call and call.verdict else None,
+        run=run_summary(run),
+        messages=message_views(await messages.path_to(conn, head)),
+    )
+
+
+def request_item(request: ListedRequest) -> RequestItem:
+    """Return a request as the inbox shows it."""
+    return RequestItem.model_validate(request)
+
+
+def _neighbour(request: Request, asked: Sequence[str], side: Literal[-1, 1]) -> str | None:
+    """Return the approval before or after this one among those of its call.
+
+    A call has more than one only when a person's approval did not count any more by the time it was to run. Questions
+    about a lost call's outcome come one after the other, too, and none of them takes another's place.
+    """
+    if request.kind != "approval":
+        return None
+    place = asked.index(request.id) + side
+    return asked[place] if 0 <= place < len(asked) else None
+
+
+async def _earlier(conn: Connection, request_id: str | None) -> EarlierApproval | None:
+    request = None if request_id is None else await requests.get(conn, request_id)
+    if request is None or request.decided_by is None or request.decided_at is None:
+        return None
+    return EarlierApproval(
+        request_id=request.id,
+        decided_by=request.decided_by,
+        decided_at=request.decided_at,
+        precondition=request.precondition,
+    )
+
+
+def _decision_view(request: Request, content: Decision | None) -> DecisionView | None:
+    """Return the winning answer; a decision without content has no row of its own."""
+    if request.decision_id is None or request.verb is None or request.decided_by is None or request.decided_at is None:
+        return None
+    return DecisionView(
+        id=request.decision_id,
+        verb=request.verb,
+        args=content.args if content else None,
+        message=content.message if content else "",
+        outcome=content.outcome if content else None,
+        decided_by=request.decided_by,
+        decided_at=request.decided_at,
+    )
