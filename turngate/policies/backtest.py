@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.grants import Grant
@@ -19,7 +19,7 @@ from turngate.domain.policy.unattended import unattended
 from turngate.domain.runs.recorded_calls import RecordedCall
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.known_tools import KnownTool, OwnAsk, untold
-from turngate.domain.tools.tool import Tool, ToolKind
+from turngate.domain.tools.tool import Effect, Tool, ToolKind
 from turngate.policies.facts import call_facts
 
 GRANTS: Final = "a grant"
@@ -78,11 +78,13 @@ def _as_recorded(call: RecordedCall, known: KnownTool | None) -> KnownTool:
     was = call.verdict
     if was.answer == "allow" and was.judged is not None:  # what the tool's own ask had answered stands beside it
         was = was.model_copy(update={"answer": "ask", "rule": was.judged.asked_by})
-    kind: ToolKind = "interaction" if was.rule == "tool:interaction" else "local" if known is None else known.kind
+    if known is None:
+        known = KnownTool(name=call.tool)
+    kind: ToolKind = "interaction" if was.rule == "tool:interaction" else known.kind
     own_ask = _RECORDED_ASK.get((was.rule, was.answer), "unknown")
-    if own_ask == "unknown" and known is not None:
+    if own_ask == "unknown":
         own_ask = known.own_ask
-    effect = call.effect if call.effect in {"read", "idempotent", "once"} else "once" if known is None else known.effect
+    effect = call.effect if call.effect in get_args(Effect) else known.effect
     return KnownTool.model_validate({"name": call.tool, "kind": kind, "effect": effect, "own_ask": own_ask})
 
 

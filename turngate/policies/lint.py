@@ -5,7 +5,7 @@ Pure: looks at rules and, where they are known, at declared tools. A warning her
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -77,18 +77,28 @@ def _against(rule: Rule, tools: Mapping[str, Sequence[Tool]]) -> Iterator[str]:
     if not agents:
         yield f"no agent of the app is called {' or '.join(rule.agents)}: it has {', '.join(tools) or 'none'}"
         return
-    spoken_of = {tool.name: tool for agent in agents for tool in tools[agent] if _any_fits(rule.tools, tool.name)}
-    names = {tool.name for agent in agents for tool in tools[agent]}
+    having = {tool.name: tool for agent in agents for tool in tools[agent]}
+    yield from _unknown_tools(rule, having.keys())
+    matched = {name: tool for name, tool in having.items() if _any_fits(rule.tools, name)}
+    if not matched:
+        return
+    if rule.verdict == "allow" and all(tool.kind == "interaction" for tool in matched.values()):
+        yield "it can never apply: its tools ask people, and no rule can answer in their place"
+    yield from _unknown_arguments(rule, matched)
+
+
+def _unknown_tools(rule: Rule, names: Collection[str]) -> Iterator[str]:
+    of = "no agent of the app" if rule.agents == ["*"] else f"no agent called {' or '.join(rule.agents)}"
     for pattern in rule.tools:
         if not any(fnmatchcase(name, pattern) for name in names):
-            of = "no agent of the app" if rule.agents == ["*"] else f"no agent called {' or '.join(rule.agents)}"
             yield f"{of} has a tool that fits {pattern!r}: they have {', '.join(sorted(names)) or 'none'}"
-    if rule.verdict == "allow" and spoken_of and all(tool.kind == "interaction" for tool in spoken_of.values()):
-        yield "it can never apply: its tools ask people, and no rule can answer in their place"
+
+
+def _unknown_arguments(rule: Rule, matched: Mapping[str, Tool]) -> Iterator[str]:
     for pointer in _pointers(rule):
         first = pointer.split("/")[1].replace("~1", "/").replace("~0", "~") if pointer else ""
-        if first and spoken_of and not any(_may_have(tool, first) for tool in spoken_of.values()):
-            yield f"none of its tools ({', '.join(spoken_of)}) has an argument {first!r}, which it looks at ({pointer})"
+        if first and not any(_may_have(tool, first) for tool in matched.values()):
+            yield f"none of its tools ({', '.join(matched)}) has an argument {first!r}, which it looks at ({pointer})"
 
 
 def _pointers(rule: Rule) -> Iterable[str]:

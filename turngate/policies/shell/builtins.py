@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
 from turngate.domain.policy.command_line import Word
 from turngate.policies.shell.options import names
@@ -24,11 +25,14 @@ _SUBSTITUTION = re.compile(r"\$\(|`|\$\{")
 _UNKNOWABLE = names(
     "source . alias enable bind complete compgen compopt fc mapfile readarray shopt hash let coproc history"
 )
+_LISTING = frozenset({"alias", "hash", "history"})
+"""Without arguments they list what there is."""
 _DECLARING = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _READING = frozenset({"read", "getopts", "unset", "wait"})
 _EVALUATING = frozenset({"test", "[", "printf", "cd", "pushd", "kill"}) | _DECLARING | _READING
 _SET_OPTIONS = re.compile(r"[-+][euxvCf]+|[-+][euxvCf]*o|pipefail|errexit|nounset|xtrace|noclobber|verbose|noglob")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HARMLESS_DECLARATION = re.compile(r"-[xrgp]+")
 
 
 def changes_programs(variable: str) -> bool:
@@ -43,17 +47,14 @@ def run_builtin(program: str, args: Sequence[Word]) -> Runs | None:
     if program == "trap":
         return _trapped(args)
     if program in _UNKNOWABLE:
-        harmless = program in {"alias", "hash", "history"} and not args
-        return (
-            Runs()
-            if harmless
-            else Runs(doubts=[f"{program!r} changes what later commands are, or runs what is not read"])
-        )
+        if program in _LISTING and not args:
+            return Runs()
+        return Runs(doubts=[f"{program!r} changes what later commands are, or runs what is not read"])
     if program == "set":
         plain = all(word.text is not None and _SET_OPTIONS.fullmatch(word.text) for word in args)
-        return (
-            Runs() if plain or (args and args[0].text == "--") else Runs(doubts=["'set' changes how the line is read"])
-        )
+        if plain or args[0].text == "--":
+            return Runs()
+        return Runs(doubts=["'set' changes how the line is read"])
     if program in _EVALUATING:
         return _with_names(program, args)
     return None
@@ -75,29 +76,53 @@ def _trapped(args: Sequence[Word]) -> Runs:
 
 def _with_names(program: str, args: Sequence[Word]) -> Runs:
     """Judge builtins that take names of variables: a subscript is evaluated (``read 'a[$(rm x)]'``)."""
-    runs = Runs()
-    names_variables = program in _DECLARING | _READING
-    if any(word.text is not None and "[" in word.text and _SUBSTITUTION.search(word.text) for word in args):
-        runs.doubts.append(f"{program!r} evaluates a subscript")
+    doubts = [doubt for doubt in (look(program, args) for look in _LOOKS) if doubt is not None]
+    if program in _DECLARING | _READING:
+        doubts += [doubt for doubt in (_doubt_of_name(program, _name_in(word)) for word in args) if doubt is not None]
+    return Runs(doubts=doubts)
+
+
+def _substituting_subscript(program: str, args: Sequence[Word]) -> str | None:
+    for word in args:
+        if word.text is not None and "[" in word.text and _SUBSTITUTION.search(word.text):
+            return f"{program!r} evaluates a subscript"
+    return None
+
+
+def _tested_variable(program: str, args: Sequence[Word]) -> str | None:
     if program in {"test", "["} and any(word.text in {"-v", "-R"} for word in args):
-        runs.doubts.append(f"{program!r} with '-v' evaluates a subscript")
-    if program == "printf" and args and (args[0].text is None or args[0].text.startswith("-v")) and not args[0].prefix:
-        runs.doubts.append("'printf -v' sets a variable")
-    for word in args if names_variables else []:
-        if (
-            word.text is None
-            and word.prefix
-            and (assigned := ASSIGNMENT.match(word.prefix)) is not None
-            and not word.many
-        ):
-            name: str | None = assigned.group(1)
-        else:
-            name = None if word.text is None else word.text.partition("=")[0].removesuffix("+")
-        if name is None:
-            runs.doubts.append(f"{program!r} sets a variable that only bash can know")
-        elif not name.startswith("-") and (changes_programs(name) or not _PLAIN_NAME.fullmatch(name)):
-            # `read -p 'Go on? ' answer` is asked about too: prompts are rare where nobody reads them.
-            runs.doubts.append(f"{program!r} sets {name!r}, which may change what programs do")
-        elif name.startswith("-") and program in _DECLARING and not re.fullmatch(r"-[xrgp]+", name):
-            runs.doubts.append(f"{program!r} {name!r} changes how variables are read")
-    return runs
+        return f"{program!r} with '-v' evaluates a subscript"
+    return None
+
+
+def _printed_into_variable(program: str, args: Sequence[Word]) -> str | None:
+    if program != "printf" or not args:
+        return None
+    first = args[0]
+    may_be_option = first.text is None or first.text.startswith("-v")
+    return "'printf -v' sets a variable" if may_be_option and not first.prefix else None
+
+
+_LOOKS: Final = (_substituting_subscript, _tested_variable, _printed_into_variable)
+
+
+def _name_in(word: Word) -> str | None:
+    """Return the variable (or option) that an argument names; None: only bash can know. Its value need not be known."""
+    if word.text is not None:
+        return word.text.partition("=")[0].removesuffix("+")
+    assigned = None if word.many else ASSIGNMENT.match(word.prefix)
+    return None if assigned is None else assigned.group(1)
+
+
+def _doubt_of_name(program: str, name: str | None) -> str | None:
+    """Return why naming this variable, or giving this option, may change what later words do; None: it does not."""
+    if name is None:
+        return f"{program!r} sets a variable that only bash can know"
+    if name.startswith("-"):
+        if program in _DECLARING and not _HARMLESS_DECLARATION.fullmatch(name):
+            return f"{program!r} {name!r} changes how variables are read"
+        return None
+    if changes_programs(name) or not _PLAIN_NAME.fullmatch(name):
+        # `read -p 'Go on? ' answer` is asked about too: prompts are rare where nobody reads them.
+        return f"{program!r} sets {name!r}, which may change what programs do"
+    return None
