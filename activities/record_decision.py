@@ -22,7 +22,7 @@ from turngate.domain import contract
 from turngate.domain.contract import DecideInput, RecordDecisionInput, RecordedDecision
 from turngate.domain.digest import framed_sha256
 from turngate.domain.policy.grants import WantedGrant
-from turngate.domain.runs.requests import STATUS_OF_VERB, RequestStatus
+from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
 from turngate.domain.tools import results
 from turngate.domain.tools.failures import InvalidToolInput, describe_validation
 from turngate.domain.tools.results import MAX_DEPTH, Ok, as_object, is_deeper

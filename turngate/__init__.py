@@ -4,13 +4,13 @@ Everything here is free of I/O, because importing ``turngate.domain`` (as workfl
 """
 
 from turngate.domain.agents.app import Agent, App, Limits, sub_agent
-from turngate.domain.agents.budgets import Price
 from turngate.domain.agents.context_window import Context
 from turngate.domain.agents.hooks import Deny, HookedCall, Hooks, RunScope
-from turngate.domain.agents.judge import Judge
 from turngate.domain.agents.no_progress import NoProgress
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.policy.judge import Judge
 from turngate.domain.policy.policy import Policy, Rule
+from turngate.domain.runs.budgets import Price
 from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.control_calls import Finish, HandOff, Signal, SwitchModel, WaitUntil
 from turngate.domain.tools.declare import declare_tool, interaction_tool, provider_tool, signal_tool, tool

@@ -28,7 +28,7 @@ with workflow.unsafe.imports_passed_through():
         Wait,
     )
     from turngate.domain.policy.terms import PLAIN_TERMS
-    from turngate.domain.runs.requests import runs_the_call
+    from turngate.domain.requests import runs_the_call
     from turngate.domain.runs.turn_state import Gate, TurnState
     from workflows import activity_options
     from workflows.endings import Ending, describe_failure

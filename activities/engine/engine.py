@@ -15,10 +15,10 @@ from activities.engine.overrides import OwnWorlds
 from activities.engine.rules import RulesInForce, StoredRules, in_force
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent
-from turngate.domain.agents.budgets import Price
-from turngate.domain.agents.judge import Judge
 from turngate.domain.agents.model_profiles import Profiles
+from turngate.domain.policy.judge import Judge
 from turngate.domain.policy.policy import Policy
+from turngate.domain.runs.budgets import Price
 from turngate.domain.tools.external import is_external
 from turngate.domain.tools.tool import Tool
 from turngate.domain.tools.toolkit import Toolkit

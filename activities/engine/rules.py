@@ -14,9 +14,9 @@ from typing import Any
 
 import structlog
 
-from turngate.domain.agents.judge import Judge
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.grants import Grant
+from turngate.domain.policy.judge import Judge
 from turngate.domain.policy.policy import NOBODYS_RULES, Policy, Verdict, evaluate, parse_policy
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.tools.tool import Tool

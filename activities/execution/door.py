@@ -21,7 +21,7 @@ from activities.planning.requests import Question, again_id, request_id_of, wait
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import RunToolInput
 from turngate.domain.policy.policy import Verdict
-from turngate.domain.runs.requests import ExecutionState
+from turngate.domain.requests import ExecutionState
 from turngate.domain.text.durations import exact_span, span
 from turngate.domain.tools import results
 from turngate.domain.tools.failures import InvalidToolInput

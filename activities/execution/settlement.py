@@ -7,7 +7,7 @@ from typing import Self
 
 from activities.engine.engine import Engine
 from activities.execution.large_results import shown_to_model
-from turngate.domain.runs.requests import ExecutionState
+from turngate.domain.requests import ExecutionState
 from turngate.domain.tools.failures import MAX_REASON_CHARS
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool

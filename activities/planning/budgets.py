@@ -20,9 +20,13 @@ from activities.planning.planner import Admitted, planned_row
 from activities.planning.requests import Question, ready_call, request_id_of, waiting_call
 from turngate import Tool, ToolContext, tool
 from turngate.domain import contract
-from turngate.domain.agents import budgets
 from turngate.domain.agents.app import Agent, Limits
-from turngate.domain.agents.budgets import (
+from turngate.domain.contract import PlannedCall
+from turngate.domain.conversation.messages import ToolCallPart
+from turngate.domain.digest import derived_id
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.runs import budgets
+from turngate.domain.runs.budgets import (
     BEHIND_THE_STEP,
     EXTEND_BUDGET,
     MILLION,
@@ -32,10 +36,6 @@ from turngate.domain.agents.budgets import (
     UsedUp,
     exact,
 )
-from turngate.domain.contract import PlannedCall
-from turngate.domain.conversation.messages import ToolCallPart
-from turngate.domain.digest import derived_id
-from turngate.domain.policy.policy import Verdict
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text, now

@@ -21,7 +21,10 @@ from activities.engine.costs import lacks_price, spend
 from activities.engine.engine import Engine, ModelResolver
 from activities.planning.planner import Admitted, Planner, planned_digest
 from turngate.domain.agents.app import Agent
-from turngate.domain.agents.judge import (
+from turngate.domain.agents.model_profiles import Profiles
+from turngate.domain.conversation.messages import Message, ToolCallPart, Usage
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.policy.judge import (
     ANSWER_SCHEMA,
     Judge,
     JudgeAnswer,
@@ -31,9 +34,6 @@ from turngate.domain.agents.judge import (
     question,
     read_answer,
 )
-from turngate.domain.agents.model_profiles import Profiles
-from turngate.domain.conversation.messages import Message, ToolCallPart, Usage
-from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.judged_verdict import is_for_judge
 from turngate.domain.tools.tool import ToolManifest
 from turngate.models.port import ModelRequest

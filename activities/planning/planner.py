@@ -14,13 +14,13 @@ from activities.engine.rules import RulesInForce
 from activities.planning.requests import Question, opened, previewed, ready_call, waiting_call
 from activities.planning.signals import read_signal
 from turngate.domain.agents.app import Agent
-from turngate.domain.agents.budgets import EXTEND_BUDGET
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.conversation.malformed import problem_in
 from turngate.domain.conversation.messages import Message, ToolCallPart
 from turngate.domain.digest import call_digest, repeat_key
 from turngate.domain.policy.judged_verdict import with_judgement
 from turngate.domain.policy.policy import Verdict
+from turngate.domain.runs.budgets import EXTEND_BUDGET
 from turngate.domain.tools import results
 from turngate.domain.tools.external import is_external
 from turngate.domain.tools.failures import InvalidToolInput

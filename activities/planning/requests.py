@@ -15,7 +15,7 @@ from turngate.domain.contract import PlannedCall
 from turngate.domain.digest import derived_id
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms
-from turngate.domain.runs.requests import RequestKind
+from turngate.domain.requests import RequestKind
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.tool import Tool
 from turngate.store.clock import as_text, now

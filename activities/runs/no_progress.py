@@ -14,10 +14,10 @@ from temporalio.exceptions import ApplicationError
 from activities.planning.signals import SIGNAL
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent
-from turngate.domain.agents.budgets import BEHIND_THE_STEP
 from turngate.domain.agents.no_progress import NoProgress, SettledCall, Trail, ended_reason, nudge, step_digest
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.digest import derived_id
+from turngate.domain.runs.budgets import BEHIND_THE_STEP
 from turngate.domain.runs.outcomes import NO_PROGRESS
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.store.database import Connection

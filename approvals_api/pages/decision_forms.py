@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, get_args
 
-from turngate.domain.runs.requests import Outcome, Verb
+from turngate.domain.requests import Outcome, Verb
 from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import escape_hidden
 from turngate.forms import reading

@@ -29,7 +29,7 @@ from approvals_api.runs.switch_model import offered_models, switch_model
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
-from turngate.domain.runs.requests import RunStatus, UnattendedAsks, WhileRunning
+from turngate.domain.requests import RunStatus, UnattendedAsks, WhileRunning
 from turngate.store.live import progress
 from turngate.wire.problems import status_of
 from turngate.wire.runs import RunDetail, RunSummary

@@ -15,7 +15,7 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.domain.policy.grants import GrantPattern, GrantScope, WantedGrant, exact_pattern
 from turngate.domain.policy.policy import NOBODYS_RULES
-from turngate.domain.runs.requests import Verb
+from turngate.domain.requests import Verb
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.explain import in_words
 from turngate.store import agents

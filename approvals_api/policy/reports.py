@@ -15,7 +15,7 @@ from approvals_api.validation.exact_json import parse_exact
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.policy import Answer, Policy, parse_policy
-from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.requests import UnattendedAsks
 from turngate.domain.tools.known_tools import KnownTool
 from turngate.policies.explain import AskedCall, PlacedRule, explain, in_order
 from turngate.policies.facts import DISTRUSTED, UNREADABLE, lies_in, without_permissions

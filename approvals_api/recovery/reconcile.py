@@ -15,7 +15,7 @@ from approvals_api.concurrency import for_each
 from approvals_api.recovery.recover import AT_ONCE, live_root_ids, lost_runs
 from approvals_api.recovery.redelivery import redeliver
 from approvals_api.services import Services
-from turngate.domain.runs.requests import RequestStatus
+from turngate.domain.requests import RequestStatus
 from turngate.domain.runs.turn_state import Gate
 from turngate.domain.tools import results
 from turngate.domain.tools.results import Failure

@@ -16,7 +16,7 @@ from approvals_api.runs.send_message import tell_superseded
 from approvals_api.services import Services
 from turngate.domain.contract import DecideInput
 from turngate.domain.errors import GoneError, UnavailableError
-from turngate.domain.runs.requests import runs_the_call
+from turngate.domain.requests import runs_the_call
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events

@@ -9,7 +9,7 @@ from approvals_api.validation.exact_json import parse_exact
 from approvals_api.validation.json_schema import problems_of
 from approvals_api.validation.text import require_storable
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.runs.requests import ALLOWED_VERBS, Outcome, Verb
+from turngate.domain.requests import ALLOWED_VERBS, Outcome, Verb
 from turngate.store.requests.requests import Request
 
 MAX_MESSAGE_CHARS = 10_000

@@ -25,7 +25,7 @@ from turngate.domain.errors import (
     UnavailableError,
 )
 from turngate.domain.policy.grants import WantedGrant
-from turngate.domain.runs.requests import Outcome, RequestStatus, Verb
+from turngate.domain.requests import Outcome, RequestStatus, Verb
 from turngate.store.clock import from_text
 from turngate.store.requests import approvals, requests
 from turngate.store.requests.requests import Decision, Request

@@ -7,7 +7,7 @@ from typing import Protocol
 from approvals_api.principal import Principal
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.domain.policy.terms import AskTerms
-from turngate.domain.runs.requests import RequestKind, Verb
+from turngate.domain.requests import RequestKind, Verb
 
 
 class OnTerms(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from turngate.domain.agents import budgets
 from turngate.domain.agents.app import Limits
-from turngate.domain.agents.budgets import MILLION, Budget
+from turngate.domain.runs import budgets
+from turngate.domain.runs.budgets import MILLION, Budget
 from turngate.store import agents
 from turngate.store.clock import as_text, from_text
 from turngate.store.database import Connection

@@ -11,10 +11,10 @@ from pydantic import JsonValue
 
 from approvals_api.lookups import existing_run
 from approvals_api.runs.views import run_detail
-from turngate.domain.agents.budgets import EXTEND_BUDGET
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs import comparison
+from turngate.domain.runs.budgets import EXTEND_BUDGET
 from turngate.domain.runs.comparison import CallFacts, StepFacts, Stretch, json_meaning
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.database import Connection, Database

@@ -15,8 +15,8 @@ from turngate.domain.agents.overrides import World
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from turngate.domain.requests import UnattendedAsks
 from turngate.domain.runs.outcomes import end_told
-from turngate.domain.runs.requests import UnattendedAsks
 from turngate.store.agents import PublishedAgent
 from turngate.store.database import Connection
 from turngate.store.events import events

@@ -12,11 +12,11 @@ from approvals_api.runs.lead import Lead, lead_after
 from approvals_api.runs.overrides import UNCHANGED, Changes, changed_world, tools_of, world_view
 from approvals_api.runs.start import published_agent
 from approvals_api.services import Services
-from turngate.domain.agents.budgets import EXTEND_BUDGET
 from turngate.domain.agents.overrides import World
 from turngate.domain.digest import framed_sha256
 from turngate.domain.policy.policy import Verdict
-from turngate.domain.runs.requests import RequestStatus
+from turngate.domain.requests import RequestStatus
+from turngate.domain.runs.budgets import EXTEND_BUDGET
 from turngate.domain.tools.results import Ok
 from turngate.store import agents
 from turngate.store.agents import PublishedAgent

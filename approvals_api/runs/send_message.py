@@ -19,7 +19,7 @@ from approvals_api.services import Services
 from turngate.domain.contract import SupersedeInput
 from turngate.domain.digest import derived_id, framed_sha256
 from turngate.domain.errors import ConflictError, NotFoundError
-from turngate.domain.runs.requests import WhileRunning
+from turngate.domain.requests import WhileRunning
 from turngate.domain.tools.external import is_external
 from turngate.store import agents
 from turngate.store.database import Connection

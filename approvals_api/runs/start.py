@@ -11,7 +11,7 @@ from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
-from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.requests import UnattendedAsks
 from turngate.domain.runs.turn_state import TurnState
 from turngate.domain.tools.external import is_external
 from turngate.store import agents

@@ -9,10 +9,10 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from turngate.domain.agents.budgets import BEHIND_THE_STEP
 from turngate.domain.agents.no_progress import is_nudge
 from turngate.domain.conversation.messages import ReasoningPart
 from turngate.domain.policy.policy import Verdict
+from turngate.domain.runs.budgets import BEHIND_THE_STEP
 from turngate.domain.tools.control_calls import Signal, WaitUntil
 from turngate.domain.tools.presentation import PRESENTATION, Presentation, default_presentation
 from turngate.domain.tools.results import Failure, Ok

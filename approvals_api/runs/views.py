@@ -9,7 +9,7 @@ from approvals_api.paging import one_page
 from approvals_api.runs.overrides import world_view
 from approvals_api.runs.step_views import step_views
 from turngate.domain.errors import NotFoundError
-from turngate.domain.runs.requests import RunStatus
+from turngate.domain.requests import RunStatus
 from turngate.store import agents
 from turngate.store.database import Connection
 from turngate.store.events.events import Event

@@ -11,7 +11,7 @@ from approvals_api.runs.order import checked_order
 from approvals_api.validation.errors import invalid
 from approvals_api.validation.text import require_storable
 from turngate.domain.agents.schedules import DEFAULT_CATCH_UP_SECONDS, ID_PREFIX, Overlap, Timetable
-from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.requests import UnattendedAsks
 from turngate.store.clock import now
 from turngate.store.schedules.schedules import Schedule
 

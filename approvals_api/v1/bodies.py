@@ -14,8 +14,8 @@ from approvals_api.runs.overrides import MAX_INSTRUCTIONS_CHARS, MAX_TOOLS
 from approvals_api.v1.parameters import Id
 from turngate.domain.identity import MAX_NAME_CHARS, Scope
 from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.requests import Outcome, UnattendedAsks, Verb, WhileRunning
 from turngate.domain.runs.inbox import MAX_QUERY_CHARS
-from turngate.domain.runs.requests import Outcome, UnattendedAsks, Verb, WhileRunning
 from turngate.store.requests.claims import DEFAULT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS
 from turngate.store.requests.comments import MAX_CHARS
 

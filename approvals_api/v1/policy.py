@@ -17,7 +17,7 @@ from approvals_api.v1.parameters import Cursor, Id, Instant, Limit
 from approvals_api.validation.exact_json import member_text
 from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.requests import UnattendedAsks
 from turngate.store.clock import as_text
 from turngate.wire.policy import Explanation, PolicyVersion, PolicyVersionDetail, PolicyView, ShadowReport
 from turngate.wire.view import Page

@@ -22,8 +22,8 @@ from approvals_api.v1.bodies import DECISION_EXAMPLES, ClaimBody, CommentBody, D
 from approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Limit, RequestId
 from approvals_api.validation.exact_json import member_text
 from approvals_api.validation.text import STORABLE
+from turngate.domain.requests import RequestKind
 from turngate.domain.runs.inbox import InboxFilter, InboxStatus
-from turngate.domain.runs.requests import RequestKind
 from turngate.store.requests import requests
 from turngate.store.requests.presence import Looking
 from turngate.wire.decisions import DecidedItems, DecisionResult

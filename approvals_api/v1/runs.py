@@ -23,7 +23,7 @@ from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, ModelB
 from approvals_api.v1.new_runs import STARTED, begun
 from approvals_api.v1.parameters import ConversationId, Cursor, IdempotencyKey, Limit, RunId, ToolCallId
 from approvals_api.validation.text import STORABLE
-from turngate.domain.runs.requests import RunStatus
+from turngate.domain.requests import RunStatus
 from turngate.wire.calls import WholeResult
 from turngate.wire.comparison import Comparison
 from turngate.wire.explanation import Explanation, StuckRun

@@ -27,7 +27,7 @@ from turngate.domain.agents.schedules import (
     Overlap,
     Timetable,
 )
-from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.requests import UnattendedAsks
 from turngate.wire.runs import RunSummary
 from turngate.wire.schedules import ScheduleDetail, ScheduleView
 from turngate.wire.view import Page

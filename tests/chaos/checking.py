@@ -16,7 +16,7 @@ from evidence import Answered, Evidence, Recorded, Start
 
 from turngate.domain.conversation.history import is_reconciled, unanswered_calls
 from turngate.domain.digest import call_digest
-from turngate.domain.runs.requests import STATUS_OF_VERB
+from turngate.domain.requests import STATUS_OF_VERB
 from turngate.domain.tools.results import REFUSALS, Failure, Ok
 from turngate.store.clock import from_text
 from turngate.store.requests.requests import Request

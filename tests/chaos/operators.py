@@ -11,7 +11,7 @@ from chaos_app import EXPIRY_SECONDS
 from evidence import text_of
 from scene import OPERATORS, Scene
 
-from turngate.domain.runs.requests import Outcome, Verb
+from turngate.domain.requests import Outcome, Verb
 from turngate.wire.requests import RequestItem
 
 LOOK_SECONDS: Final = 0.3

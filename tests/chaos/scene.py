@@ -22,7 +22,7 @@ from temporalio.client import Client
 from turngate.cli.api_link import read_cli_token
 from turngate.client import Retries, TurngateClient
 from turngate.domain.errors import ConflictError, GoneError, UnavailableError
-from turngate.domain.runs.requests import Outcome, RequestKind, Verb
+from turngate.domain.requests import Outcome, RequestKind, Verb
 from turngate.runtime.locations import TEMPORAL_PORT
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database

@@ -29,17 +29,17 @@ from approvals_api.runs import start as start_run
 from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents.app import Agent, App, Limits
-from turngate.domain.agents.budgets import Price
 from turngate.domain.agents.hooks import Hooks
-from turngate.domain.agents.judge import Judge
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.contract import InterruptInput
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart, ToolCallPart
 from turngate.domain.digest import derived_id, framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.identity import ROLE_SCOPES
+from turngate.domain.policy.judge import Judge
 from turngate.domain.policy.policy import Policy
 from turngate.domain.policy.terms import Role
+from turngate.domain.runs.budgets import Price
 from turngate.domain.tools.tool import Tool
 from turngate.domain.tools.toolkit import Toolkit
 from turngate.models.port import LanguageModel, ModelRequest

@@ -13,8 +13,8 @@ from typing import Any
 
 from sqlalchemy import Boolean, Column, Integer, Table
 
-from turngate.domain.agents.judge import Judgement
 from turngate.domain.agents.overrides import World
+from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms, Rung
 from turngate.domain.tools.presentation import PRESENTATION, CommandBlock, DiffBlock, JsonBlock, TableBlock, TextBlock

@@ -23,9 +23,9 @@ from unit.models.wire.recordings import models_at
 
 from turngate import Agent, Toolkit, tool
 from turngate.domain.agents.app import Limits
-from turngate.domain.agents.budgets import Price
 from turngate.domain.agents.model_profiles import ModelOptions, Profile, Profiles
 from turngate.domain.conversation.messages import Message
+from turngate.domain.runs.budgets import Price
 from turngate.domain.tools.tool import Tool
 from turngate.models import Models
 from turngate.models.port import LanguageModel

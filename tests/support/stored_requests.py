@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from turngate.domain.conversation.messages import user_message
-from turngate.domain.runs.requests import RequestKind
+from turngate.domain.requests import RequestKind
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.requests import requests

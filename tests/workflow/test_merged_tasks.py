@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 
 from turngate import tool
 from turngate.domain.contract import DecideInput, ResumeInput
-from turngate.domain.runs.requests import Outcome, Verb
+from turngate.domain.requests import Outcome, Verb
 from turngate.runtime import workflow_code
 from turngate.store.clock import now
 from turngate.store.database import Database

@@ -16,10 +16,10 @@ from approvals_api.runs import dry_run, send_message
 from approvals_api.runs import switch_model as model_switch
 from approvals_api.runs.lead import lead_after
 from turngate import Hooks, Limits, RunScope
-from turngate.domain.agents.budgets import Price
 from turngate.domain.agents.model_profiles import ModelOptions, Profile, Profiles
 from turngate.domain.conversation.messages import ModelResponse, Usage
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, ModelError, ModelErrorClass
+from turngate.domain.runs.budgets import Price
 from turngate.store import agents
 from turngate.store.database import Database
 from turngate.store.runs import runs, steps

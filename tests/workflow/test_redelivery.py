@@ -11,7 +11,7 @@ from support.tools import Bench
 from temporalio.client import Client
 
 from approvals_api.recovery import redelivery
-from turngate.domain.runs.requests import STATUS_OF_VERB, Verb
+from turngate.domain.requests import STATUS_OF_VERB, Verb
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.events import events

@@ -18,7 +18,7 @@ from turngate.cli.request_view import show_request
 from turngate.cli.watching import StillOpen
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import InvalidInputError, TurngateError
-from turngate.domain.runs.requests import Outcome, Verb
+from turngate.domain.requests import Outcome, Verb
 from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import escape_hidden
 from turngate.wire.requests import RequestDetail

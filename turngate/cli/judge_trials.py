@@ -13,9 +13,9 @@ from turngate.cli import stores, terminal
 from turngate.cli.app_loading import load_builders_app
 from turngate.cli.model_wiring import build_models
 from turngate.cli.policy_files import read_text
-from turngate.domain.agents.judge import Judge
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.policy.judge import Judge
 from turngate.models.registry import Models
 from turngate.policies.judge_reports import JudgeReport, decided
 from turngate.runtime.settings import Settings, load_settings

@@ -23,7 +23,7 @@ SHOWN: Final = 50
 
 
 class VerbChoice(StrEnum):
-    """What to decide (``turngate.domain.runs.requests.Verb``)."""
+    """What to decide (``turngate.domain.requests.Verb``)."""
 
     APPROVE = "approve"
     EDIT = "edit"
@@ -32,7 +32,7 @@ class VerbChoice(StrEnum):
 
 
 class OutcomeChoice(StrEnum):
-    """What became of a call (``turngate.domain.runs.requests.Outcome``)."""
+    """What became of a call (``turngate.domain.requests.Outcome``)."""
 
     HAPPENED = "happened"
     DID_NOT_HAPPEN = "did_not_happen"

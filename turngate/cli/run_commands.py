@@ -18,7 +18,7 @@ from turngate.cli.stuck_runs import show_stuck
 from turngate.cli.task_text import task_text
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.runs.requests import RunStatus, WhileRunning
+from turngate.domain.requests import RunStatus, WhileRunning
 from turngate.text.plain_text import Piece, plain_line
 from turngate.wire.runs import RunSummary
 

@@ -16,7 +16,7 @@ from turngate.cli.json_output import RunAsJson
 from turngate.cli.watching import OnGate, StillOpen, Told, Watch
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError, UnavailableError
-from turngate.domain.runs.requests import RunStatus
+from turngate.domain.requests import RunStatus
 from turngate.text.plain_text import plain, plain_line
 from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import RunDetail, RunSummary

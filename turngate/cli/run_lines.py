@@ -8,7 +8,7 @@ from typing import Any, Final
 from turngate.cli import terminal
 from turngate.cli.live_text import LiveText
 from turngate.client import SyncTurngateClient
-from turngate.domain.runs.requests import RunStatus
+from turngate.domain.requests import RunStatus
 from turngate.domain.text import json_text
 from turngate.domain.tools.results import Failure
 from turngate.text.plain_text import clipped, indented, plain_line

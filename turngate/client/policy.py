@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 
 from turngate.client.calls import Call, change, get, model, post, with_member, without_none
-from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.requests import UnattendedAsks
 from turngate.wire.policy import Explanation, PolicyVersion, PolicyVersionDetail, PolicyView, ShadowReport
 from turngate.wire.view import Page
 

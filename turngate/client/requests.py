@@ -22,8 +22,8 @@ from turngate.client.calls import (
 )
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.policy.policy import Risk
+from turngate.domain.requests import Outcome, RequestKind, Verb
 from turngate.domain.runs.inbox import InboxStatus
-from turngate.domain.runs.requests import Outcome, RequestKind, Verb
 from turngate.wire.decisions import DecidedItems, DecisionResult
 from turngate.wire.requests import (
     ClaimView,

@@ -9,7 +9,7 @@ import httpx
 
 from turngate.client.calls import Call, change, get, key_or_new, model, post, segment, without_none
 from turngate.client.calls import model as read_as
-from turngate.domain.runs.requests import RunStatus, UnattendedAsks, WhileRunning
+from turngate.domain.requests import RunStatus, UnattendedAsks, WhileRunning
 from turngate.wire.calls import WholeResult
 from turngate.wire.comparison import Comparison
 from turngate.wire.explanation import Explanation, StuckRun

@@ -7,7 +7,7 @@ from typing import Literal
 from turngate.client.calls import Call, change, get, key_or_new, post, segment, without_none
 from turngate.client.calls import model as read_as
 from turngate.domain.agents.schedules import DEFAULT_CATCH_UP_SECONDS, Overlap, Timetable
-from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.requests import UnattendedAsks
 from turngate.wire.runs import RunSummary
 from turngate.wire.schedules import ScheduleDetail, ScheduleView
 from turngate.wire.view import Page

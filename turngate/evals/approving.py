@@ -21,8 +21,8 @@ from approvals_api.services import Services
 from turngate.domain.contract import InterruptInput
 from turngate.domain.errors import ConflictError, GoneError, TurngateError
 from turngate.domain.identity import ROLE_SCOPES
+from turngate.domain.requests import Verb
 from turngate.domain.runs.inbox import InboxFilter
-from turngate.domain.runs.requests import Verb
 from turngate.evals.cases import APPROVER, Approver, Case
 from turngate.evals.facts import Decided
 from turngate.evals.matching import fits, names_tool

@@ -23,8 +23,8 @@ from pydantic import (
 )
 
 from turngate.domain.policy.terms import Role
+from turngate.domain.requests import Outcome, RequestKind
 from turngate.domain.runs.outcomes import RunOutcome
-from turngate.domain.runs.requests import Outcome, RequestKind
 from turngate.evals.matching import checked_pattern, checked_regex
 
 APPROVER: Final = "eval"

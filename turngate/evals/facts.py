@@ -7,10 +7,10 @@ from decimal import Decimal
 
 from approvals_api.requests.views import request_page
 from approvals_api.runs import views as run_views
-from turngate.domain.agents.budgets import MILLION
+from turngate.domain.requests import Verb
+from turngate.domain.runs.budgets import MILLION
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.runs.outcomes import RunOutcome
-from turngate.domain.runs.requests import Verb
 from turngate.store.database import Database
 from turngate.store.live import watch
 from turngate.wire.calls import CallView

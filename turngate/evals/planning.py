@@ -12,9 +12,9 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from turngate.domain.agents.app import Agent, App
-from turngate.domain.agents.budgets import EXTEND_BUDGET
 from turngate.domain.conversation.clipping import READ_RESULT
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.runs.budgets import EXTEND_BUDGET
 from turngate.domain.tools.declared_parts import Handler
 from turngate.domain.tools.failures import ToolFailure, describe_validation
 from turngate.domain.tools.tool import Tool

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from turngate.domain.agents.budgets import Price
 from turngate.domain.agents.model_profiles import (
     MAX_SPEC_CHARS,
     PROFILE_NAME,
@@ -20,6 +19,7 @@ from turngate.domain.agents.model_profiles import (
     ReasoningEffort,
 )
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.runs.budgets import Price
 from turngate.domain.tools.failures import describe_validation
 
 FILE_NAME: Final = "models.toml"

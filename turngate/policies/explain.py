@@ -19,7 +19,7 @@ from turngate.domain.policy.facts import CallFacts, Finding
 from turngate.domain.policy.grants import Grant, GrantPattern, same_json
 from turngate.domain.policy.policy import Answer, Policy, Rule, beats, evaluate
 from turngate.domain.policy.unattended import unattended
-from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.requests import UnattendedAsks
 from turngate.domain.tools.known_tools import untold
 from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import call_facts

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from turngate.domain.agents.judge import Judgement
-from turngate.domain.runs.requests import RequestStatus, Verb
+from turngate.domain.policy.judge import Judgement
+from turngate.domain.requests import RequestStatus, Verb
 
 Decided = Literal["approved", "edited", "rejected", "nobody"]
 """What a person decided; ``nobody``: it expired, waits, or ran because the judge allowed it."""

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select, text, update
 
 from turngate.domain.agents.app import App, Limits
 from turngate.domain.agents.model_profiles import Profiles
-from turngate.domain.runs.requests import WhileRunning
+from turngate.domain.requests import WhileRunning
 from turngate.domain.tools.external import MODEL, is_external
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

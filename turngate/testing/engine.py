@@ -39,9 +39,9 @@ from approvals_api.settings import ApiSettings
 from turngate.domain.agents.app import App
 from turngate.domain.contract import InterruptInput
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.requests import Outcome, RequestKind, Verb
 from turngate.domain.runs.fixtures import Fixture
 from turngate.domain.runs.inbox import InboxFilter
-from turngate.domain.runs.requests import Outcome, RequestKind, Verb
 from turngate.domain.tools.declared_parts import Handler
 from turngate.models.port import LanguageModel
 from turngate.models.registry import Models, ModelSettings

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import cast, get_args
 
-from turngate.domain.agents.judge import ANSWER_SCHEMA, asked_about
 from turngate.domain.agents.no_progress import is_nudge
 from turngate.domain.conversation.malformed import is_corrective
 from turngate.domain.conversation.messages import Message, ModelResponse, Part, ReasoningPart, TextPart, ToolCallPart
 from turngate.domain.errors import ModelError, ModelErrorClass
+from turngate.domain.policy.judge import ANSWER_SCHEMA, asked_about
 from turngate.domain.runs.fixtures import Fixture, FixtureResponse
 from turngate.models.port import ModelRequest
 

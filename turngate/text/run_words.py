@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from turngate.domain.agents.judge import Judgement
 from turngate.domain.conversation.summaries import not_summarised
+from turngate.domain.policy.judge import Judgement
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.text.plain_text import plain_line
 from turngate.wire.calls import CallView, ResultInPart

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from turngate.domain.policy.policy import Verdict
-from turngate.domain.runs.requests import ExecutionState, RequestKind, RequestStatus, Verb
+from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Verb
 from turngate.domain.tools.control_calls import Signal
 from turngate.domain.tools.presentation import Presentation
 from turngate.domain.tools.results import ToolResult

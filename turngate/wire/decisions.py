@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from turngate.domain.runs.requests import Outcome, RequestStatus, Verb
+from turngate.domain.requests import Outcome, RequestStatus, Verb
 from turngate.wire.view import View
 
 

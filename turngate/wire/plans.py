@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from turngate.domain.policy.policy import Answer
-from turngate.domain.runs.requests import ExecutionState, RequestStatus
+from turngate.domain.requests import ExecutionState, RequestStatus
 from turngate.wire.runs import WorldView
 from turngate.wire.view import View
 

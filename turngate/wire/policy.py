@@ -10,7 +10,7 @@ from turngate.domain.policy.facts import Match
 from turngate.domain.policy.grants import GrantScope
 from turngate.domain.policy.policy import Answer, Risk, ShadowVerdict
 from turngate.domain.policy.terms import AskTerms
-from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.requests import UnattendedAsks
 from turngate.wire.view import View
 
 RuleSource = Literal["stored", "file", "tried"]

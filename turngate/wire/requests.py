@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from turngate.domain.agents.judge import Judgement
+from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms
+from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Verb
 from turngate.domain.runs.inbox import InboxStatus
-from turngate.domain.runs.requests import ExecutionState, RequestKind, RequestStatus, Verb
 from turngate.domain.tools.presentation import Presentation
 from turngate.domain.tools.results import ToolResult
 from turngate.domain.tools.tool import ToolManifest

@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from turngate.domain.agents.budgets import MILLION
 from turngate.domain.conversation.messages import Part, Role
+from turngate.domain.requests import RunStatus, UnattendedAsks, WhileRunning
+from turngate.domain.runs.budgets import MILLION
 from turngate.domain.runs.outcomes import RunOutcome, outcome_told
-from turngate.domain.runs.requests import RunStatus, UnattendedAsks, WhileRunning
 from turngate.wire.agents import agents_path
 from turngate.wire.calls import CallView
 from turngate.wire.view import View

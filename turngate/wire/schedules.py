@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turngate.domain.agents.schedules import FireOutcome, Overlap, Timetable
-from turngate.domain.runs.requests import RunStatus, UnattendedAsks
+from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.wire.view import View
 
 

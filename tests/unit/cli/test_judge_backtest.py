@@ -16,7 +16,7 @@ from turngate import Agent, App, ConfigurationError, Judge, Toolkit, tool
 from turngate.cli import judge_trials
 from turngate.cli.main import app
 from turngate.cli.model_wiring import require_model_names
-from turngate.domain.agents.judge import Judgement
+from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms
 from turngate.runtime.app_loader import check_app

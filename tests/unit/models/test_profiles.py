@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from turngate.domain.agents.budgets import Price
 from turngate.domain.agents.model_profiles import ModelOptions
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.runs.budgets import Price
 from turngate.models.profiles import found_file, load_profiles, parse_profiles
 from turngate.models.registry import Models, ModelSettings
 

@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from turngate import Policy, Rule, tool
-from turngate.domain.agents.judge import Judgement
 from turngate.domain.policy.grants import Grant, GrantPattern
+from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.recorded_calls import RecordedCall
 from turngate.domain.tools.known_tools import KnownTool

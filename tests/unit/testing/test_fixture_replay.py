@@ -15,7 +15,6 @@ from support.recorded_app import SCRIPT, TWO, Amount, app
 
 from approvals_api.runs import views as run_views
 from turngate import App, Judge, Policy, Rule
-from turngate.domain.agents.judge import ANSWER_SCHEMA, asked_about
 from turngate.domain.conversation.malformed import ADVICE, EMPTY_RESPONSE
 from turngate.domain.conversation.messages import (
     Message,
@@ -26,6 +25,7 @@ from turngate.domain.conversation.messages import (
     user_message,
 )
 from turngate.domain.errors import ConfigurationError, ModelError
+from turngate.domain.policy.judge import ANSWER_SCHEMA, asked_about
 from turngate.domain.runs.fixtures import Fixture, FixtureEnd, FixtureFormError, parse_fixture
 from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest

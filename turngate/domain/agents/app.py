@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
-from turngate.domain.agents.budgets import EXTEND_BUDGET, Price, WhenUsedUp
 from turngate.domain.agents.context_window import Context
 from turngate.domain.agents.hooks import Hooks
-from turngate.domain.agents.judge import Judge
 from turngate.domain.agents.no_progress import NoProgress
 from turngate.domain.agents.structured_output import ANSWER_TOOL
 from turngate.domain.contract import RunLimits
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.policy.judge import Judge
 from turngate.domain.policy.policy import Policy
-from turngate.domain.runs.requests import WhileRunning
+from turngate.domain.requests import WhileRunning
+from turngate.domain.runs.budgets import EXTEND_BUDGET, Price, WhenUsedUp
 from turngate.domain.tools.declare import declaring_module
 from turngate.domain.tools.declared_parts import Handler
 from turngate.domain.tools.external import AGENT_PREFIX, is_external

@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from turngate.domain.agents.budgets import Price
 from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass
+from turngate.domain.runs.budgets import Price
 
 ReasoningEffort = Literal["minimal", "low", "medium", "high"]
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import AwareDatetime
 
 from turngate.domain.contract.value import WireValue
-from turngate.domain.runs.requests import RequestStatus
+from turngate.domain.requests import RequestStatus
 from turngate.domain.runs.turn_state import Decision
 
 

@@ -31,7 +31,7 @@ MAX_CALLS_PER_STEP = 128
 """Calls of one response beyond this are closed unexecuted, so that a plan stays far below 256 KiB (I8)."""
 
 # Error types: the ``type`` of an ApplicationError, the same string where it is raised and where it is matched. Those of
-# a refused decision are the literals of turngate.domain.runs.requests.RefusalType.
+# a refused decision are the literals of turngate.domain.requests.RefusalType.
 ERROR_INVALID_EDIT = "invalid_edit"
 ERROR_STORE_UNAVAILABLE = "store_unavailable"
 ERROR_MODEL = "model_error"

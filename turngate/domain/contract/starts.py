@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import AwareDatetime
 
 from turngate.domain.contract.value import WireValue
-from turngate.domain.runs.requests import RunStatus
+from turngate.domain.requests import RunStatus
 from turngate.domain.runs.turn_state import TurnState
 
 

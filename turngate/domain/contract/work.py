@@ -11,7 +11,7 @@ from turngate.domain.contract.commands import DecideInput, News
 from turngate.domain.contract.starts import ChildRun
 from turngate.domain.contract.value import WireValue
 from turngate.domain.policy.terms import AskTerms
-from turngate.domain.runs.requests import RequestKind
+from turngate.domain.requests import RequestKind
 
 
 class CallModelInput(WireValue):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from turngate.domain.agents.judge import Judge, Judgement
+from turngate.domain.policy.judge import Judge, Judgement
 from turngate.domain.policy.policy import Verdict
 
 JUDGE_RULE: Final = "judge"

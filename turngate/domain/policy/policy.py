@@ -16,11 +16,11 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from turngate.domain.agents.judge import Judgement
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.facts import CallFacts, Match
 from turngate.domain.policy.grants import Grant
+from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.matchers import Matchers
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.tools.failures import describe_validation

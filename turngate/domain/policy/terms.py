@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from turngate.domain.runs.requests import ALLOWED_VERBS, RequestKind, Verb
+from turngate.domain.requests import ALLOWED_VERBS, RequestKind, Verb
 
 Role = Literal["viewer", "operator", "admin"]
 DecidingRole = Literal["operator", "admin"]

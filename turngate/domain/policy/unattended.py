@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turngate.domain.policy.policy import NOBODYS_RULES, Verdict
-from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.requests import UnattendedAsks
 from turngate.domain.tools.tool import Tool
 
 

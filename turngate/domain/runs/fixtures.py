@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from turngate.domain.conversation.messages import FinishReason, Message
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.requests import RunStatus, UnattendedAsks, Verb
 from turngate.domain.runs.outcomes import RunOutcome, outcome_of
-from turngate.domain.runs.requests import RunStatus, UnattendedAsks, Verb
 from turngate.domain.tools.results import ToolResult
 
 VERSION: Final = 1

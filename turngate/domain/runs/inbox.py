@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.runs.requests import RequestKind, RequestStatus
+from turngate.domain.requests import RequestKind, RequestStatus
 from turngate.domain.tools.failures import describe_validation
 
 InboxStatus = Literal[RequestStatus, "decided", "all"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final, Literal, assert_never, get_args
 
-from turngate.domain.agents.budgets import ERROR_CLASSES
 from turngate.domain.errors import ModelErrorClass
-from turngate.domain.runs.requests import RunStatus
+from turngate.domain.requests import RunStatus
+from turngate.domain.runs.budgets import ERROR_CLASSES
 
 RunOutcome = Literal[
     "completed",

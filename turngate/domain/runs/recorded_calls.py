@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from turngate.domain.policy.policy import Verdict
-from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.requests import UnattendedAsks
 
 
 @dataclass(frozen=True)

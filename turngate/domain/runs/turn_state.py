@@ -8,7 +8,7 @@ from __future__ import annotations
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms, Role
-from turngate.domain.runs.requests import Outcome, RefusalType, RequestKind, RequestStatus, Verb
+from turngate.domain.requests import Outcome, RefusalType, RequestKind, RequestStatus, Verb
 
 MAX_REMEMBERED_ANSWERS = 500
 """Answers carried across continue-as-new; older ones are answered from the store before they reach the workflow."""

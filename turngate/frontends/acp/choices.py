@@ -11,7 +11,7 @@ from acp.schema import PermissionOption
 from turngate.client import TurngateClient
 from turngate.domain.errors import TurngateError
 from turngate.domain.policy.grants import WantedGrant
-from turngate.domain.runs.requests import Outcome, Verb
+from turngate.domain.requests import Outcome, Verb
 from turngate.frontends.acp import render as show
 from turngate.wire.access import MeView
 from turngate.wire.requests import RequestDetail

@@ -6,8 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.policy.policy import Risk
+from turngate.domain.requests import Outcome, RequestKind, RunStatus, UnattendedAsks, Verb, WhileRunning
 from turngate.domain.runs.inbox import InboxStatus
-from turngate.domain.runs.requests import Outcome, RequestKind, RunStatus, UnattendedAsks, Verb, WhileRunning
 
 
 class Params(BaseModel):

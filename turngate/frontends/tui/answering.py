@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 
 from rich.text import Text
 
-from turngate.domain.runs.requests import Outcome
+from turngate.domain.requests import Outcome
 from turngate.frontends.tui.form_model import Draft, Draw, form_for
 from turngate.frontends.tui.texts import editable, line, plain_line, same_json
 from turngate.wire.requests import RequestDetail

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 
 from turngate.client.requests import Where
 from turngate.domain.errors import TurngateError
-from turngate.domain.runs.requests import Verb
+from turngate.domain.requests import Verb
 from turngate.frontends.tui.answering import Content, FormAnswer, WordsAnswer, answer_of
 from turngate.frontends.tui.dialogs import AskDialog
 from turngate.frontends.tui.form_dialog import Asking, FormDialog

@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from turngate.client.requests import Where
 from turngate.domain.errors import NotFoundError
-from turngate.domain.runs.requests import Outcome, Verb
+from turngate.domain.requests import Outcome, Verb
 from turngate.frontends.tui.problems import problem_words
 from turngate.frontends.tui.reading import Reading
 from turngate.frontends.tui.request_answers import RequestAnswers

@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.text import Text
 
-from turngate.domain.runs.requests import RunStatus
+from turngate.domain.requests import RunStatus
 from turngate.domain.tools.results import Failure
 from turngate.frontends.tui.spoken import Spoken
 from turngate.frontends.tui.texts import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from turngate.client import TurngateClient
 from turngate.domain.errors import TurngateError, UnavailableError
 from turngate.domain.policy.grants import WantedGrant
-from turngate.domain.runs.requests import Outcome, Verb
+from turngate.domain.requests import Outcome, Verb
 from turngate.frontends.tui.form_model import Draft
 from turngate.frontends.tui.problems import problem_words, problems_of
 from turngate.wire.access import MeView

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from sqlalchemy import Select, and_, or_, select, text, tuple_
 
-from turngate.domain.agents.judge import Judgement
+from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.terms import PLAIN_TERMS
-from turngate.domain.runs.requests import RequestStatus, Verb
+from turngate.domain.requests import RequestStatus, Verb
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.requests.requests import Request

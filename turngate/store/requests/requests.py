@@ -25,8 +25,8 @@ from sqlalchemy import (
 )
 
 from turngate.domain.policy.terms import AskTerms
+from turngate.domain.requests import Outcome, RequestKind, RequestStatus, Verb
 from turngate.domain.runs.inbox import NOBODY, InboxFilter
-from turngate.domain.runs.requests import Outcome, RequestKind, RequestStatus, Verb
 from turngate.domain.tools.tool import ToolManifest
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

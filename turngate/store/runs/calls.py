@@ -10,8 +10,8 @@ from typing import Literal
 from pydantic_core import PydanticSerializationError
 from sqlalchemy import bindparam, func, insert, select, update
 
-from turngate.domain.agents.budgets import BEHIND_THE_STEP
 from turngate.domain.digest import call_digest
+from turngate.domain.runs.budgets import BEHIND_THE_STEP
 from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.store.clock import as_text, now

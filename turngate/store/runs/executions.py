@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import LABEL_STYLE_TABLENAME_PLUS_COL, bindparam, insert, select, update
 
-from turngate.domain.runs.requests import ExecutionState
+from turngate.domain.requests import ExecutionState
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.runs.calls import Call

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import insert
 
 from turngate.domain.conversation.messages import Message
-from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.requests import UnattendedAsks
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events

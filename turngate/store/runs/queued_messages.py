@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Select, bindparam, insert, select, update
 
-from turngate.domain.runs.requests import WhileRunning
+from turngate.domain.requests import WhileRunning
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import queued_messages, runs

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import select, tuple_, update
 
-from turngate.domain.agents.budgets import BEHIND_THE_STEP
+from turngate.domain.runs.budgets import BEHIND_THE_STEP
 from turngate.domain.runs.turn_state import Answer, Gate, TurnState
 from turngate.store.clock import from_text
 from turngate.store.database import Connection

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from sqlalchemy import bindparam, select, tuple_, update
 
-from turngate.domain.agents.budgets import EXTENSIONS, Extension
+from turngate.domain.requests import RunStatus, UnattendedAsks
+from turngate.domain.runs.budgets import EXTENSIONS, Extension
 from turngate.domain.runs.outcomes import RunOutcome, outcome_of
-from turngate.domain.runs.requests import RunStatus, UnattendedAsks
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import conversations, runs

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Select, insert, or_, select, tuple_, update
 
 from turngate.domain.agents.schedules import ID_PREFIX, Overlap, Timetable
-from turngate.domain.runs.requests import UnattendedAsks
+from turngate.domain.requests import UnattendedAsks
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import schedules

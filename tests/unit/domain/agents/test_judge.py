@@ -17,9 +17,9 @@ from support.tools import Amount
 
 from activities.planning.judge import ToJudge, asked_about
 from turngate import Agent, App, ConfigurationError, Judge, Limits, Policy, Price, Rule, Toolkit, tool
-from turngate.domain.agents.judge import Judgement, UnusableAnswerError, question, read_answer
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.conversation.messages import FilePart, Message, ModelResponse, ReasoningPart, TextPart
+from turngate.domain.policy.judge import Judgement, UnusableAnswerError, question, read_answer
 from turngate.domain.policy.judged_verdict import JUDGE_RULE, is_for_judge, with_judgement
 from turngate.domain.policy.policy import Verdict, evaluate
 from turngate.domain.policy.terms import AskTerms

@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 
 import pytest
 
-from turngate.domain.agents.budgets import Price
 from turngate.domain.agents.model_profiles import FALLS_BACK, Profile, Profiles, falls_back
 from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass
+from turngate.domain.runs.budgets import Price
 from turngate.models.openai.errors import Endpoint, error_of_status
 from turngate.text.run_words import model_fell_back, model_switched
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from turngate.domain.policy.terms import MAX_QUORUM, MAX_RUNGS, PLAIN_TERMS, YEAR_SECONDS, AskTerms, Rung
-from turngate.domain.runs.requests import ALLOWED_VERBS
+from turngate.domain.requests import ALLOWED_VERBS
 
 
 def remind(after: int) -> Rung:

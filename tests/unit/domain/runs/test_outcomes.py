@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
-from turngate.domain.agents.budgets import ERROR_CLASSES
 from turngate.domain.errors import ModelErrorClass
+from turngate.domain.runs.budgets import ERROR_CLASSES
 from turngate.domain.runs.failure_classes import MEANINGS
 from turngate.domain.runs.outcomes import RunOutcome, end_told, outcome_of, outcome_told
 

@@ -8,7 +8,7 @@ import pytest
 
 from turngate.domain.contract import DecideInput, RecordedDecision
 from turngate.domain.policy.terms import AskTerms, Rung
-from turngate.domain.runs.requests import ALLOWED_VERBS, STATUS_OF_VERB, runs_the_call
+from turngate.domain.requests import ALLOWED_VERBS, STATUS_OF_VERB, runs_the_call
 from turngate.domain.runs.turn_state import MAX_REMEMBERED_ANSWERS, Answer, Gate, TurnState
 from turngate.store.clock import now
 
