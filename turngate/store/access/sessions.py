@@ -9,18 +9,17 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from sqlalchemy import RowMapping, bindparam, delete, insert, literal_column, or_, select, update
 
-from turngate.domain.identity import Via, name_key
+from turngate.domain.identity import Via
 from turngate.domain.policy.terms import Role
 from turngate.store.access import users as user_rows
 from turngate.store.access.access import hashed, new_secret
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
-from turngate.store.events.events import NewEvent
 from turngate.store.tables import sessions, users
 
 SESSION_LIFETIME: Final = timedelta(hours=12)
@@ -29,7 +28,6 @@ SEEN_EVERY: Final = timedelta(minutes=1)
 """A session's last use is written down at most this often."""
 MAX_USER_AGENT_CHARS: Final = 300
 
-EndReason = Literal["logout", "revoked", "replaced", "password_changed", "user_disabled", "user_added"]
 
 _ALL = (
     select(
@@ -121,7 +119,7 @@ async def note_seen(conn: Connection, session_id: str) -> None:
     await conn.execute(update(sessions).where(stale).values(last_seen_at=as_text(at)))
 
 
-async def end(conn: Connection, secret: str, *, reason: EndReason = "logout") -> None:
+async def end(conn: Connection, secret: str, *, reason: user_rows.EndReason = "logout") -> None:
     """End the session of a cookie at once. Safe to repeat."""
     await user_rows.one_at_a_time(conn)
     gone = delete(sessions).where(sessions.c.token_hash == hashed(secret)).returning(sessions.c.id, sessions.c.operator)
@@ -144,29 +142,15 @@ async def revoke(conn: Connection, session_id: str, *, by: str, of: str | None =
 async def revoke_all(conn: Connection, name: str, *, by: str, but: str | None = None) -> int:
     """End every session of a person; returns how many. ``but``: the id of one that stays."""
     await user_rows.one_at_a_time(conn)
-    ended = await end_all(conn, name, by=by, but=but, reason="revoked")
+    ended = await user_rows.end_sessions(conn, name, by=by, but=but, reason="revoked")
     await events.append(conn, events.SYSTEM, ended)
     return len(ended)
 
 
-async def end_all(
-    conn: Connection, name: str, *, by: str, reason: EndReason, but: str | None = None
-) -> Sequence[NewEvent]:
-    """End every session that bears this name, however it is spelled; returns the events for the caller to append."""
-    key = name_key(name)
-    rows = (await conn.execute(select(sessions.c.token_hash, sessions.c.id, sessions.c.operator))).all()
-    ending = [row for row in rows if row.id != but and name_key(row.operator) == key]
-    if ending:
-        await conn.execute(delete(sessions).where(sessions.c.token_hash.in_([row.token_hash for row in ending])))
-    return [_ended(row.id, row.operator, by=by, reason=reason) for row in ending]
-
-
-async def _tell(conn: Connection, ended: Sequence[tuple[str, str]], *, by: str, reason: EndReason) -> None:
-    await events.append(conn, events.SYSTEM, [_ended(each, name, by=by, reason=reason) for each, name in ended])
-
-
-def _ended(session_id: str, name: str, *, by: str, reason: EndReason) -> NewEvent:
-    return "session.ended", {"session_id": session_id, "name": name, "by": by, "reason": reason}
+async def _tell(conn: Connection, ended: Sequence[tuple[str, str]], *, by: str, reason: user_rows.EndReason) -> None:
+    await events.append(
+        conn, events.SYSTEM, [user_rows.session_ended(each, name, by=by, reason=reason) for each, name in ended]
+    )
 
 
 def _limits(idle: timedelta) -> dict[str, str]:

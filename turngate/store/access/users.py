@@ -6,7 +6,9 @@ works at once: sessions and tokens look their user up with every request, and a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import urlsplit
 
 from sqlalchemy import delete, insert, select, update
@@ -15,16 +17,19 @@ from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputEr
 from turngate.domain.identity import checked_name, name_key
 from turngate.domain.policy.terms import Role
 from turngate.store import sequences
-from turngate.store.access import sessions
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.events.events import NewEvent
 from turngate.store.sequences import Numbered
-from turngate.store.tables import api_tokens, login_links, users
+from turngate.store.tables import api_tokens, login_links, sessions, users
 
 # Whose name is whose: a name means one person or one machine, however it is spelled.
 #
 # Names are compared in Python, because no database folds Unicode as Python does; there are hundreds, not millions.
+
+
+EndReason = Literal["logout", "revoked", "replaced", "password_changed", "user_disabled", "user_added"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +204,7 @@ async def set_password(conn: Connection, name: str, password_hash: str, *, by: s
     user = await existing(conn, name)
     _require_local(user, "they have no password here")
     await conn.execute(update(users).where(users.c.name == user.name).values(password_hash=password_hash))
-    ended = await sessions.end_all(conn, user.name, by=by, reason="password_changed")
+    ended = await end_sessions(conn, user.name, by=by, reason="password_changed")
     await _void_links(conn, user.name)
     changed = ("user.changed", {"name": user.name, "by": by, "password": "changed"})
     await events.append(conn, events.SYSTEM, [changed, *ended])
@@ -221,7 +226,7 @@ async def set_disabled(conn: Connection, name: str, *, disabled: bool, by: str) 
     await conn.execute(update(users).where(users.c.name == user.name).values(disabled_at=at))
     ended = []
     if disabled:
-        ended = [*await sessions.end_all(conn, user.name, by=by, reason="user_disabled")]
+        ended = [*await end_sessions(conn, user.name, by=by, reason="user_disabled")]
         await _void_links(conn, user.name)
     told = ("user.disabled" if disabled else "user.enabled", {"name": user.name, "by": by})
     await events.append(conn, events.SYSTEM, [told, *ended])
@@ -229,7 +234,7 @@ async def set_disabled(conn: Connection, name: str, *, disabled: bool, by: str) 
 
 async def _insert(conn: Connection, user: User, *, by: str) -> User:
     await conn.execute(insert(users).values(**vars(user)))
-    ended = await sessions.end_all(conn, user.name, by=by, reason="user_added")
+    ended = await end_sessions(conn, user.name, by=by, reason="user_added")
     await _void_links(conn, user.name)
     added = (
         "user.added",
@@ -272,3 +277,20 @@ async def _changed(conn: Connection, name: str, *, by: str, role: Role, before: 
 def _require_local(user: User, why: str) -> None:
     if user.oidc_issuer is not None:
         raise ConflictError(f"{user.name} comes in by {user.oidc_issuer}: {why}", code="oidc_user")
+
+
+async def end_sessions(
+    conn: Connection, name: str, *, by: str, reason: EndReason, but: str | None = None
+) -> Sequence[NewEvent]:
+    """End every session that bears this name, however it is spelled; returns the events for the caller to append."""
+    key = name_key(name)
+    rows = (await conn.execute(select(sessions.c.token_hash, sessions.c.id, sessions.c.operator))).all()
+    ending = [row for row in rows if row.id != but and name_key(row.operator) == key]
+    if ending:
+        await conn.execute(delete(sessions).where(sessions.c.token_hash.in_([row.token_hash for row in ending])))
+    return [session_ended(row.id, row.operator, by=by, reason=reason) for row in ending]
+
+
+def session_ended(session_id: str, name: str, *, by: str, reason: EndReason) -> NewEvent:
+    """Return the event of a session's end."""
+    return "session.ended", {"session_id": session_id, "name": name, "by": by, "reason": reason}
