@@ -1,7 +1,7 @@
 """Retries and timeouts of every activity, in one table, each row with its reason.
 
 ``schedule_to_close`` bounds all attempts together; ``start_to_close`` one attempt. An outage of our own store must not
-fail a run that someone left alone for days, so what only waits for the store is tried for a week.
+fail a run that someone left alone for days, so what needs only the store is tried for a week.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ def call_model(limits: RunLimits) -> Options:
     """Long, heartbeating, retried while the agent's ``model_retry`` lasts; permanent provider errors are not retried.
 
     The activity itself says when to stop (a permanent error, or ``model_retry`` used up by waiting) and how long to wait
-    for the provider; the intervals here are those after a lost worker, of which several in a row must not add up to a minute
-    of standing still. The bound here is the outer one: waiting and one long answer together.
+    for the provider. The intervals here apply after a lost worker: several in a row must not stall the run for a minute.
+    The bound here is the outer one: waiting and one long answer together.
     """
     return {
         "start_to_close_timeout": timedelta(minutes=15),
         "schedule_to_close_timeout": timedelta(minutes=15) + timedelta(seconds=limits.model_retry_seconds),
         "heartbeat_timeout": timedelta(seconds=limits.heartbeat_timeout_seconds),
         "retry_policy": RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=8)),
-        # An interrupt cancels the request to the provider and waits for the activity to let go, so that closing the
-        # step sees a response that was stored, or none, and never one that is being stored.
+        # An interrupt cancels the request to the provider and waits for the activity to end, so that closing the step
+        # sees a response that was stored, or none, and never one that is being stored.
         "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
     }
 
@@ -77,7 +77,7 @@ def run_tool(call: PlannedCall, limits: RunLimits) -> Options:
 
 
 def _until_stored(attempt: timedelta) -> Options:
-    """Return the row of one short transaction that must come about: tried until the store is back."""
+    """Return the row of one short transaction that must happen: tried until the store is back."""
     return {
         "start_to_close_timeout": attempt,
         "schedule_to_close_timeout": OUTAGE,
@@ -96,26 +96,26 @@ RECORD_DECISION: LocalOptions = {
     "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3),
 }
 
-# Nobody waits for it, and it must not be lost.
+# No one waits for it, and it must not be lost.
 RECORD_EXPIRY = _until_stored(timedelta(seconds=10))
 
-# Like an expiry: nobody waits for it, and a reminder must not be lost.
+# Like an expiry: no one waits for it, and a reminder must not be lost.
 CLIMB_LADDER = _until_stored(timedelta(seconds=10))
 
-# Nobody waits for it, and whoever looks at the run must see it sooner or later.
+# No one waits for it, and people who look at the run must see it sooner or later.
 NOTE_PAUSE = _until_stored(timedelta(seconds=10))
 
-# One short transaction; until it is stored the requests wait on, and nothing is lost.
+# One short transaction; until it is stored the requests keep waiting, and nothing is lost.
 SUPERSEDE_REQUESTS = _until_stored(timedelta(seconds=10))
 
-# Nobody waits for it; how late a fire may come is the schedule's to say, and the store's to know.
+# No one waits for it; the schedule says how late a fire may come, and the store knows.
 OPEN_SCHEDULED = _until_stored(timedelta(seconds=30))
 
 # The run's one way out: tried until the store is back.
 CLOSE_STEP = _until_stored(timedelta(seconds=30))
 
-# One short transaction that the run stands still without. It does not heartbeat: a worker that is lost in it is noticed by
-# this timeout, which leaves a write time to wait for its lock (10 s).
+# One short transaction that the run waits for. It does not heartbeat: a worker that is lost in it is noticed by this
+# timeout, which leaves a write time to wait for its lock (10 s).
 SETTLE_CALL = _until_stored(timedelta(seconds=15))
 
 TABLE = {

@@ -15,6 +15,7 @@ from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
     ChildWorkflowError,
+    FailureError,
     WorkflowAlreadyStartedError,
 )
 
@@ -32,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
         ExternalCallInput,
         InterruptInput,
         PauseInput,
+        RecordDecisionInput,
         RecordedDecision,
         ResumeInput,
         StepPlan,
@@ -42,7 +44,6 @@ with workflow.unsafe.imports_passed_through():
     from workflows.endings import Ending, describe_failure
     from workflows.in_flight import InFlight
     from workflows.priority_lock import PriorityLock, Source
-    from workflows.recording import record
     from workflows.run_control import RunControl
     from workflows.step_runner import StepRunner
 
@@ -61,8 +62,8 @@ class AgentTurn:
         self._state = start.state or TurnState()
         self._started_at_step = self._state.step
         self._in_flight = InFlight(self._state)
-        # Two decisions for one request interleave where the first awaits its record: one by one, or both would have
-        # passed `refusal` and the second would overwrite the winner. An expiry waits for its turn, too.
+        # Two decisions for one request interleave where the first awaits its record: without the lock, both would have
+        # passed `refusal`, and the second would overwrite the winner. An expiry waits for the lock, too.
         self._decision_lock = PriorityLock()
         self._step_runner = StepRunner(start.run_id, start.limits, self._state, self._in_flight, self._decision_lock)
         self._control = RunControl(start.run_id, self._state, self._in_flight, self._decision_lock)
@@ -71,8 +72,8 @@ class AgentTurn:
     async def run(self, start: AgentTurnInput) -> AgentTurnResult:
         """Do the work; a cancellation of the workflow itself is an interrupt like any.
 
-        It comes past our API, or because the parent's workflow is gone. The work has a task of its own, which it cannot
-        tear: wherever it arrives, also while the run is being closed, every call is closed and the store hears of it.
+        It comes from outside our API, or because the parent's workflow is gone. The work has a task of its own, so that the
+        cancellation can't tear it: whenever it arrives, also while the run is being closed, every call is closed in the store.
         """
         work = asyncio.create_task(self._work(start))
         try:
@@ -80,7 +81,7 @@ class AgentTurn:
         except asyncio.CancelledError:
             if workflow.cancellation_reason() is None:  # the SDK takes this instance out of its cache
                 raise
-            self._in_flight.stop(InterruptInput(by="temporal", reason="The workflow was cancelled."))
+            self._in_flight.interrupt(InterruptInput(by="temporal", reason="The workflow was cancelled."))
         return await work
 
     async def _work(self, start: AgentTurnInput) -> AgentTurnResult:
@@ -100,7 +101,7 @@ class AgentTurn:
     # One step
 
     async def _step(self) -> Ending | None:
-        """Get one response and settle its calls; None: go on with the next step."""
+        """Get one response and settle its calls; None: continue with the next step."""
         state, limits = self._state, self._limits
         if state.held:
             await workflow.wait_condition(lambda: not state.held)
@@ -116,10 +117,10 @@ class AgentTurn:
             return Ending.interrupted(state)
         if plan.budget is not None:  # the model was not asked; the step is planned again with what is granted
             return await self._step_runner.settle_all(StepPlan(final=False, calls=(plan.budget,)))
-        return Ending.completed(plan.next) if plan.final else await self._settled(plan)
+        return Ending.completed(plan.next) if plan.final else await self._settle_step(plan)
 
-    async def _settled(self, plan: StepPlan) -> Ending | None:
-        """Settle the calls of a response, and close its step; None: go on with the next one."""
+    async def _settle_step(self, plan: StepPlan) -> Ending | None:
+        """Settle the calls of a response, and close its step; None: continue with the next one."""
         state, limits = self._state, self._limits
         failure = await self._step_runner.settle_all(plan)
         if failure is not None or state.interrupted:
@@ -144,7 +145,7 @@ class AgentTurn:
         )
         self._in_flight.planning = True
         try:
-            return await self._in_flight.until_done(handle)
+            return await self._in_flight.wait_for_activity(handle)
         finally:
             self._in_flight.planning = False
 
@@ -152,7 +153,7 @@ class AgentTurn:
 
     async def _end(self, ending: Ending) -> AgentTurnResult:
         """Close what is open and end the run, unless the store has both already; then start the conversation's next."""
-        state, follows = self._state, ending.next
+        state, next_run = self._state, ending.next
         if not ending.stored:
             closing = CloseStepInput(
                 run_id=self._run_id,
@@ -162,28 +163,30 @@ class AgentTurn:
                 at=workflow.now(),
                 error_class=ending.error_class,
             )
-            closed: CloseStepResult | None = await workflow.execute_activity(
+            closed: CloseStepResult = await workflow.execute_activity(
                 contract.CLOSE_STEP, closing, result_type=CloseStepResult, **activity_options.CLOSE_STEP
             )
-            follows = None if closed is None else closed.next
-        if follows is not None:
-            await self._start_next(follows)
+            next_run = closed.next
+        if next_run is not None:
+            await self._start(next_run)
         await workflow.wait_condition(workflow.all_handlers_finished)
         if ending.status == "failed":
             raise ApplicationError(ending.reason, type=contract.ERROR_RUN_FAILED, non_retryable=True)
         return AgentTurnResult(status=ending.status, steps=state.step)
 
-    async def _start_next(self, follows: ChildRun) -> None:
-        """Start the run that answers a message which was sent meanwhile. It lives on by itself.
+    async def _start(self, next_run: ChildRun) -> None:
+        """Start the run that answers a message which was sent meanwhile. It does not depend on this one.
 
-        The store has recorded it together with this one's end, so should this fail, a sweep of the API starts it.
+        The store recorded it together with this one's end, so if this fails, a sweep of the API starts it.
         """
-        limits = follows.limits.model_copy(update={"heartbeat_timeout_seconds": self._limits.heartbeat_timeout_seconds})
+        limits = next_run.limits.model_copy(
+            update={"heartbeat_timeout_seconds": self._limits.heartbeat_timeout_seconds}
+        )
         with suppress(ChildWorkflowError, WorkflowAlreadyStartedError):
             await workflow.start_child_workflow(
                 contract.AGENT_TURN,
-                AgentTurnInput(run_id=follows.run_id, agent=follows.agent, limits=limits),
-                id=follows.run_id,
+                AgentTurnInput(run_id=next_run.run_id, agent=next_run.agent, limits=limits),
+                id=next_run.run_id,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             )
 
@@ -207,7 +210,7 @@ class AgentTurn:
 
     @workflow.signal(name="decide")
     async def decide_by_signal(self, decision: DecideInput) -> None:
-        """Take a decision that was sent while no worker answered. It was accepted, so a store that is away is waited for."""
+        """Take a decision that was sent while no worker answered. It was accepted, so wait for a store that is away."""
         while True:
             try:
                 await self._decide(decision)
@@ -221,16 +224,16 @@ class AgentTurn:
     @workflow.signal(name=contract.INTERRUPT)
     def interrupt(self, interrupt: InterruptInput) -> None:
         """Stop the run: cancel what runs, end what waits."""
-        self._in_flight.stop(interrupt)
+        self._in_flight.interrupt(interrupt)
 
     @workflow.signal(name=contract.PAUSE)
     async def pause(self, pause: PauseInput) -> None:
-        """Hold the run: what runs goes on to its end, nothing new starts."""
+        """Hold the run: what runs may finish, nothing new starts."""
         await self._control.pause(pause)
 
     @workflow.signal(name=contract.RESUME)
     async def resume(self, resume: ResumeInput) -> None:
-        """Let a held run go on."""
+        """Let a held run continue."""
         await self._control.resume(resume)
 
     @workflow.signal(name=contract.SUPERSEDE)
@@ -239,20 +242,20 @@ class AgentTurn:
         await self._control.supersede(supersede)
 
     @workflow.signal(name=contract.EXTERNAL_CALL)
-    def external_call(self, told: ExternalCallInput) -> None:
-        """Hear of the program that runs a call from outside: it is there to start it, or has reported."""
-        self._in_flight.hear(told)
+    def external_call(self, news: ExternalCallInput) -> None:
+        """Note that the program that runs a call from outside is there to start it, or has reported."""
+        self._in_flight.note_news(news)
 
     @workflow.query(name=contract.GATES)
     def gates(self) -> dict[str, Gate]:
-        """Return the gates of the step at hand, for whoever compares them with the inbox."""
+        """Return the gates of the step at hand, to compare them with the inbox."""
         return self._state.gates
 
-    async def _request_known(self, request_id: str) -> None:
-        """Wait for a request that an activity has written and this workflow has not heard of yet.
+    async def _wait_for_request(self, request_id: str) -> None:
+        """Wait for a request that an activity has written and this workflow does not know yet.
 
         The inbox shows a request the moment it is committed; the activity's completion reaches us a little later, or
-        much later if its worker died in between. An operator who is that fast must not be told "no such request".
+        much later if its worker died in between. An operator who is that fast must not get "no such request".
         """
         state = self._state
         await workflow.wait_condition(
@@ -260,19 +263,19 @@ class AgentTurn:
         )
 
     async def _decide(self, decision: DecideInput) -> DecideResult:
-        await self._request_known(decision.request_id)
+        await self._wait_for_request(decision.request_id)
         if self._matches_nothing(decision):
-            # Whether it still waits to be known depends on how tasks were merged (see `StepRunner._open_gates`); were it to
-            # queue after that, so would its place among the others.
+            # How long it waited for its request depends on how tasks were merged (see `StepRunner._open_gates`). If it took
+            # the lock after that, so would its place among the others.
             self._raise(self._state.refusal(decision))
-        async with self._decision_lock.turn(Source.MESSAGE):
-            known = self._state.answer_to(decision)
-            if known is None:
+        async with self._decision_lock.hold(Source.MESSAGE):
+            answer = self._state.answer_to(decision)
+            if answer is None:
                 self._raise(self._state.refusal(decision))
-                recorded = await record(self._run_id, decision)
-                known = self._state.settle(decision.request_id, recorded)
+                recorded = await _record(self._run_id, decision)
+                answer = self._state.settle(decision.request_id, recorded)
                 self._raise(_lost_to(recorded, decision))
-            return DecideResult(decision_id=decision.decision_id, status=known.status)
+            return DecideResult(decision_id=decision.decision_id, status=answer.status)
 
     def _matches_nothing(self, decision: DecideInput) -> bool:
         return decision.request_id not in self._state.gates and self._state.answer_to(decision) is None
@@ -284,8 +287,33 @@ class AgentTurn:
             raise ApplicationError(refusal.message, refusal.winner, type=refusal.type, non_retryable=True)
 
 
+async def _record(run_id: str, decision: DecideInput) -> RecordedDecision:
+    """Write the decision into the store before it is answered, so that its author reads their own write.
+
+    Raises ApplicationError: what the activity itself refuses the decision with, or ``store_unavailable``, after which the
+    same decision may be recorded again.
+    """
+    try:
+        recorded: RecordedDecision = await workflow.execute_local_activity(
+            contract.RECORD_DECISION,
+            RecordDecisionInput(run_id=run_id, decision=decision, at=workflow.now()),
+            result_type=RecordedDecision,
+            **activity_options.RECORD_DECISION,
+        )
+        return recorded  # noqa: TRY300 - the annotation above is the point
+    except FailureError as error:
+        # What a local activity raises arrives as it is, not as the cause of an ActivityError like an activity's. Its own
+        # refusals are not retryable. Everything else, a timeout too, is a store that is away or too slow.
+        cause = error.cause if isinstance(error, ActivityError) else error
+        if isinstance(cause, ApplicationError) and cause.non_retryable:
+            raise cause from None  # never from itself: the converter follows causes to their end
+        raise ApplicationError(
+            "the decision could not be stored; nothing was decided", type=contract.ERROR_STORE_UNAVAILABLE
+        ) from error
+
+
 def _lost_to(recorded: RecordedDecision, decision: DecideInput) -> Refusal | None:
-    """Name the winner when the store held another decision: one recorded just before a crash ate its answer."""
+    """Name the winner if the store held another decision: one that was recorded just before a crash lost its answer."""
     if recorded.decision_id == decision.decision_id:
         return None
     return Refusal(

@@ -26,23 +26,23 @@ class Ending:
     next: ChildRun | None = None
 
     @staticmethod
-    def completed(follows: ChildRun | None = None) -> Ending:
+    def completed(next_run: ChildRun | None = None) -> Ending:
         """The model answered without calls, which ``call_model`` stored as the run's end."""
-        return Ending("completed", stored=True, next=follows)
+        return Ending("completed", stored=True, next=next_run)
 
     @staticmethod
     def finished() -> Ending:
-        """A signal ends the run with its step; the store is still to hear of it."""
+        """A ``finish`` call ends the run with its step; the store does not know yet."""
         return Ending("completed")
 
     @staticmethod
     def failed(error_class: str, reason: str) -> Ending:
-        """The run cannot go on."""
+        """The run cannot continue."""
         return Ending("failed", reason, error_class)
 
     @staticmethod
     def interrupted(state: TurnState) -> Ending:
-        """Somebody stopped the run."""
+        """Someone stopped the run."""
         return Ending("interrupted", state.interrupt_reason)
 
 
@@ -53,7 +53,7 @@ def describe_failure(error: ActivityError) -> Ending:
         error_class = str(cause.details[0]) if cause.details else (cause.type or "bug")
         return Ending.failed(error_class, cause.message)
     if isinstance(cause, TemporalTimeoutError):
-        if isinstance(cause.cause, ApplicationError):  # the last attempt's own words say more than "timed out"
+        if isinstance(cause.cause, ApplicationError):  # the last attempt's own message is better than "timed out"
             inner = cause.cause
             return Ending.failed(str(inner.details[0]) if inner.details else (inner.type or "bug"), inner.message)
         return Ending.failed("timeout", f"The activity {error.activity_type} got no answer in time: {cause.message}")

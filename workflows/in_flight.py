@@ -1,4 +1,4 @@
-"""What a run has started and waits for, so that an interrupt reaches each of it."""
+"""What a run has started and waits for, so that an interrupt reaches all of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 class InFlight:
     """Activities and sub-agents' runs that an interrupt has to reach.
 
-    ``activities``: those that are not done. ``planning``: the model is asked, and what it wants is not known yet.
+    ``activities``: those that are not done. ``planning``: the model was asked, and its calls are not known yet.
     """
 
     def __init__(self, state: TurnState) -> None:
@@ -30,10 +30,11 @@ class InFlight:
         self.planning = False
         self._news: set[tuple[str, str | None]] = set()
         self._children: set[workflow.ChildWorkflowHandle[Any, Any]] = set()
-        self._telling: set[asyncio.Task[None]] = set()
+        self._signals: set[asyncio.Task[None]] = set()
+        """Signals on their way to sub-agents' runs: asyncio itself holds a task only weakly."""
 
-    async def until_done(self, handle: workflow.ActivityHandle[Result]) -> Result | None:
-        """Await an activity that an interrupt may cancel; None when it did."""
+    async def wait_for_activity(self, handle: workflow.ActivityHandle[Result]) -> Result | None:
+        """Await an activity that an interrupt may cancel; None if it did."""
         self.activities.add(handle)
         try:
             return await handle
@@ -42,8 +43,8 @@ class InFlight:
                 raise
             return None
         except asyncio.CancelledError:
-            # Cancelled in the moment in which its result came: the SDK raises this in place of ActivityError. It must
-            # not tear the step, whose other calls (a sub-agent's run, say) have still to come to their ends.
+            # Cancelled in the moment in which its result came: the SDK raises this in place of ActivityError. It must not
+            # tear the step, whose other calls (a sub-agent's run, for example) have to reach their ends.
             if not self._state.interrupted:
                 raise
             return None
@@ -51,29 +52,29 @@ class InFlight:
             self.activities.discard(handle)
 
     def _lost_with_its_worker(self, error: ActivityError) -> bool:
-        """Tell whether an activity that an interrupt had cancelled was lost before it could let go.
+        """Tell whether an activity that an interrupt had cancelled was lost before it could stop.
 
-        The server retries nothing that is to be cancelled, and says no more than that it timed out. The run was
+        The server does not retry an activity that is to be cancelled, and reports only that it timed out. The run was
         interrupted all the same.
         """
         return self._state.interrupted and error.retry_state is RetryState.CANCEL_REQUESTED
 
-    async def until_ended(self, child: workflow.ChildWorkflowHandle[Any, Any]) -> None:
-        """Await a sub-agent's run; an interrupt is passed on to it, and its end is waited for all the same."""
+    async def wait_for_child(self, child: workflow.ChildWorkflowHandle[Any, Any]) -> None:
+        """Await a sub-agent's run. An interrupt is passed on to it, and its end is awaited all the same."""
         self._children.add(child)
         try:
-            if self._state.interrupted:  # it came while the child was being started
+            if self._state.interrupted:  # the interrupt came while the child was being started
                 await self._interrupt_child(child)
             await child
         finally:
             self._children.discard(child)
 
-    def hear(self, told: ExternalCallInput) -> None:
-        """Note news of a call that another program runs; whoever waits for it goes on."""
-        self._news.add((told.call, told.news))
+    def note_news(self, news: ExternalCallInput) -> None:
+        """Note news of a call that another program runs; this ends the wait for it."""
+        self._news.add((news.call, news.news))
 
-    async def heard(self, call: str, news: str | None, within: timedelta | None) -> None:
-        """Wait for such news, for an interrupt, or for so long. They are forgotten then: the next wait is for newer ones."""
+    async def wait_for_news(self, call: str, news: str | None, within: timedelta | None) -> None:
+        """Wait for such news, for an interrupt, or for the time to pass. Then forget the news: the next wait needs newer ones."""
         with suppress(TimeoutError):
             await workflow.wait_condition(
                 lambda: (call, news) in self._news or self._state.interrupted,
@@ -82,27 +83,28 @@ class InFlight:
             )
         self._news.discard((call, news))
 
-    def stop(self, interrupt: InterruptInput) -> None:
-        """Interrupt the run: cancel what runs, end what waits, tell its sub-agents. A repeat changes nothing."""
+    def interrupt(self, interrupt: InterruptInput) -> None:
+        """Interrupt the run: cancel its activities, end its waits, interrupt its sub-agents. A repeat changes nothing."""
         if self._state.interrupt(by=interrupt.by, reason=interrupt.reason):
             for handle in list(self.activities):
                 handle.cancel()
             for child in list(self._children):
-                self._telling.add(asyncio.create_task(self._interrupt_child(child)))
+                self._signals.add(asyncio.create_task(self._interrupt_child(child)))
 
-    def tell_children(self, signal: str, told: PauseInput | ResumeInput) -> None:
+    def signal_children(self, signal: str, message: PauseInput | ResumeInput) -> None:
         """Pass a pause or its end on to the sub-agents' runs."""
         for child in list(self._children):
-            self._telling.add(asyncio.create_task(_tell(child, signal, told)))
+            self._signals.add(asyncio.create_task(_signal_child(child, signal, message)))
 
     async def _interrupt_child(self, child: workflow.ChildWorkflowHandle[Any, Any]) -> None:
-        """Pass the interrupt on, in the words of whoever gave it. A child that has just ended cannot be told."""
-        told = InterruptInput(by=self._state.interrupted_by or "engine", reason=self._state.interrupt_reason)
-        await _tell(child, contract.INTERRUPT, told)
+        """Pass the interrupt on, with its author and reason."""
+        interrupt = InterruptInput(by=self._state.interrupted_by or "engine", reason=self._state.interrupt_reason)
+        await _signal_child(child, contract.INTERRUPT, interrupt)
 
 
-async def _tell(
-    child: workflow.ChildWorkflowHandle[Any, Any], signal: str, told: InterruptInput | PauseInput | ResumeInput
+async def _signal_child(
+    child: workflow.ChildWorkflowHandle[Any, Any], signal: str, message: InterruptInput | PauseInput | ResumeInput
 ) -> None:
+    """Send a signal to a sub-agent's run; one that has just ended gets none."""
     with suppress(TemporalError):
-        await child.signal(signal, told)
+        await child.signal(signal, message)

@@ -34,7 +34,7 @@ def lane_of(activity: str, *, models_apart: bool) -> str:
     """Return the suffix of the queue that this activity waits on; what is no model request, tool or note is a record."""
     if activity == contract.CALL_MODEL:
         return MODELS if models_apart else ""
-    # That a run goes on is noted beside what it goes on with, and the log is to tell them in that order.
+    # The note that a run continues waits in the same queue as the call that it continues with: the log keeps their order.
     return "" if activity in {contract.RUN_TOOL, contract.NOTE_PAUSE} else RECORDS
 
 
@@ -45,7 +45,7 @@ class Lanes(Interceptor):
         self._models_apart = models_apart
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:  # noqa: A002 - the SDK's name
-        """Return what stands between our workflows and Temporal."""
+        """Return the layer between our workflows and Temporal."""
         del input
         models_apart = self._models_apart
 

@@ -1,4 +1,4 @@
-"""One at a time, in an order that does not depend on how history is cut into activations."""
+"""A lock whose order does not depend on how Temporal cuts history into activations."""
 
 from __future__ import annotations
 
@@ -11,51 +11,52 @@ from itertools import count
 
 
 class Source(IntEnum):
-    """How something reached the workflow. What came as a message goes first: a decision on its way beats the clock."""
+    """What asks for the lock. A message goes first: a decision that is on its way wins over a timer."""
 
     MESSAGE = 0
     TIMER = 1
 
 
 class PriorityLock:
-    """A lock whose waiters go on by how they came, then by when.
+    """A lock that its waiters get by source, then by arrival.
 
-    A plain lock hands over by arrival alone, and arrival is not stable: workflow tasks without commands (heartbeats of a
-    local activity) are merged on replay, and of what is merged Temporal delivers messages before timers. Whoever waits
-    while the lock is held is the same set either way, so an order within that set is safe where one of arrival is not.
+    A plain lock goes by arrival alone, and arrival is not stable: workflow tasks without commands (heartbeats of a local
+    activity) are merged on replay, and of a merged task Temporal delivers messages before timers. The set of waiters is the
+    same either way, so an order within that set is safe where an order of arrival is not.
     """
 
     def __init__(self) -> None:
-        self._taken = False
-        self._waiting: list[tuple[Source, int, asyncio.Future[None]]] = []
+        self._is_held = False
+        self._waiters: list[tuple[Source, int, asyncio.Future[None]]] = []
         self._tickets = count()
 
     @asynccontextmanager
-    async def turn(self, came: Source) -> AsyncIterator[None]:
-        """Hold the lock; at once where nobody holds it."""
-        await self._take(came)
+    async def hold(self, source: Source) -> AsyncIterator[None]:
+        """Hold the lock; at once if it is free."""
+        await self._acquire(source)
         try:
             yield
         finally:
-            self._hand_over()
+            self._release()
 
-    async def _take(self, came: Source) -> None:
-        if not self._taken:
-            self._taken = True
+    async def _acquire(self, source: Source) -> None:
+        if not self._is_held:
+            self._is_held = True
             return
-        handed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (came, next(self._tickets), handed))
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiters, (source, next(self._tickets), turn))
         try:
-            await handed
+            await turn
         except asyncio.CancelledError:
-            if handed.done() and not handed.cancelled():  # it was handed to us in the moment in which we were cancelled
-                self._hand_over()
+            if turn.done() and not turn.cancelled():  # we got the lock in the moment in which we were cancelled
+                self._release()
             raise
 
-    def _hand_over(self) -> None:
-        while self._waiting:
-            _, _, handed = heapq.heappop(self._waiting)
-            if not handed.done():
-                handed.set_result(None)
+    def _release(self) -> None:
+        """Hand the lock to the first waiter, without a gap that a newcomer could use; free it if there is none."""
+        while self._waiters:
+            _, _, turn = heapq.heappop(self._waiters)
+            if not turn.done():
+                turn.set_result(None)
                 return
-        self._taken = False
+        self._is_held = False

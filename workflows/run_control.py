@@ -1,4 +1,4 @@
-"""Holding a run, letting it go on, and ending its gates for a newer message."""
+"""Control of a live run: hold it, let it continue, end its gates for a newer message."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ with workflow.unsafe.imports_passed_through():
 
 
 class RunControl:
-    """What people ask of a run that goes on. Only ever used by its run's workflow."""
+    """What people may ask of a live run. Only its own workflow uses it."""
 
     def __init__(self, run_id: str, state: TurnState, in_flight: InFlight, decision_lock: PriorityLock) -> None:
         self._run_id = run_id
         self._state = state
         self._in_flight = in_flight
         self._decision_lock = decision_lock
-        self._noting = asyncio.Lock()
+        self._note_lock = asyncio.Lock()
 
     async def pause(self, pause: PauseInput) -> None:
-        """Hold the run and its sub-agents: what runs goes on to its end, nothing new starts."""
+        """Hold the run and its sub-agents: what runs may finish, nothing new starts."""
         if self._state.pause(by=pause.by):
-            self._in_flight.tell_children(contract.PAUSE, pause)
+            self._in_flight.signal_children(contract.PAUSE, pause)
             await self._note(paused=True, by=pause.by, reason=pause.reason)
 
     async def resume(self, resume: ResumeInput) -> None:
-        """Let the run and its sub-agents go on."""
+        """Let the run and its sub-agents continue."""
         if self._state.resume():
-            self._in_flight.tell_children(contract.RESUME, resume)
+            self._in_flight.signal_children(contract.RESUME, resume)
             await self._note(paused=False, by=resume.by)
 
     async def supersede(self, supersede: SupersedeInput) -> None:
-        """End what waits for a person. Of a response that is still on its way, what it will ask for, too.
+        """End the requests that wait for a person, also those of a response that is still on its way.
 
-        The store hears of it first, as of a decision: a call whose request has ended must have its result.
+        The store ends them first, as with a decision: a call whose request has ended must have its result.
         """
         await workflow.wait_condition(lambda: not self._in_flight.planning)
-        async with self._decision_lock.turn(Source.MESSAGE):
+        async with self._decision_lock.hold(Source.MESSAGE):
             waiting = self._state.supersedable
             if not waiting:
                 return
@@ -60,7 +60,7 @@ class RunControl:
             self._state.supersede(waiting)
 
     async def _note(self, *, paused: bool, by: str, reason: str = "") -> None:
-        """Let the store hear of it, in the order in which it happened."""
+        """Write it to the store, in the order in which it happened."""
         note = NotePauseInput(run_id=self._run_id, paused=paused, by=by, reason=reason, at=workflow.now())
-        async with self._noting:
+        async with self._note_lock:
             await workflow.execute_activity(contract.NOTE_PAUSE, note, **activity_options.NOTE_PAUSE)

@@ -1,6 +1,6 @@
 """ScheduledStart: one fire of a schedule, from Temporal's clock to the workflow of the run that it opens.
 
-Whether a run is opened the store decides, which knows every run that lives (docs/adr/0018). No content passes through here.
+The store decides whether a run is opened, because it knows every live run (docs/adr/0018). No content passes through here.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ LONGEST_PAUSE = timedelta(seconds=30)
 
 @workflow.defn(name=contract.SCHEDULED_START)
 class ScheduledStart:
-    """One fire. It ends when its run is started, or there is none; it does not wait for the run's end."""
+    """One fire. It ends when its run is started, or when there is none to start; it does not wait for the run's end."""
 
     @workflow.run
     async def run(self, start: ScheduledStartInput) -> str | None:
-        """Have the run recorded, then start it; returns its id."""
+        """Record the run in the store, then start it; returns its id."""
         fire_at = start.fire_at or _fire_at()
         run = await self._opened(start, OpenScheduledInput(schedule_id=start.schedule_id, fire_at=fire_at))
         if run is None:
@@ -51,7 +51,7 @@ class ScheduledStart:
         return run.run_id
 
     async def _opened(self, start: ScheduledStartInput, order: OpenScheduledInput) -> ChildRun | None:
-        """Return the run to start, None: there is none. While another run has to end first, the store is asked again."""
+        """Return the run to start, or None. While another run has to end first, ask the store again."""
         pause = FIRST_PAUSE
         while True:
             opened: OpenScheduledResult = await workflow.execute_activity(

@@ -28,6 +28,7 @@ from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
 from workflows.agent_turn import AgentTurn
+from workflows.lanes import Lanes
 
 
 class Sale(BaseModel):
@@ -90,6 +91,7 @@ def deciding_only(engine: Stack) -> Worker:
         workflows=[AgentTurn],
         activities=[RecordDecision(engine.engine).record_decision],
         workflow_runner=composition.SANDBOX,
+        interceptors=[Lanes(models_apart=False)],
         max_cached_workflows=0,
         no_remote_activities=True,
     )

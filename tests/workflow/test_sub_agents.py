@@ -35,6 +35,7 @@ from turngate.store.runs import calls, messages, runs
 from turngate.toolkits.control_calls import finish
 from worker import SANDBOX
 from workflows.agent_turn import AgentTurn
+from workflows.lanes import Lanes
 
 WORKFLOW_TASKS = {
     EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED,
@@ -527,8 +528,15 @@ async def test_a_cancellation_while_a_run_is_being_closed_does_not_leave_it_open
             kinds = [event.event_type for event in found]
             return EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in kinds[kinds.index(CANCEL_REQUESTED) :]
 
-        only_workflows = {"workflows": [AgentTurn], "workflow_runner": SANDBOX, "max_cached_workflows": 0}
-        async with Worker(client, task_queue=engine.task_queue, **only_workflows):
+        only_workflows = Worker(
+            client,
+            task_queue=engine.task_queue,
+            workflows=[AgentTurn],
+            workflow_runner=SANDBOX,
+            interceptors=[Lanes(models_apart=False)],
+            max_cached_workflows=0,
+        )
+        async with only_workflows:
             await engine.interrupt(run)
             await until(closing, "close_step that no worker takes")
             await engine.workflow(run).cancel()

@@ -21,7 +21,7 @@ from turngate.domain.contract import PlannedCall, RunLimits
 from turngate.domain.policy.policy import Policy
 from turngate.models.registry import Models, ModelSettings
 from turngate.store.database import Database
-from workflows import activity_options, agent_turn, in_flight, recording, run_control, scheduled_start, step_runner
+from workflows import activity_options, agent_turn, in_flight, run_control, scheduled_start, step_runner
 from workflows.activity_options import GRACE, OUTAGE, TABLE
 from workflows.lanes import lane_of
 
@@ -70,7 +70,7 @@ async def test_each_activity_of_the_table_is_registered_on_its_lane(
 def test_the_workflow_starts_activities_with_their_own_row_only() -> None:
     """Every place in the workflow that starts an activity names one of the table, and unpacks that one's row."""
     started: dict[str, str] = {}
-    modules = (agent_turn, in_flight, recording, run_control, scheduled_start, step_runner)
+    modules = (agent_turn, in_flight, run_control, scheduled_start, step_runner)
     sources = (inspect.getsource(module) for module in modules)
     for node in (node for source in sources for node in ast.walk(ast.parse(source))):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):

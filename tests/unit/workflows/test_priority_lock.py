@@ -8,7 +8,7 @@ from workflows.priority_lock import PriorityLock, Source
 
 
 async def passing(lock: PriorityLock, came: Source, name: str, order: list[str]) -> None:
-    async with lock.turn(came):
+    async with lock.hold(came):
         order.append(name)
         await asyncio.sleep(0)
 
@@ -16,7 +16,7 @@ async def passing(lock: PriorityLock, came: Source, name: str, order: list[str])
 async def test_i4_messages_go_before_the_clock_and_each_kind_in_its_order() -> None:
     """I4, I11: whoever waits while the lock is held goes on by how it came, whichever of them asked first."""
     lock, order = PriorityLock(), list[str]()
-    async with lock.turn(Source.MESSAGE):
+    async with lock.hold(Source.MESSAGE):
         waiting = [
             asyncio.create_task(passing(lock, came, name, order))
             for came, name in [
@@ -34,7 +34,7 @@ async def test_i4_messages_go_before_the_clock_and_each_kind_in_its_order() -> N
 async def test_i4_nobody_overtakes_whoever_was_handed_the_lock() -> None:
     """I4: between the end of one turn and the start of the next there is no gap to slip through."""
     lock, order = PriorityLock(), list[str]()
-    async with lock.turn(Source.MESSAGE):
+    async with lock.hold(Source.MESSAGE):
         waiting = asyncio.create_task(passing(lock, Source.TIMER, "waited", order))
         await asyncio.sleep(0)
     await asyncio.gather(passing(lock, Source.MESSAGE, "new", order), waiting)
@@ -44,7 +44,7 @@ async def test_i4_nobody_overtakes_whoever_was_handed_the_lock() -> None:
 async def test_i4_a_cancelled_waiter_hands_the_lock_on() -> None:
     """I4: a call whose run is torn while it waits, or in the moment in which it is its turn, holds up nobody."""
     lock, order = PriorityLock(), list[str]()
-    async with lock.turn(Source.MESSAGE):
+    async with lock.hold(Source.MESSAGE):
         early = asyncio.create_task(passing(lock, Source.MESSAGE, "cancelled while it waited", order))
         late = asyncio.create_task(passing(lock, Source.MESSAGE, "cancelled as it was handed", order))
         last = asyncio.create_task(passing(lock, Source.MESSAGE, "last", order))
@@ -54,7 +54,7 @@ async def test_i4_a_cancelled_waiter_hands_the_lock_on() -> None:
     await asyncio.gather(early, late, return_exceptions=True)
     await asyncio.wait_for(last, 1)
     assert order == ["last"]
-    async with lock.turn(Source.TIMER):
+    async with lock.hold(Source.TIMER):
         pass
 
 
@@ -62,9 +62,9 @@ async def test_i4_an_error_inside_a_turn_ends_it() -> None:
     """I4: a decision that is refused inside its turn does not keep the next one out."""
     lock = PriorityLock()
     try:
-        async with lock.turn(Source.MESSAGE):
+        async with lock.hold(Source.MESSAGE):
             raise LookupError  # noqa: TRY301 - what a refusal does
     except LookupError:
         pass
-    async with asyncio.timeout(1), lock.turn(Source.MESSAGE):
+    async with asyncio.timeout(1), lock.hold(Source.MESSAGE):
         pass

@@ -39,7 +39,7 @@ class PlannedCall(WireValue):
     not_by: str | None = None
     terms: AskTerms | None = None
 
-    def as_outcome_question(self, request_id: str, digest: str) -> PlannedCall:
+    def as_outcome_question(self, request_id: str | None, digest: str) -> PlannedCall:
         """Return the call as it waits for a person to say what happened to it: without a clock, on the plain terms."""
         return PlannedCall(
             call=self.call,
