@@ -1,12 +1,7 @@
-"""Secrets that let somebody in, and one-time login links. Secrets are stored only as SHA-256 hashes.
-
-A plain hash is right here: each secret is 256 random bits, so there is nothing to guess (argon2 is for passwords).
-"""
+"""One-time login links, and whom they let in."""
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -16,11 +11,12 @@ from turngate.domain.errors import ConflictError, ForbiddenError
 from turngate.domain.identity import Scope, checked_name
 from turngate.domain.policy.terms import Role
 from turngate.store.access import users
+from turngate.store.access.bearer_secrets import hashed, new_secret
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import login_links
 
-__all__ = ["LINK_LIFETIME", "Scope", "Visitor", "checked_visitor", "hashed", "issue_link", "new_secret", "use_link"]
+__all__ = ["LINK_LIFETIME", "Scope", "Visitor", "checked_visitor", "issue_link", "use_link"]
 
 LINK_LIFETIME = timedelta(hours=24)
 
@@ -31,16 +27,6 @@ class Visitor:
 
     name: str
     role: Role
-
-
-def new_secret(prefix: str = "") -> str:
-    """Return a new secret of 256 random bits."""
-    return f"{prefix}{secrets.token_urlsafe(32)}"
-
-
-def hashed(secret: str) -> str:
-    """Return what is stored of a secret."""
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 async def checked_visitor(conn: Connection, name: str, role: Role | None) -> Visitor:

@@ -16,7 +16,7 @@ from sqlalchemy import RowMapping, bindparam, delete, insert, literal_column, or
 from turngate.domain.identity import Via
 from turngate.domain.policy.terms import Role
 from turngate.store.access import users as user_rows
-from turngate.store.access.access import hashed, new_secret
+from turngate.store.access.bearer_secrets import hashed, new_secret
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
