@@ -13,8 +13,8 @@ from turngate.cli.api_link import ApiLink
 from turngate.cli.failing import EXIT_CTRL_C, EXIT_INTERRUPTED_RUN, EXIT_WENT_WRONG
 from turngate.cli.gate_prompt import GatePrompt
 from turngate.cli.json_output import RunAsJson
-from turngate.cli.watching import OnGate, StillOpen, Told, Watch
-from turngate.client import SyncTurngateClient
+from turngate.cli.watching import OnGate, StillOpen, Watch
+from turngate.client import SyncTurngateClient, Told
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.requests import RunStatus
 from turngate.text.plain_text import plain, plain_line

@@ -13,13 +13,12 @@ from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink
 from turngate.cli.pipes import when_unread
 from turngate.cli.run_lines import RunLines
-from turngate.client import SyncTurngateClient
+from turngate.client import SyncTurngateClient, Told
 from turngate.text.plain_text import plain_line
 from turngate.wire.events import DeltaView, EventView, ProgressView
 from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import RunDetail
 
-Told = EventView | ProgressView | DeltaView
 StillOpen = Callable[[], bool]
 OnGate = Callable[[RequestDetail, StillOpen], None]
 """What to do about a pending request. The second argument shows what happened meanwhile, and tells whether the request
