@@ -41,26 +41,38 @@ def pressed(form: Field, typed: Mapping[str, str]) -> Mapping[str, str] | None:
 
     ``form``: grown by ``typed``.
     """
-    match typed.get(ROW_BUTTON, "").split():
-        case ["add", name]:
-            row = None
-        case ["remove", name, word] if word.isascii() and word.isdigit():
-            row = int(word)
-        case _:
-            return None
-    rows = next((each for each in every(form) if isinstance(each, Rows) and each.name == name), None)
-    if rows is None:
+    button = _button(typed)
+    rows = None if button is None else _rows_named(button[0], form)
+    if button is None or rows is None:
         return None
-    ids = [each.id for each in rows.rows]
-    focus = f"{rows.name}-add"
-    if row is not None:
-        ids = [each for each in ids if each != row]
-    elif rows.addable:
-        new = max([rows.given - 1, *ids]) + 1
-        ids, focus = [*ids, new], rows.new(new).name
+    ids, focus = _changed(rows, removed=button[1])
     kept = {key: text for key, text in typed.items() if key != ROW_BUTTON}
     state = {rows.state_name: "value"} if len(rows.states) > 1 else {}
     return {**kept, **state, rows.rows_name: " ".join(map(str, ids)), ROW_FOCUS: focus}
+
+
+def _button(typed: Mapping[str, str]) -> tuple[str, int | None] | None:
+    """Return the rows whose button was pressed, with the row to remove (None: one is added); None: no button was."""
+    match typed.get(ROW_BUTTON, "").split():
+        case ["add", name]:
+            return name, None
+        case ["remove", name, row] if row.isascii() and row.isdigit():
+            return name, int(row)
+        case _:
+            return None
+
+
+def _rows_named(name: str, form: Field) -> Rows | None:
+    return next((each for each in every(form) if isinstance(each, Rows) and each.name == name), None)
+
+
+def _changed(rows: Rows, *, removed: int | None) -> tuple[list[int], str]:
+    """Return the rows' ids after the button, and the name of the row or button that a person works at then."""
+    ids = [row.id for row in rows.rows]
+    if removed is None and rows.addable:
+        new = max([rows.given - 1, *ids]) + 1
+        return [*ids, new], rows.new(new).name
+    return [each for each in ids if each != removed], f"{rows.name}-add"
 
 
 class _Growing:

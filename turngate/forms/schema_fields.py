@@ -7,13 +7,14 @@ form too large gets a JSON field: that part only.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from turngate.domain.text.hidden_text import has_hidden
 from turngate.domain.text.json_text import JsonTree, tree_of
 from turngate.forms.fields import Field, Group, Row, Rows, Variants
-from turngate.forms.schema_controls import Place, control, stated
+from turngate.forms.schema_controls import Part, Place, common_of, control
 from turngate.forms.schema_kinds import ABSENT, Absent, Schema, kind_for, read_schema
 from turngate.forms.schema_variants import chosen_of, label_of, variants_of
 
@@ -36,7 +37,8 @@ def form_of(schema: Schema, value: JsonTree | Absent = ABSENT, *, prefix: str = 
     try:
         if (value is ABSENT or isinstance(value, dict)) and not read.nullable and not variants_of(read.schema, schema):
             top = Place(name=prefix, refs=read.refs)
-            group = drawing.group(top, read.schema, value, fresh=value is ABSENT, map_as_rows=False)
+            part = Part(place=top, schema=read.schema, value=value, fresh=value is ABSENT)
+            group = drawing.group(part, map_as_rows=False)
             if group is not None:
                 return group
         return drawing.field(Place(name=f"{prefix}-0"), schema, value, fresh=value is ABSENT)
@@ -63,142 +65,100 @@ class _Drawing:
         read = read_schema(schema, self._root)
         if fresh and value is ABSENT and "default" in read.schema:
             value = tree_of(read.schema["default"])
+        part = Part(place=place, schema=read.schema, value=value, nullable=read.nullable, fresh=fresh)
         left = self._left
         if place.depth < MAX_DEPTH and not read.refs & place.refs:
             inner = replace(place, refs=place.refs | read.refs)
             try:
-                found = self._container(inner, read.schema, value, nullable=read.nullable, fresh=fresh)
+                container = self._container(replace(part, place=inner))
             except _TooLargeError:
-                self._left, found = left, None
-            if found is not None:
-                return found
-        return control(place, read.schema, value, nullable=read.nullable)
+                self._left, container = left, None
+            if container is not None:
+                return container
+        return control(part)
 
-    def group(
-        self,
-        place: Place,
-        schema: dict[str, Any],
-        value: JsonTree | Absent,
-        *,
-        fresh: bool,
-        nullable: bool = False,
-        map_as_rows: bool = True,
-    ) -> Field | None:
+    def group(self, part: Part, *, map_as_rows: bool = True) -> Field | None:
         """Return the field of an object; None where its schema names no members and allows no typed ones.
 
         ``map_as_rows``: an object of free members only is :class:`Rows`, not a group of nothing but rows.
         """
-        given = schema.get("properties")
-        properties: dict[str, Any] = given if isinstance(given, dict) else {}
-        free = schema.get("additionalProperties")
-        if schema.get("type") != "object" and not (properties and "type" not in schema):
+        place = part.place
+        members = _Members.of(part)
+        if members is None:
             return None
-        members: dict[str, JsonTree] = value if isinstance(value, dict) else {}
-        others = {key: member for key, member in members.items() if key not in properties}
-        keyed = isinstance(free, dict) and bool(free) and "patternProperties" not in schema
-        keyed = keyed and len(others) <= MAX_ROWS and not any("\n" in key or has_hidden(key) for key in others)
-        if not properties and not keyed and not (others and place.depth == 0 and place.key is None):
+        is_whole_form = place.depth == 0 and place.key is None
+        if not members.named and members.free is None and not (members.others and is_whole_form):
             return None
-        fresh = fresh or not isinstance(value, dict)
-        if keyed and not properties and map_as_rows:
-            return self._rows(place, free, value, fresh=fresh, keyed=True, nullable=nullable)
-        required = schema.get("required")
-        required = required if isinstance(required, list) else []
-        # A value that lacks what it must have stays as it is until somebody fills the field in.
-        fields = [
-            self.field(
-                place.inside(at, key, required=key in required and (fresh or key in members)),
-                subschema,
-                members.get(key, ABSENT),
-                fresh=fresh,
-            )
-            for at, (key, subschema) in enumerate(properties.items())
-        ]
+        part = replace(part, fresh=part.fresh or not isinstance(part.value, dict))
+        if members.free is not None and not members.named and map_as_rows:
+            return self._rows(replace(part, schema={}), members.free, keyed=True)
+        fields = self._named(part, members)
         more = None
-        if keyed:
+        if members.free is not None:
             at_more = replace(place, name=f"{place.name}-more", key=None, required=True)
-            more = self._rows(at_more, free, others, fresh=False, keyed=True, nullable=False)
+            more = self._rows(Part(place=at_more, schema={}, value=members.others), members.free, keyed=True)
         else:
-            for at, (key, member) in enumerate(others.items(), len(fields)):
+            for at, (key, member) in enumerate(members.others.items(), len(fields)):
                 fields.append(self.field(place.inside(at, key, required=False), _NOT_KNOWN, member, fresh=False))
-        return Group(
-            **stated(place, schema, value, nullable=nullable), fields=tuple(fields), more=more, order=tuple(members)
-        )
+        return Group(**common_of(part), fields=tuple(fields), more=more, order=tuple(members.present))
 
-    def _container(
-        self, place: Place, schema: dict[str, Any], value: JsonTree | Absent, *, nullable: bool, fresh: bool
-    ) -> Field | None:
+    def _named(self, part: Part, members: _Members) -> list[Field]:
+        """Return the fields of the members that the schema names, in its order."""
+        fields = []
+        for at, (key, schema) in enumerate(members.named.items()):
+            # A value that lacks what it must have stays as it is until somebody fills the field in.
+            required = key in members.required and (part.fresh or key in members.present)
+            member = members.present.get(key, ABSENT)
+            fields.append(self.field(part.place.inside(at, key, required=required), schema, member, fresh=part.fresh))
+        return fields
+
+    def _container(self, part: Part) -> Field | None:
         """Return a field that holds others; None where a single control does, or must."""
-        empty = value is ABSENT or (value is None and nullable)
-        if variants := variants_of(schema, self._root):
-            return self._variants(place, schema, variants, value, nullable=nullable, fresh=fresh)
-        if {"enum", "const", "anyOf", "oneOf", "allOf", "$ref"} & schema.keys():
+        if variants := variants_of(part.schema, self._root):
+            return self._variants(part, variants)
+        if {"enum", "const", "anyOf", "oneOf", "allOf", "$ref"} & part.schema.keys():
             return None
-        if isinstance(value, dict) or (empty and schema.get("type") != "array"):
-            return self.group(place, schema, value, fresh=fresh, nullable=nullable)
-        items = schema.get("items")
-        if schema.get("type") != "array" or not isinstance(items, dict) or not items or "prefixItems" in schema:
-            return None
-        if not empty and (not isinstance(value, list) or len(value) > MAX_ROWS):
-            return None
-        if kind_for(schema, value, nullable=nullable)[0] == "lines":
-            return None
-        return self._rows(place, items, value, fresh=fresh, keyed=False, nullable=nullable, about=schema)
+        is_list = part.schema.get("type") == "array"
+        if isinstance(part.value, dict) or (part.is_empty and not is_list):
+            return self.group(part)
+        return self._list(part) if is_list else None
 
-    def _variants(
-        self,
-        place: Place,
-        schema: dict[str, Any],
-        variants: list[dict[str, Any]],
-        value: JsonTree | Absent,
-        *,
-        nullable: bool,
-        fresh: bool,
-    ) -> Field | None:
-        empty = value is ABSENT or (value is None and nullable)
-        chosen = None if empty else chosen_of(variants, value, self._root)
-        if chosen is None and not empty:
+    def _list(self, part: Part) -> Field | None:
+        """Return the rows of a list; None where its items are of no one type, or fit into a single control."""
+        items = part.schema.get("items")
+        if not isinstance(items, dict) or not items or "prefixItems" in part.schema:
             return None
-        options = tuple(
-            self.field(
-                place.inside(at),
-                variant,
-                value if at == chosen else ABSENT,
-                fresh=fresh or at != chosen,
-            )
-            for at, variant in enumerate(variants)
-        )
+        if not part.is_empty and (not isinstance(part.value, list) or len(part.value) > MAX_ROWS):
+            return None
+        if kind_for(part.schema, part.value, nullable=part.nullable)[0] == "lines":
+            return None
+        return self._rows(part, items, keyed=False)
+
+    def _variants(self, part: Part, variants: list[dict[str, Any]]) -> Field | None:
+        chosen = None
+        if not part.is_empty:
+            chosen = chosen_of(variants, part.value, self._root)
+            if chosen is None:
+                return None
+        options = []
+        for at, variant in enumerate(variants):
+            value = part.value if at == chosen else ABSENT
+            options.append(self.field(part.place.inside(at), variant, value, fresh=part.fresh or at != chosen))
         labels = [label_of(variant, self._root) for variant in variants]
         numbered = [f"{label} ({at + 1})" if labels.count(label) > 1 else label for at, label in enumerate(labels)]
-        return Variants(
-            **stated(place, schema, value, nullable=nullable), options=options, labels=tuple(numbered), chosen=chosen
-        )
+        return Variants(**common_of(part), options=tuple(options), labels=tuple(numbered), chosen=chosen)
 
-    def _rows(
-        self,
-        place: Place,
-        items: object,
-        value: JsonTree | Absent,
-        *,
-        fresh: bool,
-        keyed: bool,
-        nullable: bool,
-        about: dict[str, Any] | None = None,
-    ) -> Rows:
+    def _rows(self, part: Part, items: object, *, keyed: bool) -> Rows:
         given: list[tuple[str | None, JsonTree]] = []
-        if isinstance(value, dict):
-            given = list(value.items())
-        elif isinstance(value, list):
-            given = [(None, item) for item in value]
-        blank = self._row(place, _BLANK, "" if keyed else None, items, ABSENT, fresh=True)
-        rows = tuple(self._row(place, at, key, items, item, fresh=fresh) for at, (key, item) in enumerate(given))
-        return Rows(
-            **stated(place, about or {}, value, nullable=nullable),
-            keyed=keyed,
-            rows=rows,
-            blank=blank,
-            given=len(given),
+        if isinstance(part.value, dict):
+            given = list(part.value.items())
+        elif isinstance(part.value, list):
+            given = [(None, item) for item in part.value]
+        blank = self._row(part.place, _BLANK, "" if keyed else None, items, ABSENT, fresh=True)
+        rows = tuple(
+            self._row(part.place, at, key, items, item, fresh=part.fresh) for at, (key, item) in enumerate(given)
         )
+        return Rows(**common_of(part), keyed=keyed, rows=rows, blank=blank, given=len(given))
 
     def _row(
         self, place: Place, row_id: int | str, key: str | None, items: object, item: JsonTree | Absent, *, fresh: bool
@@ -206,3 +166,46 @@ class _Drawing:
         inner = place.inside(row_id)
         field = self.field(inner, items, item, fresh=fresh)
         return Row(id=row_id if isinstance(row_id, int) else -1, name=inner.name, key_text=key, field=field)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Members:
+    """What an object is made of. ``named``: by its schema, which says of ``required`` that they must be there.
+
+    ``present``: what the value has; ``others``: those that the schema does not name. ``free``: the schema of members that may
+    be added under any name; None: none may, or the value's cannot be rows.
+    """
+
+    named: dict[str, Any]
+    required: Collection[object]
+    present: dict[str, JsonTree]
+    others: dict[str, JsonTree]
+    free: dict[str, Any] | None
+
+    @staticmethod
+    def of(part: Part) -> _Members | None:
+        """Return the members of an object; None: the schema is of something else."""
+        schema = part.schema
+        properties = schema.get("properties")
+        named = properties if isinstance(properties, dict) else {}
+        if schema.get("type") != "object" and not (named and "type" not in schema):
+            return None
+        required = schema.get("required")
+        present = part.value if isinstance(part.value, dict) else {}
+        others = {key: member for key, member in present.items() if key not in named}
+        return _Members(
+            named=named,
+            required=required if isinstance(required, list) else [],
+            present=present,
+            others=others,
+            free=_free_members(schema, others),
+        )
+
+
+def _free_members(schema: dict[str, Any], others: Collection[str]) -> dict[str, Any] | None:
+    free = schema.get("additionalProperties")
+    if not isinstance(free, dict) or not free or "patternProperties" in schema:
+        return None
+    if len(others) > MAX_ROWS or any("\n" in key or has_hidden(key) for key in others):
+        return None
+    return free

@@ -53,19 +53,17 @@ def read_schema(schema: object, root: Schema) -> ReadSchema:
     folded, nullable, refs = dict(schema), False, set[str]()
     for _round in range(_MAX_REFS):
         if "$ref" in folded:
-            reference = folded["$ref"]
-            inner = _at(root, reference) if isinstance(reference, str) else None
-            if not isinstance(inner, Mapping):
+            inner = _at(root, folded["$ref"])
+            if inner is None:
                 break
-            refs.add(reference)
-            folded = merged(inner, {name: value for name, value in folded.items() if name != "$ref"})
-        elif isinstance(parts := folded.get("allOf"), list) and len(parts) == 1 and isinstance(parts[0], Mapping):
-            folded = merged(parts[0], {name: value for name, value in folded.items() if name != "allOf"})
+            refs.add(folded["$ref"])
+            folded = merged(inner, _without("$ref", folded))
+        elif (only := _only_part(folded)) is not None:
+            folded = merged(only, _without("allOf", folded))
+        elif (not_null := _without_null(folded)) is not None:
+            folded, nullable = not_null, True
         else:
-            folded, null = _without_null(folded)
-            nullable = nullable or null
-            if not null:
-                break
+            break
     return ReadSchema(schema=_as_enum(folded), nullable=nullable, refs=frozenset(refs))
 
 
@@ -85,41 +83,75 @@ def kind_for(schema: dict[str, Any], value: JsonTree | Absent, *, nullable: bool
         return "json", "string"
     if "const" in schema or isinstance(schema.get("enum"), list) or schema.get("type") == "boolean":
         return "choice", "string"
-    empty = value is ABSENT or (value is None and nullable)
-    match schema.get("type"):
-        case "string" if empty or (isinstance(value, str) and not has_hidden(value)):
+    empty = is_empty(value, nullable=nullable)
+    kind = schema.get("type")
+    if kind == "array":
+        item = _item_type(schema)
+        if item is not None and (empty or _fits_lines(item, value)):
+            return "lines", item
+    elif kind in _SCALARS and (empty or _fits(kind, value)):
+        if kind == "string":
             return ("text" if _is_long(schema, value) else "line"), "string"
-        case "integer" if empty or (isinstance(value, NumberToken) and INTEGER.fullmatch(value.text)):
-            return "integer", "integer"
-        case "number" if empty or isinstance(value, NumberToken):
-            return "number", "number"
-        case "array":
-            item = _item_type(schema)
-            if item is not None and (empty or _fits_lines(item, value)):
-                return "lines", item
+        return kind, kind
     return "json", "string"
 
 
-def _without_null(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return the schema of the value that is not null, and whether null is allowed besides."""
+def is_empty(value: JsonTree | Absent, *, nullable: bool) -> bool:
+    """Tell whether there is no value to hold: left out, or a null that the schema allows."""
+    return value is ABSENT or (value is None and nullable)
+
+
+def _without(name: str, schema: Schema) -> dict[str, Any]:
+    return {other: value for other, value in schema.items() if other != name}
+
+
+def _only_part(schema: Schema) -> Schema | None:
+    """Return the schema in an ``allOf`` of one; None: it has none, or several."""
+    parts = schema.get("allOf")
+    if not isinstance(parts, list) or len(parts) != 1 or not isinstance(parts[0], Mapping):
+        return None
+    return parts[0]
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the schema of the value that is not null; None: null is not allowed."""
+    for look in (_without_null_type, _without_null_variant, _without_null_option):
+        rest = look(schema)
+        if rest is not None:
+            return rest
+    return None
+
+
+def _without_null_type(schema: dict[str, Any]) -> dict[str, Any] | None:
     kinds = schema.get("type")
-    if isinstance(kinds, list) and "null" in kinds and "const" not in schema:
-        rest = [kind for kind in kinds if kind != "null"]
-        options = schema.get("enum")
-        enum = {"enum": [each for each in options if each is not None]} if isinstance(options, list) else {}
-        return {**schema, **enum, "type": rest[0] if len(rest) == 1 else rest}, True
+    if not isinstance(kinds, list) or "null" not in kinds or "const" in schema:
+        return None
+    rest = [kind for kind in kinds if kind != "null"]
+    typed = {**schema, "type": rest[0] if len(rest) == 1 else rest}
+    if isinstance(schema.get("enum"), list):
+        typed["enum"] = [option for option in schema["enum"] if option is not None]
+    return typed
+
+
+def _without_null_variant(schema: dict[str, Any]) -> dict[str, Any] | None:
     for name in ("anyOf", "oneOf"):
         options = schema.get(name)
-        if isinstance(options, list) and {"type": "null"} in options:
-            rest_options = [option for option in options if option != {"type": "null"}]
-            outer = {key: value for key, value in schema.items() if key != name}
-            if len(rest_options) == 1 and isinstance(rest_options[0], Mapping):
-                return {**rest_options[0], **outer}, True
-            if len(rest_options) > 1:
-                return {**outer, name: rest_options}, True
-    if isinstance(schema.get("enum"), list) and None in schema["enum"] and len(schema["enum"]) > 1:
-        return {**schema, "enum": [option for option in schema["enum"] if option is not None]}, True
-    return schema, False
+        if not isinstance(options, list) or {"type": "null"} not in options:
+            continue
+        rest = [option for option in options if option != {"type": "null"}]
+        outer = _without(name, schema)
+        if len(rest) == 1 and isinstance(rest[0], Mapping):
+            return {**rest[0], **outer}
+        if len(rest) > 1:
+            return {**outer, name: rest}
+    return None
+
+
+def _without_null_option(schema: dict[str, Any]) -> dict[str, Any] | None:
+    options = schema.get("enum")
+    if not isinstance(options, list) or None not in options or len(options) == 1:
+        return None
+    return {**schema, "enum": [option for option in options if option is not None]}
 
 
 def _as_enum(schema: dict[str, Any]) -> dict[str, Any]:
@@ -152,28 +184,32 @@ def _item_type(schema: dict[str, Any]) -> Scalar | None:
     return next((kind for kind in _SCALARS if kind == items.get("type")), None)
 
 
+def _fits(kind: Scalar, value: JsonTree | Absent) -> bool:
+    """Tell whether a plain control holds a value of this type as it is."""
+    match kind:
+        case "string":
+            return isinstance(value, str) and not has_hidden(value)
+        case "integer":
+            return isinstance(value, NumberToken) and INTEGER.fullmatch(value.text) is not None
+        case "number":
+            return isinstance(value, NumberToken)
+        case "boolean":
+            return isinstance(value, bool)
+
+
 def _fits_lines(item: Scalar, value: JsonTree | Absent) -> bool:
     if not isinstance(value, list):
         return False
-    match item:
-        case "string":
-            # An empty string would be a blank line, and blank lines are left out.
-            return all(isinstance(line, str) and line and "\n" not in line and not has_hidden(line) for line in value)
-        case "integer":
-            return all(isinstance(line, NumberToken) and INTEGER.fullmatch(line.text) for line in value)
-        case "number":
-            return all(isinstance(line, NumberToken) for line in value)
-        case "boolean":
-            return all(isinstance(line, bool) for line in value)
+    # An empty string would be a blank line, and blank lines are left out.
+    return all(_fits(item, line) and line != "" and not (isinstance(line, str) and "\n" in line) for line in value)
 
 
-def _at(root: Schema, reference: str) -> object:
-    if reference == "#":
-        return root
-    if not reference.startswith("#/"):
+def _at(root: Schema, reference: object) -> Schema | None:
+    """Return the schema that a local reference names; None: it is none, or leads out of the document or nowhere."""
+    if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
         return None
     place: object = root
-    for step in reference[2:].split("/"):
+    for step in reference.split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
         place = place.get(key) if isinstance(place, Mapping) else None
-    return place
+    return place if isinstance(place, Mapping) else None

@@ -31,14 +31,22 @@ def variants_of(schema: dict[str, Any], root: Schema) -> list[dict[str, Any]]:
     names = [name for name in ("anyOf", "oneOf") if name in schema]
     if "allOf" in schema or "$ref" in schema or len(names) > 1:
         return []
-    if not names:
-        kinds = schema.get("type")
-        several = isinstance(kinds, list) and 1 < len(kinds) <= MAX_VARIANTS and not {"enum", "const"} & schema.keys()
-        return [{**schema, "type": kind} for kind in kinds] if isinstance(kinds, list) and several else []
-    options = schema[names[0]]
+    return _options_of(names[0], schema, root) if names else _types_of(schema)
+
+
+def _types_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a schema of several types as one schema each."""
+    kinds = schema.get("type")
+    if not isinstance(kinds, list) or not 1 < len(kinds) <= MAX_VARIANTS or {"enum", "const"} & schema.keys():
+        return []
+    return [{**schema, "type": kind} for kind in kinds]
+
+
+def _options_of(name: str, schema: dict[str, Any], root: Schema) -> list[dict[str, Any]]:
+    options = schema[name]
     if not isinstance(options, list) or not 1 <= len(options) <= MAX_VARIANTS:
         return []
-    outer = {name: value for name, value in schema.items() if name not in {*names, "description", "title", "default"}}
+    outer = {key: value for key, value in schema.items() if key not in {name, "description", "title", "default"}}
     variants = []
     for option in options:
         if not isinstance(option, Mapping):
@@ -86,25 +94,24 @@ class _Fit:
         inner = read.schema
         if value is None and read.nullable:
             return True
-        for name in ("anyOf", "oneOf"):
-            options = inner.get(name)
-            if isinstance(options, list) and not any(self.fits(option, value) for option in options):
-                return False
-        if "const" in inner and json_text.dump(tree_of(inner["const"])) != json_text.dump(value):
-            return False
-        if isinstance(inner.get("enum"), list) and json_text.dump(value) not in {
-            json_text.dump(tree_of(option)) for option in inner["enum"]
-        }:
-            return False
-        kinds = inner.get("type")
-        if kinds is not None and not any(
-            _is_a(kind, value) for kind in (kinds if isinstance(kinds, list) else [kinds])
-        ):
+        if not self._fits_options(inner, value) or not _is_constant(inner, value) or not _is_typed(inner, value):
             return False
         if isinstance(value, dict):
             return self._fits_object(inner, value)
-        items = inner.get("items")
-        return not isinstance(value, list) or items is None or all(self.fits(items, item) for item in value)
+        if isinstance(value, list) and inner.get("items") is not None:
+            return all(self.fits(inner["items"], item) for item in value)
+        return True
+
+    def _fits_options(self, schema: dict[str, Any], value: JsonTree) -> bool:
+        for options in (schema.get("anyOf"), schema.get("oneOf")):
+            if not isinstance(options, list):
+                continue
+            for option in options:
+                if self.fits(option, value):
+                    break
+            else:
+                return False
+        return True
 
     def _fits_object(self, schema: dict[str, Any], value: dict[str, JsonTree]) -> bool:
         properties = schema.get("properties")
@@ -114,6 +121,23 @@ class _Fit:
         if isinstance(required, list) and any(key not in value for key in required):
             return False
         return all(self.fits(known.get(key, others), member) for key, member in value.items())
+
+
+def _is_constant(schema: dict[str, Any], value: JsonTree) -> bool:
+    """Tell whether the value is the schema's constant, and among its options, where it has any."""
+    if "const" in schema and json_text.dump(tree_of(schema["const"])) != json_text.dump(value):
+        return False
+    options = schema.get("enum")
+    if not isinstance(options, list):
+        return True
+    return json_text.dump(value) in {json_text.dump(tree_of(option)) for option in options}
+
+
+def _is_typed(schema: dict[str, Any], value: JsonTree) -> bool:
+    kinds = schema.get("type")
+    if kinds is None:
+        return True
+    return any(_is_a(kind, value) for kind in (kinds if isinstance(kinds, list) else [kinds]))
 
 
 def _is_a(kind: object, value: JsonTree) -> bool:
