@@ -87,6 +87,13 @@ class _Fit:
         self._looks = 0
 
     def fits(self, schema: object, value: JsonTree) -> bool:
+        """Tell whether the value fits. One that a schema without end takes too long, or too deep, to compare does not."""
+        try:
+            return self._fits(schema, value)
+        except RecursionError:
+            return False
+
+    def _fits(self, schema: object, value: JsonTree) -> bool:
         self._looks += 1
         if self._looks > _MAX_LOOKS or schema is False:
             return False
@@ -99,7 +106,7 @@ class _Fit:
         if isinstance(value, dict):
             return self._fits_object(inner, value)
         if isinstance(value, list) and inner.get("items") is not None:
-            return all(self.fits(inner["items"], item) for item in value)
+            return all(self._fits(inner["items"], item) for item in value)
         return True
 
     def _fits_options(self, schema: dict[str, Any], value: JsonTree) -> bool:
@@ -107,7 +114,7 @@ class _Fit:
             if not isinstance(options, list):
                 continue
             for option in options:
-                if self.fits(option, value):
+                if self._fits(option, value):
                     break
             else:
                 return False
@@ -120,7 +127,7 @@ class _Fit:
         required = schema.get("required")
         if isinstance(required, list) and any(key not in value for key in required):
             return False
-        return all(self.fits(known.get(key, others), member) for key, member in value.items())
+        return all(self._fits(known.get(key, others), member) for key, member in value.items())
 
 
 def _is_constant(schema: dict[str, Any], value: JsonTree) -> bool:

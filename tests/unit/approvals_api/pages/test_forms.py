@@ -374,6 +374,14 @@ def test_what_refers_to_itself_is_json_for_that_part_only():
     assert filled.read().args == '{"root": {"name": "z", "next": {"name": "b"}}, "self": {}}'
 
 
+def test_a_type_that_is_one_of_itself_is_json():
+    """A choice that refers to itself, as a tool server may send one, never ends: the value gets a JSON field."""
+    endless = {"anyOf": [{"$ref": "#/$defs/endless"}, {"type": "string"}]}
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/endless"}}, "$defs": {"endless": endless}}
+    (field,) = form_of(schema, json_text.parse('{"a": 1}').tree).fields
+    assert (field.key, field.kind, field.text) == ("a", "json", "1")
+
+
 def test_a_form_stays_small_enough_to_look_through():
     """Long lists and wide objects become JSON where they stand; a schema that grows beyond all bounds stays quick."""
     wide = of(**{f"m{n}": {"type": "integer"} for n in range(300)})
