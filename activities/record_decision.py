@@ -30,7 +30,7 @@ from turngate.store.clock import from_text
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.policy import grants
-from turngate.store.requests import approvals, claims, requests
+from turngate.store.requests import claims, requests
 from turngate.store.runs import calls, executions, runs
 from turngate.store.tables import decisions
 
@@ -217,17 +217,17 @@ async def _is_last(conn: Connection, request: requests.Request, order: RecordDec
     Safe to repeat: an approval that is counted already, by this very decision, is counted once.
     """
     decision = order.decision
-    counted = await approvals.by_decision(conn, decision.decision_id)
+    counted = await requests.approval_of_decision(conn, decision.decision_id)
     if counted is not None:
         return False
     content = await requests.decision(conn, decision.decision_id)
-    if any(each.decided_by == decision.by for each in await approvals.of_request(conn, request.id)):
+    if any(each.decided_by == decision.by for each in await requests.of_request(conn, request.id)):
         raise ApplicationError(
             f"{decision.by} has approved this already; {request.quorum} different people have to",
             type="already_approved",
             non_retryable=True,
         )
-    count = await approvals.add(
+    count = await requests.add(
         conn,
         request_id=request.id,
         decided_by=decision.by,

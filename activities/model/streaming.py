@@ -15,8 +15,7 @@ from typing import Any, Final
 import structlog
 
 from activities.engine.bounded_flush import end_or_abandon
-from turngate.domain.conversation.deltas import Delta
-from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.conversation.messages import Delta, ModelResponse
 from turngate.domain.errors import TurngateError
 from turngate.models.port import LanguageModel, ModelRequest, StreamingModel
 from turngate.store.database import Connection, Database

@@ -10,7 +10,7 @@ from turngate.domain.errors import InvalidInputError, NotFoundError
 from turngate.store.database import Database
 from turngate.store.events import audit, events
 from turngate.store.events.audit import AuditFilter
-from turngate.wire.audit import AuditItem, ChainState
+from turngate.wire.events import AuditItem, ChainState
 from turngate.wire.view import Page
 
 TYPE_PATTERN: Final = r"^[a-z_.*]+$"

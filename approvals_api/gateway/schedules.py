@@ -28,8 +28,7 @@ from temporalio.client import (
 
 from approvals_api.gateway.calls import reported
 from turngate.domain import contract
-from turngate.domain.agents.cron import cron_lines
-from turngate.domain.agents.schedules import Overlap, Timetable
+from turngate.domain.agents.schedules import Overlap, Timetable, cron_lines
 from turngate.domain.contract import ScheduledStartInput
 
 RPC_WAIT: Final = timedelta(seconds=3)

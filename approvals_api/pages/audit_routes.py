@@ -22,7 +22,7 @@ from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
 from turngate.store.events.audit import AuditFilter
 from turngate.store.events.events import SYSTEM
-from turngate.wire.audit import AuditItem
+from turngate.wire.events import AuditItem
 
 router = APIRouter(include_in_schema=False)
 

@@ -15,7 +15,7 @@ from approvals_api.pages.inbox_routes import MAX_CURSOR_CHARS, PAGE_SIZE
 from approvals_api.pages.templating import Frame, render
 from approvals_api.paging import decode_cursor
 from approvals_api.policy import grants
-from turngate.wire.grants import GrantDetail, GrantView
+from turngate.wire.policy import GrantDetail, GrantView
 from turngate.wire.view import Page
 
 router = APIRouter(include_in_schema=False)

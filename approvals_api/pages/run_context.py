@@ -9,7 +9,7 @@ from typing import Final
 from approvals_api.lookups import existing_run
 from approvals_api.runs.budgets import Budgets, budgets_of
 from approvals_api.runs.notes import CarriedOver, StepNotes, carried_over, step_notes
-from turngate.domain.conversation.deltas import DeltaKind
+from turngate.domain.conversation.messages import DeltaKind
 from turngate.domain.tools.external import is_external
 from turngate.store.database import Connection
 from turngate.store.live import deltas

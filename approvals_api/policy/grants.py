@@ -27,7 +27,7 @@ from turngate.store.policy.grants import StoredGrant
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import runs
-from turngate.wire.grants import GrantDetail, GrantPreview, GrantUseView, GrantView
+from turngate.wire.policy import GrantDetail, GrantPreview, GrantUseView, GrantView
 from turngate.wire.requests import RequestDetail
 from turngate.wire.view import Page
 

@@ -27,7 +27,7 @@ from turngate.domain.errors import (
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.requests import Outcome, RequestStatus, Verb
 from turngate.store.clock import from_text
-from turngate.store.requests import approvals, requests
+from turngate.store.requests import requests
 from turngate.store.requests.requests import Decision, Request
 
 MAX_DECISION_ID_CHARS = 255
@@ -153,7 +153,7 @@ async def _first_answer(services: Services, offer: Decision, refusal: TurngateEr
         raise refusal
     async with services.database.read() as conn:
         request = await requests.get(conn, offer.request_id)
-        counted = await approvals.by_decision(conn, offer.id)
+        counted = await requests.approval_of_decision(conn, offer.id)
     if request is not None and request.decision_id == offer.id:
         return DecisionAnswer(decision_id=offer.id, status=request.status, recorded_only=False)
     if counted is not None and counted.request_id == offer.request_id:
@@ -190,7 +190,7 @@ async def _look_up(services: Services, offer: Decision, *, chosen: bool) -> tupl
             raise NotFoundError(f"there is no request {offer.request_id!r}")
         stored = await requests.decision(conn, offer.id) if chosen else None
         taken = await requests.by_decision(conn, offer.id) if chosen else None
-        counted = await approvals.by_decision(conn, offer.id) if chosen and taken is None else None
+        counted = await requests.approval_of_decision(conn, offer.id) if chosen and taken is None else None
     if stored is not None and not _same(stored, offer):
         raise _reused(offer.id)
     earlier: tuple[str, Verb | None, str, str | None]

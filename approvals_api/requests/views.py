@@ -12,7 +12,7 @@ from approvals_api.runs.views import message_views, run_summary
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.database import Connection
-from turngate.store.requests import approvals, requests
+from turngate.store.requests import requests
 from turngate.store.requests.requests import Decision, ListedRequest, Request
 from turngate.store.runs import calls, executions, messages, steps
 from turngate.wire.decisions import DecisionView
@@ -40,7 +40,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     execution = await executions.get(conn, request.run_id, request.tool_call_id)
     content = await requests.decision(conn, request.decision_id) if request.decision_id else None
     asked = [each.id for each in await requests.of_call(conn, request.run_id, request.tool_call_id, kind=request.kind)]
-    given = await approvals.of_request(conn, request_id) if request.quorum > 1 else []
+    given = await requests.of_request(conn, request_id) if request.quorum > 1 else []
     head = step.assistant_message_id if step else run.head_message_id
     return RequestDetail(
         **request_item(request).model_dump(),

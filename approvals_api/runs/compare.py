@@ -27,12 +27,14 @@ from turngate.wire.comparison import (
     ComparedRun,
     ComparedStep,
     Comparison,
+    DryReplayReport,
     OwnAspect,
+    ReplayedCall,
     RunAspect,
     SharedPast,
     StepPair,
+    VerdictChange,
 )
-from turngate.wire.dry_runs import DryReplayReport, ReplayedCall, VerdictChange
 from turngate.wire.runs import RunDetail, StepView
 
 # A dry replay beside its record: what matched, what diverged, what was not done again, what policy judges otherwise.

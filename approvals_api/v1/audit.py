@@ -12,7 +12,7 @@ from approvals_api.http.dependencies import ReaderDep, ServicesDep
 from approvals_api.v1.parameters import Instant, Limit, RunId
 from approvals_api.validation.text import STORABLE
 from turngate.store.events.audit import AuditFilter
-from turngate.wire.audit import AuditItem, ChainState
+from turngate.wire.events import AuditItem, ChainState
 from turngate.wire.view import Page
 
 router = APIRouter(tags=["audit"])

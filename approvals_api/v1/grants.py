@@ -18,7 +18,7 @@ from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, GrantPattern, GrantScope, WantedGrant
 from turngate.domain.tools.failures import describe_validation
-from turngate.wire.grants import GrantDetail, GrantPreview, GrantView
+from turngate.wire.policy import GrantDetail, GrantPreview, GrantView
 from turngate.wire.view import Page
 
 router = APIRouter(tags=["grants"])

@@ -23,7 +23,7 @@ from approvals_api.access.login import role_of, wanted_name
 from approvals_api.access.oidc import OidcProvider, _Metadata, claim_at
 from approvals_api.settings import OidcSettings
 from turngate.domain.errors import ForbiddenError, UnavailableError
-from turngate.runtime.ports import choose_port
+from turngate.runtime.embedded_temporal import choose_port
 from turngate.store.access import users
 from turngate.store.database import Database
 

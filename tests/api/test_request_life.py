@@ -43,7 +43,7 @@ from turngate.domain.conversation.messages import ModelResponse
 from turngate.models.port import ModelRequest
 from turngate.store.access import sessions
 from turngate.store.database import Database
-from turngate.store.requests import approvals, requests
+from turngate.store.requests import requests
 from turngate.store.runs import calls, executions, messages, runs
 
 PEOPLE = {"ann": "operator", "bob": "operator", "eve": "operator", "zoe": "admin", "vic": "viewer", "bot": "machine"}
@@ -391,7 +391,7 @@ class RequestLife(RuleBasedStateMachine):
         async with self.house.engine.database.read() as conn:
             request = await requests.get(conn, self.request.id)
             assert request is not None
-            counted = [each.decided_by for each in await approvals.of_request(conn, request.id)]
+            counted = [each.decided_by for each in await requests.of_request(conn, request.id)]
             ran = await executions.of_run(conn, self.run.id)
             content = None if request.decision_id is None else await requests.decision(conn, request.decision_id)
         winner = life.winner

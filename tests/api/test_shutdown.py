@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 from support.api_server import token_for
 
-from turngate.runtime import ports
+from turngate.runtime import embedded_temporal
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.store.database import Database
 
@@ -34,7 +34,7 @@ PROGRAM = textwrap.dedent("""
 
 async def test_sigterm_ends_the_server_with_streams_open(temporal: EmbeddedTemporal, sqlite: Database) -> None:
     """The process is gone within 5 s of SIGTERM, with an SSE client connected; the client sees the stream end."""
-    port = ports.choose_port()
+    port = embedded_temporal.choose_port()
     headers = await token_for(sqlite, "watcher", "requests:read")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PROGRAM, sqlite.url, temporal.address, str(port),

@@ -21,8 +21,7 @@ from approvals_api.settings import ApiSettings
 from turngate.cli.api_link import ApiLink
 from turngate.cli.watching import Watch
 from turngate.client import SyncTurngateClient
-from turngate.domain.conversation.deltas import Delta
-from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.conversation.messages import Delta, ModelResponse
 from turngate.domain.errors import ModelError
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.store.database import Database

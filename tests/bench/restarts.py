@@ -26,7 +26,7 @@ from bench.scale import Scale
 
 from turngate.cli.api_link import read_cli_token
 from turngate.client import Retries, TurngateClient
-from turngate.runtime import ports
+from turngate.runtime import embedded_temporal
 from turngate.wire.requests import RequestItem
 
 NAMES = ("temporal", "api", "worker")
@@ -43,7 +43,7 @@ class Stack:
     """The three processes of one data directory, with a client."""
 
     directory: Path
-    port: int = field(default_factory=ports.choose_port)
+    port: int = field(default_factory=embedded_temporal.choose_port)
     alive: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @classmethod

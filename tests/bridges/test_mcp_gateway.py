@@ -25,9 +25,9 @@ from temporalio.client import Client as TemporalClient
 import worker as composition
 from approvals_api.gateway.client import Gateway
 from turngate import Toolkit
-from turngate.bridges.mcp_gateway import McpGateway
-from turngate.bridges.mcp_gateway_downstream import Behind
-from turngate.bridges.mcp_gateway_results import acceptable, external_tool
+from turngate.bridges.mcp_gateway.downstream import Behind
+from turngate.bridges.mcp_gateway.gateway import McpGateway
+from turngate.bridges.mcp_gateway.results import acceptable, external_tool
 from turngate.client import Retries, TurngateClient
 from turngate.domain.tools.external import ExternalTool
 from turngate.models.registry import Models, ModelSettings

@@ -16,8 +16,8 @@ from support.engine import until
 from support.gate_client import Sender
 from support.gateway_client import text_of
 
-from turngate.bridges.mcp_gateway import McpGateway
-from turngate.bridges.mcp_gateway_downstream import Behind
+from turngate.bridges.mcp_gateway.downstream import Behind
+from turngate.bridges.mcp_gateway.gateway import McpGateway
 
 SERVER = Path(__file__).parents[1] / "support" / "growing_mcp_server.py"
 

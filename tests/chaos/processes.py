@@ -19,7 +19,7 @@ from typing import TypeVar
 import httpx
 import prefork
 
-from turngate.runtime import ports
+from turngate.runtime import embedded_temporal
 from turngate.runtime.locations import TEMPORAL_LOG, process_birth
 
 APP = "chaos_app:app"
@@ -62,7 +62,7 @@ class Processes:
         self.directory = directory
         self.data_dir = directory / "state"
         self.names = ("temporal", "api", *("worker" if n == 1 else f"worker{n}" for n in range(1, workers + 1)))
-        self.api_port = ports.choose_port()
+        self.api_port = embedded_temporal.choose_port()
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith(("TURNGATE_", "TEMPORAL"))
         }

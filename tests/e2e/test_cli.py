@@ -14,7 +14,7 @@ import pytest
 from support.terminal_process import Background, InTerminal, turngate
 
 from turngate.cli.serving import listen
-from turngate.runtime import ports
+from turngate.runtime import embedded_temporal
 
 TASK = "The lamp of order A-100 arrived broken."
 ASKED = "leave it to the page: "
@@ -43,7 +43,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     made = turngate("init", str(directory), cwd=directory.parent)
     assert made.returncode == 0, made.stderr
     assert "turngate up my_app:app" in made.stdout
-    up = Background("up", "my_app:app", "--port", str(ports.choose_port()), cwd=directory)
+    up = Background("up", "my_app:app", "--port", str(embedded_temporal.choose_port()), cwd=directory)
     link = up.wait_for(r"http://\S+/login\?link=\S+").group()
     up.wait_for("Start a run")
     yield Started(directory, up, link)
@@ -219,7 +219,7 @@ def test_a_stop_is_clean_and_quick_with_watchers_connected_and_runs_go_on(tmp_pa
     """SIGTERM with an open event stream: exit 0 in under 10 s, no traceback; the run goes on after a restart (I5)."""
     directory = tmp_path / "shop"
     assert turngate("init", str(directory), cwd=tmp_path).returncode == 0
-    port = str(ports.choose_port())
+    port = str(embedded_temporal.choose_port())
     up = Background("up", "my_app:app", "--port", port, cwd=directory)
     up.wait_for("Start a run")
     follower = Background("run", TASK, cwd=directory)
@@ -238,7 +238,7 @@ def test_a_stop_is_clean_and_quick_with_watchers_connected_and_runs_go_on(tmp_pa
 
 def test_a_taken_port_is_found_before_anything_starts(tmp_path: Path) -> None:
     """The port and the option are named, and no data directory was made."""
-    with listen("127.0.0.1", ports.choose_port()) as other:
+    with listen("127.0.0.1", embedded_temporal.choose_port()) as other:
         port = other.getsockname()[1]
         refused = turngate("up", "--port", str(port), cwd=tmp_path)
     assert refused.returncode == 2
@@ -250,7 +250,7 @@ def test_a_taken_port_is_found_before_anything_starts(tmp_path: Path) -> None:
 def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """With the variable that changes it."""
     (tmp_path / "file").write_text("")
-    refused = turngate("up", "--port", str(ports.choose_port()), "--data-dir", "file/below", cwd=tmp_path)
+    refused = turngate("up", "--port", str(embedded_temporal.choose_port()), "--data-dir", "file/below", cwd=tmp_path)
     assert refused.returncode == 2
     assert "cannot be written" in refused.stderr
     assert "TURNGATE_DATA_DIR" in refused.stderr
@@ -285,7 +285,7 @@ def test_a_broken_app_is_refused_with_the_mend(tmp_path: Path, source: str | Non
     """The start is refused in one message, before anything starts."""
     if source is not None:
         (tmp_path / "broken.py").write_text(source)
-    refused = turngate("up", "broken:app", "--port", str(ports.choose_port()), cwd=tmp_path)
+    refused = turngate("up", "broken:app", "--port", str(embedded_temporal.choose_port()), cwd=tmp_path)
     assert refused.returncode == 2
     assert "Traceback" not in refused.stderr
     assert all(text in refused.stderr for text in said), refused.stderr
@@ -294,7 +294,7 @@ def test_a_broken_app_is_refused_with_the_mend(tmp_path: Path, source: str | Non
 
 def test_a_worker_waits_visibly_for_temporal_and_can_be_stopped(tmp_path: Path) -> None:
     """Temporal away is no crash; Ctrl-C ends the waiting at once."""
-    address = f"127.0.0.1:{ports.choose_port()}"
+    address = f"127.0.0.1:{embedded_temporal.choose_port()}"
     worker = Background("worker", cwd=tmp_path, TEMPORAL_ADDRESS=address)
     worker.wait_for(f"waiting up to 30 s for Temporal at {address}")
     code, took, said = worker.stop(signal.SIGINT)
@@ -315,7 +315,7 @@ def test_without_a_stack_a_command_says_how_to_start_one(tmp_path: Path) -> None
 
 def test_the_demo_approved_mends_the_project(tmp_path: Path) -> None:
     """Every gate approved by somebody else than the starter: the tests pass and there is a commit, both looked at."""
-    played = turngate("demo", "--decide", "approve", "--port", str(ports.choose_port()), cwd=tmp_path)
+    played = turngate("demo", "--decide", "approve", "--port", str(embedded_temporal.choose_port()), cwd=tmp_path)
     assert played.returncode == 0, played.stdout + played.stderr
     assert "approved by demo-operator" in played.stdout
     assert "verified: the tests pass, and there is a commit" in played.stdout
@@ -325,7 +325,7 @@ def test_the_demo_approved_mends_the_project(tmp_path: Path) -> None:
 
 def test_the_demo_rejected_leaves_the_project_alone(tmp_path: Path) -> None:
     """A rejection is an answer: the run completes, and no file is touched."""
-    with listen("127.0.0.1", ports.choose_port()) as other:
+    with listen("127.0.0.1", embedded_temporal.choose_port()) as other:
         taken = str(other.getsockname()[1])
         played = turngate("demo", "--decide", "reject", cwd=tmp_path, TURNGATE_API_PORT=taken)
     assert played.returncode == 0, played.stdout + played.stderr
@@ -336,7 +336,9 @@ def test_the_demo_rejected_leaves_the_project_alone(tmp_path: Path) -> None:
 
 def test_the_demo_waits_for_a_person_and_stays_up(tmp_path: Path) -> None:
     """Without --decide it prints a link, waits, and ends with Ctrl-C."""
-    demo = Background("demo", "--port", str(ports.choose_port()), "--data-dir", str(tmp_path / "d"), cwd=tmp_path)
+    demo = Background(
+        "demo", "--port", str(embedded_temporal.choose_port()), "--data-dir", str(tmp_path / "d"), cwd=tmp_path
+    )
     demo.wait_for(r"http://\S+/login\?link=\S+")
     request_id = demo.wait_for(r"/requests/(rq_\w+)").group(1)
     assert turngate("decide", request_id, "reject", "--data-dir", "d", cwd=tmp_path).returncode == 0

@@ -19,8 +19,7 @@ from support.terminal_process import TURNGATE, clean_environment
 
 from turngate import Agent, Toolkit, sub_agent
 from turngate.client import TurngateClient
-from turngate.domain.conversation.deltas import Delta
-from turngate.domain.conversation.messages import Message, ModelResponse, ReasoningPart, TextPart
+from turngate.domain.conversation.messages import Delta, Message, ModelResponse, ReasoningPart, TextPart
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.declare import interaction_tool, tool
 from turngate.domain.tools.preview import Preview

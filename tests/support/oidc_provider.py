@@ -20,7 +20,7 @@ from urllib.parse import urljoin
 
 import httpx
 
-from turngate.runtime.ports import choose_port
+from turngate.runtime.embedded_temporal import choose_port
 
 PASSWORD = "canaille-password"
 SECRET = "the clients' secret"

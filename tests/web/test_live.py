@@ -5,7 +5,7 @@ import re
 from playwright.async_api import expect
 
 from activities.execution.progress import reporting
-from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.messages import Delta
 from turngate.store.live import deltas
 from turngate.store.live.deltas import Said
 from turngate.store.runs import executions

@@ -7,7 +7,7 @@ from support.engine import person
 
 from approvals_api.external_calls import service as external_service
 from approvals_api.runs import send_message
-from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.messages import Delta
 from turngate.domain.tools.external import ExternalTool
 from turngate.store.live import deltas
 from turngate.store.live.deltas import Said

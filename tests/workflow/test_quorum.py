@@ -20,7 +20,7 @@ from turngate.domain.errors import ConflictError, ForbiddenError, GoneError, Inv
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import now
 from turngate.store.database import Database
-from turngate.store.requests import approvals, requests
+from turngate.store.requests import requests
 from turngate.store.runs import runs
 
 ANN, BOB, EVE, ZOE = (person(name) for name in ("ann", "bob", "eve", "zoe"))
@@ -38,7 +38,7 @@ def needing(quorum: int, **terms: Any) -> Policy:
 async def approvers(engine: Stack, request: requests.Request) -> list[str]:
     """Who is counted, by the rows; the request's own number must agree with them."""
     async with engine.database.read() as conn:
-        counted = [each.decided_by for each in await approvals.of_request(conn, request.id)]
+        counted = [each.decided_by for each in await requests.of_request(conn, request.id)]
         found = await requests.get(conn, request.id)
     assert found is not None
     assert found.approvals == len(counted)

@@ -17,8 +17,7 @@ from support.fake_provider import chunk, serving_provider
 from temporalio.client import Client
 
 from turngate import Agent, tool
-from turngate.domain.conversation.deltas import Delta
-from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.conversation.messages import Delta, ModelResponse
 from turngate.domain.errors import ModelError
 from turngate.domain.tools.toolkit import Toolkit
 from turngate.models import ModelRequest, OnDelta, OpenAICompatibleModel, ScriptedModel

@@ -26,7 +26,7 @@ from turngate.cli.signals import stop_signals
 from turngate.cli.watching import StillOpen, Watch
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError, UnavailableError
-from turngate.runtime import ports
+from turngate.runtime import embedded_temporal
 from turngate.runtime.settings import Settings
 from turngate.store.access import tokens
 from turngate.wire.requests import RequestDetail
@@ -74,7 +74,7 @@ def _listener(settings: Settings, *, fixed: bool) -> tuple[socket.socket, Settin
     except ConfigurationError:
         if fixed:
             raise
-    port = ports.choose_port()
+    port = embedded_temporal.choose_port()
     terminal.note(f"port {settings.api_port} is taken, so the demo uses {port}")
     return listen(settings.api_host, port), settings.model_copy(update={"api_port": port})
 

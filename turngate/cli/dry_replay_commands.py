@@ -26,7 +26,7 @@ from turngate.cli.watching import Watch
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
 from turngate.text.plain_text import plain_line
-from turngate.wire.dry_runs import DryReplayReport
+from turngate.wire.comparison import DryReplayReport
 
 
 def replay(

@@ -19,7 +19,7 @@ from turngate.text.plain_text import Piece, plain_line
 
 if TYPE_CHECKING:
     from turngate.client import SyncTurngateClient
-    from turngate.wire.grants import GrantView
+    from turngate.wire.policy import GrantView
     from turngate.wire.requests import RequestDetail
 
 SHOWN: Final = 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from turngate.cli import terminal
-from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.messages import Delta
 from turngate.text.plain_text import plain, plain_line
 from turngate.wire.events import DeltaView
 

@@ -75,8 +75,8 @@ def mcp_gateway(
     `turngate mcp-gateway --name files -- COMMAND ARGS…`. Each call is judged by policy; one that asks waits for an operator, also
     when the client or this process ends meanwhile. The token (TURNGATE_TOKEN) needs the scopes runs:write and requests:read.
     """
-    from turngate.bridges.mcp_gateway import McpGateway  # noqa: PLC0415 - `mcp` is an extra
-    from turngate.bridges.mcp_gateway_downstream import Behind  # noqa: PLC0415 - the same
+    from turngate.bridges.mcp_gateway.downstream import Behind  # noqa: PLC0415 - the same
+    from turngate.bridges.mcp_gateway.gateway import McpGateway  # noqa: PLC0415 - `mcp` is an extra
 
     if bool(command) == bool(url):
         raise ConfigurationError(

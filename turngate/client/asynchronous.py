@@ -11,7 +11,7 @@ import anyio
 import httpx
 import httpx_sse
 
-from turngate.client import access, agents, events, external_calls, grants, policy, requests, runs, schedules
+from turngate.client import access, events, external_calls, policy, requests, runs, schedules
 from turngate.client.calls import STREAM_TIMEOUT, Answer, Call, options
 from turngate.client.event_stream import BROKEN, Following, Told
 from turngate.client.methods import awaited, awaited_each
@@ -113,16 +113,16 @@ class TurngateClient:
     resume_schedule = awaited(schedules.resume_schedule)
     run_schedule = awaited(schedules.run_schedule)
     delete_schedule = awaited(schedules.delete_schedule)
-    list_grants = awaited(grants.list_grants)
-    iter_grants = awaited_each(grants.list_grants)
-    get_grant = awaited(grants.get_grant)
-    preview_grant = awaited(grants.preview_grant)
-    create_grant = awaited(grants.create_grant)
-    revoke_grant = awaited(grants.revoke_grant)
+    list_grants = awaited(policy.list_grants)
+    iter_grants = awaited_each(policy.list_grants)
+    get_grant = awaited(policy.get_grant)
+    preview_grant = awaited(policy.preview_grant)
+    create_grant = awaited(policy.create_grant)
+    revoke_grant = awaited(policy.revoke_grant)
 
     list_messages = awaited(runs.list_messages)
-    list_agents = awaited(agents.list_agents)
-    list_models = awaited(agents.list_models)
+    list_agents = awaited(runs.list_agents)
+    list_models = awaited(runs.list_models)
 
     claim_request = awaited(requests.claim_request)
     release_request = awaited(requests.release_request)

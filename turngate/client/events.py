@@ -6,7 +6,7 @@ from datetime import datetime
 
 from turngate.client.calls import Call, change, get, model, segment
 from turngate.domain.runs.deliveries import DeliveryStatus
-from turngate.wire.audit import AuditItem, ChainState
+from turngate.wire.events import AuditItem, ChainState
 from turngate.wire.notifications import DeliveryView
 from turngate.wire.view import Page
 

@@ -10,6 +10,7 @@ import httpx
 from turngate.client.calls import Call, change, get, key_or_new, model, post, segment, without_none
 from turngate.client.calls import model as read_as
 from turngate.domain.requests import RunStatus, UnattendedAsks, WhileRunning
+from turngate.wire.agents import AgentView, ModelChoice
 from turngate.wire.calls import WholeResult
 from turngate.wire.comparison import Comparison
 from turngate.wire.explanation import Explanation, StuckRun
@@ -265,3 +266,24 @@ def list_messages(conversation_id: str) -> Call[list[MessageView]]:
 
 def _messages(response: httpx.Response) -> list[MessageView]:
     return Page[MessageView].model_validate_json(response.content).items
+
+
+# Calls about agents, and the models that their runs may be given.
+
+
+def list_agents() -> Call[list[AgentView]]:
+    """Return the agents that workers have published, by name."""
+    return get("/agents", _agents)
+
+
+def list_models() -> Call[list[ModelChoice]]:
+    """Return the models to choose from: profiles, then the agents' own. A run takes other ``PROVIDER:NAME`` as well."""
+    return get("/models", _models)
+
+
+def _agents(response: httpx.Response) -> list[AgentView]:
+    return Page[AgentView].model_validate_json(response.content).items
+
+
+def _models(response: httpx.Response) -> list[ModelChoice]:
+    return Page[ModelChoice].model_validate_json(response.content).items

@@ -11,7 +11,7 @@ from typing import Self
 import httpx
 import httpx_sse
 
-from turngate.client import access, agents, events, external_calls, grants, policy, requests, runs, schedules
+from turngate.client import access, events, external_calls, policy, requests, runs, schedules
 from turngate.client.calls import STREAM_TIMEOUT, Answer, Call, options
 from turngate.client.event_stream import BROKEN, Following, Told
 from turngate.client.methods import blocking, blocking_each
@@ -105,16 +105,16 @@ class SyncTurngateClient:
     resume_schedule = blocking(schedules.resume_schedule)
     run_schedule = blocking(schedules.run_schedule)
     delete_schedule = blocking(schedules.delete_schedule)
-    list_grants = blocking(grants.list_grants)
-    iter_grants = blocking_each(grants.list_grants)
-    get_grant = blocking(grants.get_grant)
-    preview_grant = blocking(grants.preview_grant)
-    create_grant = blocking(grants.create_grant)
-    revoke_grant = blocking(grants.revoke_grant)
+    list_grants = blocking(policy.list_grants)
+    iter_grants = blocking_each(policy.list_grants)
+    get_grant = blocking(policy.get_grant)
+    preview_grant = blocking(policy.preview_grant)
+    create_grant = blocking(policy.create_grant)
+    revoke_grant = blocking(policy.revoke_grant)
 
     list_messages = blocking(runs.list_messages)
-    list_agents = blocking(agents.list_agents)
-    list_models = blocking(agents.list_models)
+    list_agents = blocking(runs.list_agents)
+    list_models = blocking(runs.list_models)
 
     claim_request = blocking(requests.claim_request)
     release_request = blocking(requests.release_request)

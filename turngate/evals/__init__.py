@@ -10,11 +10,9 @@
 
 from __future__ import annotations
 
-from turngate.evals.case_files import load_cases, parse_cases
-from turngate.evals.cases import Approver, Bounds, Called, Case, Expect, Fails, Returns, Text
-from turngate.evals.comparing import Change, changes
+from turngate.evals.cases import Approver, Bounds, Called, Case, Expect, Fails, Returns, Text, load_cases, parse_cases
 from turngate.evals.facts import CaseRun, Decided
-from turngate.evals.report import Attempt, Report, Totals, junit_xml, load_report
+from turngate.evals.report import Attempt, Change, Report, Totals, changes, junit_xml, load_report
 from turngate.evals.running import run_cases
 
 __all__ = [

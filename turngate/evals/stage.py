@@ -25,8 +25,7 @@ from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents.app import App
 from turngate.domain.contract import AgentTurnInput
-from turngate.evals.choosing import with_models
-from turngate.evals.planning import World
+from turngate.evals.planning import World, with_models
 from turngate.models.port import LanguageModel
 from turngate.models.registry import Models
 from turngate.runtime.app_loader import LoadedApp, check_app

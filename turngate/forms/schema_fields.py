@@ -7,16 +7,301 @@ form too large gets a JSON field: that part only.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from turngate.domain.text.hidden_text import has_hidden
-from turngate.domain.text.json_text import JsonTree, tree_of
-from turngate.forms.fields import Field, Group, Row, Rows, Variants
-from turngate.forms.schema_controls import Part, Place, common_of, control
-from turngate.forms.schema_kinds import ABSENT, Absent, Schema, kind_for, read_schema
-from turngate.forms.schema_variants import chosen_of, label_of, variants_of
+from turngate.domain.text import json_text
+from turngate.domain.text.hidden_text import escape_hidden, has_hidden
+from turngate.domain.text.json_text import JsonTree, NumberToken, tree_of
+from turngate.forms.fields import Choice, Control, Field, Group, Row, Rows, State, Variants
+from turngate.forms.schema_kinds import ABSENT, INTEGER, Absent, Kind, Schema, is_empty, kind_for, merged, read_schema
+
+# Which types a value may have, and which of them it has. Pure.
+#
+# Only what tells types apart is looked at; a value's limits and patterns are checked when it is sent. A pattern is never
+# run here: a schema can come from a remote tool server, and one pattern can keep a processor busy for years.
+
+
+MAX_VARIANTS: Final = 12
+_MAX_LOOKS: Final = 2_000
+"""Values compared for one answer. More than that, and the value counts as not fitting: it gets a JSON field."""
+_WORDS: Final[Mapping[str, str]] = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+    "array": "list",
+    "object": "object",
+}
+
+
+def variants_of(schema: dict[str, Any], root: Schema) -> list[dict[str, Any]]:
+    """Return the schemas a value may have one of, what stands beside the choice merged into each; empty: no choice."""
+    names = [name for name in ("anyOf", "oneOf") if name in schema]
+    if "allOf" in schema or "$ref" in schema or len(names) > 1:
+        return []
+    return _options_of(names[0], schema, root) if names else _types_of(schema)
+
+
+def _types_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a schema of several types as one schema each."""
+    kinds = schema.get("type")
+    if not isinstance(kinds, list) or not 1 < len(kinds) <= MAX_VARIANTS or {"enum", "const"} & schema.keys():
+        return []
+    return [{**schema, "type": kind} for kind in kinds]
+
+
+def _options_of(name: str, schema: dict[str, Any], root: Schema) -> list[dict[str, Any]]:
+    options = schema[name]
+    if not isinstance(options, list) or not 1 <= len(options) <= MAX_VARIANTS:
+        return []
+    outer = {key: value for key, value in schema.items() if key not in {name, "description", "title", "default"}}
+    variants = []
+    for option in options:
+        if not isinstance(option, Mapping):
+            return []
+        read = read_schema(option, root)
+        # Read again when it is drawn, for its nulls and references; here it must only stand by itself.
+        variants.append(merged(outer, option if read.nullable or read.refs else read.schema))
+    return variants
+
+
+def label_of(variant: Mapping[str, Any], root: Schema) -> str:
+    """Return what a person calls this type of value: its title, the constant that marks it, or its type."""
+    schema = read_schema(variant, root).schema
+    title = variant.get("title") or schema.get("title")
+    if isinstance(title, str):
+        return title
+    if "const" in schema:
+        return json_text.dump(tree_of(schema["const"]))
+    kind = schema.get("type")
+    return _WORDS.get(kind, "anything") if isinstance(kind, str) else "anything"
+
+
+def chosen_of(variants: list[dict[str, Any]], value: JsonTree, root: Schema) -> int | None:
+    """Return the first variant that the value has; better one that knows all its members. None: it has none of them."""
+    for closed in (True, False):
+        for place, variant in enumerate(variants):
+            if _Fit(root, closed=closed).fits(variant, value):
+                return place
+    return None
+
+
+class _Fit:
+    """Compares one value with one schema. ``closed``: an object may have no members that its schema does not name."""
+
+    def __init__(self, root: Schema, *, closed: bool) -> None:
+        self._root = root
+        self._closed = closed
+        self._looks = 0
+
+    def fits(self, schema: object, value: JsonTree) -> bool:
+        """Tell whether the value fits. One that a schema without end takes too long, or too deep, to compare does not."""
+        try:
+            return self._fits(schema, value)
+        except RecursionError:
+            return False
+
+    def _fits(self, schema: object, value: JsonTree) -> bool:
+        self._looks += 1
+        if self._looks > _MAX_LOOKS or schema is False:
+            return False
+        read = read_schema(schema, self._root)
+        inner = read.schema
+        if value is None and read.nullable:
+            return True
+        if not self._fits_options(inner, value) or not _is_constant(inner, value) or not _is_typed(inner, value):
+            return False
+        if isinstance(value, dict):
+            return self._fits_object(inner, value)
+        if isinstance(value, list) and inner.get("items") is not None:
+            return all(self._fits(inner["items"], item) for item in value)
+        return True
+
+    def _fits_options(self, schema: dict[str, Any], value: JsonTree) -> bool:
+        for options in (schema.get("anyOf"), schema.get("oneOf")):
+            if not isinstance(options, list):
+                continue
+            for option in options:
+                if self._fits(option, value):
+                    break
+            else:
+                return False
+        return True
+
+    def _fits_object(self, schema: dict[str, Any], value: dict[str, JsonTree]) -> bool:
+        properties = schema.get("properties")
+        known = properties if isinstance(properties, dict) else {}
+        others = schema.get("additionalProperties", not (self._closed and known))
+        required = schema.get("required")
+        if isinstance(required, list) and any(key not in value for key in required):
+            return False
+        return all(self._fits(known.get(key, others), member) for key, member in value.items())
+
+
+def _is_constant(schema: dict[str, Any], value: JsonTree) -> bool:
+    """Tell whether the value is the schema's constant, and among its options, where it has any."""
+    if "const" in schema and json_text.dump(tree_of(schema["const"])) != json_text.dump(value):
+        return False
+    options = schema.get("enum")
+    if not isinstance(options, list):
+        return True
+    return json_text.dump(value) in {json_text.dump(tree_of(option)) for option in options}
+
+
+def _is_typed(schema: dict[str, Any], value: JsonTree) -> bool:
+    kinds = schema.get("type")
+    if kinds is None:
+        return True
+    return any(_is_a(kind, value) for kind in (kinds if isinstance(kinds, list) else [kinds]))
+
+
+def _is_a(kind: object, value: JsonTree) -> bool:
+    match kind:
+        case "string":
+            return isinstance(value, str)
+        case "integer":
+            return isinstance(value, NumberToken) and INTEGER.fullmatch(value.text) is not None
+        case "number":
+            return isinstance(value, NumberToken)
+        case "boolean":
+            return isinstance(value, bool)
+        case "array":
+            return isinstance(value, list)
+        case "object":
+            return isinstance(value, dict)
+        case _:
+            return kind == "null" and value is None
+
+
+# One control of a form: what stands in it, what may be picked, and what every field has. Pure.
+
+
+_ESCAPED: Final = "Shown as a JSON string, because it holds characters that a plain field would hide or change."
+_OTHER_TYPE: Final = "Shown as JSON, because it is of none of the types that the schema names."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a field stands: its name and key, and what lies above it (``depth`` fields, the references followed)."""
+
+    name: str
+    key: str | None = None
+    required: bool = True
+    depth: int = 0
+    refs: frozenset[str] = field(default_factory=frozenset)
+
+    def inside(self, part: object, key: str | None = None, *, required: bool = True) -> Place:
+        """Return a place inside this one."""
+        return Place(name=f"{self.name}-{part}", key=key, required=required, depth=self.depth + 1, refs=self.refs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What one field is for. ``schema``: read, of the value that is not null. ``fresh``: defaults fill what is missing."""
+
+    place: Place
+    schema: dict[str, Any]
+    value: JsonTree | Absent
+    nullable: bool = False
+    fresh: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no value to hold: left out, or a null that the schema allows."""
+        return is_empty(self.value, nullable=self.nullable)
+
+
+def common_of(part: Part) -> dict[str, Any]:
+    """Return what every field has: its name, what may be picked for it, and what it is for."""
+    place, schema = part.place, part.schema
+    states: list[State] = ["value"]
+    if part.nullable:
+        states.append("null")
+    if not place.required:
+        states.append("absent")
+    state: State = "value"
+    if part.value is ABSENT and not place.required:
+        state = "absent"
+    elif part.nullable and part.is_empty:
+        state = "null"
+    description = schema.get("description")
+    note = ""
+    if state == "absent" and "default" in schema:
+        note = f"Left out, it is {json_text.dump(tree_of(schema['default']))}."
+    return {
+        "name": place.name,
+        "key": place.key,
+        "required": place.required,
+        "state": state,
+        "states": tuple(states),
+        "description": description if isinstance(description, str) else "",
+        "note": note,
+    }
+
+
+def control(part: Part) -> Control:
+    """Return the one control that holds the value without loss."""
+    schema, value = part.schema, part.value
+    kind, item = kind_for(schema, value, nullable=part.nullable)
+    common = common_of(part)
+    if kind == "choice":
+        # Null and "leave it out" stand among the options.
+        common |= {"state": "value", "states": ("value",)}
+        return Control(**common, kind=kind, text=_choice_text(part), choices=_choices_for(part))
+    if kind == "json" and isinstance(value, str):
+        common["note"] = _ESCAPED
+    elif kind == "json" and value is not ABSENT and {"anyOf", "oneOf"} & schema.keys():
+        common["note"] = _OTHER_TYPE
+    text = "" if part.is_empty else _text_for(kind, value)
+    hint = schema.get("format")
+    return Control(**common, kind=kind, item=item, text=text, format=hint if isinstance(hint, str) else "")
+
+
+def _text_for(kind: Kind, value: JsonTree | Absent) -> str:
+    if kind == "json":
+        return escape_hidden(json_text.dump(value, indent=2))
+    if isinstance(value, list):
+        return "\n".join(line if isinstance(line, str) else json_text.dump(line) for line in value)
+    return value.text if isinstance(value, NumberToken) else str(value or "")
+
+
+def _choice_text(part: Part) -> str:
+    if part.value is not ABSENT:
+        return json_text.dump(part.value)
+    return json_text.dump(tree_of(part.schema["const"])) if part.place.required and "const" in part.schema else ""
+
+
+def _choices_for(part: Part) -> tuple[Choice, ...]:
+    schema, value = part.schema, part.value
+    if "const" in schema:
+        options = [schema["const"]]
+    else:
+        options = schema["enum"] if isinstance(schema.get("enum"), list) else [True, False]
+    if part.nullable:
+        options = [*options, None]
+    texts = dict.fromkeys(json_text.dump(tree_of(option)) for option in options)
+    choices = [Choice(value=text, label=_label(text)) for text in texts]
+    if value is not ABSENT and json_text.dump(value) not in texts:
+        given = json_text.dump(value)
+        choices.append(Choice(value=given, label=f"{_label(given)} (as sent, not among the options)"))
+    if not part.place.required:
+        choices.append(Choice(value="", label="(leave it out)"))
+    elif value is ABSENT:
+        choices.insert(0, Choice(value="", label="(choose)"))
+    return tuple(choices)
+
+
+def _label(text: str) -> str:
+    """Return a choice's JSON text for people: a string without its quotes, unless it could be taken for something else."""
+    parsed = json_text.parse(text)
+    said = None if parsed is None else parsed.tree
+    # A bracket could make it read like one of our own words, such as "(leave it out)".
+    if isinstance(said, str) and said.strip() and "(" not in said and json_text.parse(said) is None:
+        return said
+    return text
+
 
 MAX_FIELDS: Final = 400
 MAX_ROWS: Final = 50

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from turngate.domain.agents.model_profiles import ModelOptions
-from turngate.domain.conversation.deltas import Delta
-from turngate.domain.conversation.messages import Message, ModelResponse
+from turngate.domain.conversation.messages import Delta, Message, ModelResponse
 from turngate.domain.tools.tool import ToolManifest
 
 

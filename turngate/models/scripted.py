@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from turngate.domain.conversation.deltas import Delta
 from turngate.domain.conversation.malformed import is_corrective
 from turngate.domain.conversation.messages import (
+    Delta,
     FinishReason,
     Message,
     ModelResponse,

@@ -4,18 +4,72 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy.exc import IntegrityError
 
-from turngate.notifications import outbox
+from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.notifications.configuration import Channel
-from turngate.notifications.items import Item, item_of
+from turngate.notifications.items import Item, Payload, item_of
 from turngate.notifications.selection import name_of
-from turngate.store.clock import now
+from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.events import deliveries, events
 from turngate.store.events.deliveries import Cursor
+
+# From events to deliveries: the first of a quiet channel goes out at once, what follows within the window goes together.
+#
+# A digest is a row from its first event on (status ``gathering``), so what has been read is never only in memory.
+
+
+async def put(
+    conn: Connection, seen: Cursor, items: Sequence[Item], *, last_seq: int, window: timedelta, at: datetime
+) -> bool:
+    """Write what the channel is to be told and move its cursor to ``last_seq``, in the caller's write transaction.
+
+    ``items``: what it wants of the events after ``seen``, in order. Returns False, and writes nothing, when another process
+    has moved the cursor since it was seen.
+    """
+    digest = await deliveries.gathering(conn, seen.channel) if items else None
+    since = seen.gathering_since
+    window_ends = at if since is None else from_text(since) + window
+    alone: Sequence[Item] = ()
+    if not window:
+        alone = items
+    elif items and digest is None and at >= window_ends:
+        alone, since, window_ends = items[:1], as_text(at), at + window
+    together = items[len(alone) :]
+    if together and digest is None:
+        since = as_text(window_ends)  # it leaves then, and the next window begins
+    if not await deliveries.move(conn, seen, last_seq=last_seq, gathering_since=since):
+        return False
+    new = [_delivery(seen.channel, [item], "waiting", due=at, at=at) for item in alone]
+    if together and digest is None:
+        new.append(_delivery(seen.channel, together, "gathering", due=window_ends, at=at))
+    await deliveries.add(conn, new)
+    if together and digest is not None:
+        grown = Payload.model_validate_json(digest.payload).with_items(together)
+        await deliveries.extend(conn, digest.id, payload=_json(grown), last_seq=together[-1].seq)
+    return True
+
+
+def _delivery(
+    channel: str, items: Sequence[Item], status: DeliveryStatus, *, due: datetime, at: datetime
+) -> deliveries.Delivery:
+    return deliveries.new_delivery(
+        channel,
+        seqs=(items[0].seq, items[-1].seq),
+        payload=_json(Payload().with_items(items)),
+        status=status,
+        due=due,
+        at=at,
+    )
+
+
+def _json(payload: Payload) -> str:
+    return payload.model_dump_json(exclude_defaults=True)
+
 
 BATCH: Final = 500
 KEEP_WITHIN: Final = 500
@@ -100,7 +154,7 @@ class Reader:
             self._read_to[channel.name] = last_seq
             return False
         async with self._database.write() as conn:
-            mine = await outbox.put(conn, seen, wanted, last_seq=last_seq, window=channel.window, at=now())
+            mine = await put(conn, seen, wanted, last_seq=last_seq, window=channel.window, at=now())
         if not mine:
             return self._elsewhere(channel, seen)
         self._read_to[channel.name] = last_seq

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import shutil
+import socket
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,9 +24,43 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from turngate.domain.errors import ConfigurationError, UnavailableError
-from turngate.runtime import die_with_parent, locations, ports
+from turngate.runtime import die_with_parent, locations
 from turngate.runtime.data_dir_lock import DataDirLock
 from turngate.runtime.temporal_client import sdk_runtime
+
+# Loopback ports for servers we start: is one free, and which one to take.
+
+
+LOWEST: Final = 20_000
+HIGHEST: Final = 31_999
+"""Below Linux's ephemeral range (32768-60999). A client that reconnects in a loop to a loopback port *inside* that range
+may be given the very same port as its source and connect to itself (TCP simultaneous open); the restarted server then
+finds its port taken, by us."""
+
+
+def is_free(port: int) -> bool:
+    """Return whether a server could listen on 127.0.0.1:``port`` now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As servers do, or connections of the last server that are still in TIME_WAIT would count as taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def choose_port() -> int:
+    """Return a free loopback port, chosen at random so that stacks which start together seldom meet."""
+    span = HIGHEST - LOWEST + 1
+    first = secrets.randbelow(span)
+    for offset in range(span):
+        port = LOWEST + (first + offset) % span
+        if is_free(port):
+            return port
+    raise OSError(f"no free port between {LOWEST} and {HIGHEST} on 127.0.0.1")
+
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +193,7 @@ class EmbeddedTemporal:
         await self._lock.acquire()
         try:
             self._port = await self._settle_port()
-            self._ui_port = ports.choose_port() if self._ui else None
+            self._ui_port = choose_port() if self._ui else None
             await self._launch()
         except BaseException:
             await self.stop()
@@ -189,10 +225,10 @@ class EmbeddedTemporal:
         try:
             remembered = int((self._data_dir / locations.TEMPORAL_PORT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return ports.choose_port()
+            return choose_port()
         if await _becomes_free(remembered):
             return remembered
-        chosen = ports.choose_port()
+        chosen = choose_port()
         logger.warning("temporal's last port %s is taken, using %s: restart workers of this stack", remembered, chosen)
         return chosen
 
@@ -278,7 +314,7 @@ async def _becomes_free(port: int) -> bool:
     # A killed process lets go of its files one by one: the lock we now hold may be free a moment before the port.
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PORT_RELEASE_SECONDS
-    while not ports.is_free(port):
+    while not is_free(port):
         if loop.time() > deadline:
             return False
         await asyncio.sleep(0.02)

@@ -13,7 +13,6 @@ from typing import Literal
 from pydantic import BaseModel, Field, JsonValue
 
 from turngate import Preview, ToolContext, ToolFailure, tool
-from turngate.toolkits.diffs import split_lines, unified_diff
 from turngate.toolkits.edits import (
     AmbiguousEdit,
     EditFileParams,
@@ -23,7 +22,7 @@ from turngate.toolkits.edits import (
     WorkspacePath,
     apply_edit,
 )
-from turngate.toolkits.presenters import show_change, show_entries, show_text
+from turngate.toolkits.presenters import show_change, show_entries, show_text, split_lines, unified_diff
 from turngate.toolkits.text_files import (
     MAX_TEXT_BYTES,
     NotText,

@@ -6,13 +6,218 @@ The model always sees names and descriptions, the rest when it asks. ``skill_fil
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+import yaml
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from turngate import ToolFailure, Toolkit, tool
+from turngate import ConfigurationError, ToolFailure, Toolkit, tool
 from turngate.toolkits.edits import Params
-from turngate.toolkits.skill_files import SKILL_FILE, SkillFileUnavailable, find_skills
+from turngate.toolkits.text_files import NotText, TooLarge, read_text
+from turngate.toolkits.workspace import FileUnavailable, OutsideWorkspace, Place, printable
+
+# A folder of skills: finding them, checking their front matter, reading their files and nothing outside their folders.
+#
+# A skill is ``name.md``, or a folder with a ``SKILL.md`` and whatever files that refers to. Both begin with YAML front
+# matter that holds ``name`` and ``description``.
+
+
+SKILL_FILE = "SKILL.md"
+MAX_SKILLS = 100
+MAX_FILE_BYTES = 256 * 1024
+"""Largest file of a skill, in bytes: what the model reads, it reads whole."""
+MAX_DESCRIPTION_CHARS = 1_024
+MAX_LISTED_FILES = 100
+
+_LEFT_OUT = (".", "_")
+"""Names in the skills folder that begin so are no skills."""
+
+
+class SkillFileUnavailable(ToolFailure):
+    """The skill has no such file, or it cannot be read. ``available``: the files there are."""
+
+    name: str
+    file: str
+    available: list[str]
+    reason: str
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(printable(text).split())
+    if not line:
+        raise ValueError("must say something")
+    return line
+
+
+class FrontMatter(BaseModel, strict=True):
+    """What a skill says of itself. Other keys are somebody else's."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+    description: Annotated[str, AfterValidator(_one_line)] = Field(max_length=MAX_DESCRIPTION_CHARS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skill:
+    """A skill that was found. ``root``: its folder, no symlink in it; ``file``: where its text is, below that."""
+
+    name: str
+    description: str
+    root: Path
+    file: str
+    has_folder: bool
+
+    def read(self, file: str) -> str:
+        """Return the text of one of the skill's files, SKILL.md without its front matter. Blocking.
+
+        Raises SkillFileUnavailable.
+        """
+        path = PurePosixPath(file)
+        if path.is_absolute() or ".." in path.parts or any(part.startswith(".") for part in path.parts):
+            raise self._unavailable(
+                file, "name a file by its path relative to the skill's folder, without '..' and hidden names"
+            )
+        is_main = str(path) == SKILL_FILE
+        if not is_main and not self.has_folder:
+            raise self._unavailable(file, f"this skill has no other files than {SKILL_FILE}")
+        try:
+            text = _read_below(self.root, self.file if is_main else file)
+        except (FileUnavailable, OutsideWorkspace, NotText, TooLarge) as failure:
+            raise self._unavailable(file, _why(failure)) from failure
+        return _without_front_matter(text) if is_main else text
+
+    def other_files(self) -> list[str]:
+        """Return the skill's other files, by path, at most MAX_LISTED_FILES; symlinks are not followed. Blocking."""
+        if not self.has_folder:
+            return []
+        found: list[str] = []
+        for directory, directories, names in os.walk(self.root):
+            directories[:] = sorted(name for name in directories if not name.startswith("."))
+            below = Path(directory).relative_to(self.root)
+            found += [
+                printable(path)
+                for name in sorted(names)
+                if not name.startswith(".") and (path := (below / name).as_posix()) != SKILL_FILE
+            ]
+            if len(found) >= MAX_LISTED_FILES:
+                break
+        return found[:MAX_LISTED_FILES]
+
+    def _unavailable(self, file: str, reason: str) -> SkillFileUnavailable:
+        available = [SKILL_FILE, *self.other_files()]
+        told = f"{reason}. The files of {self.name!r} are: {', '.join(available)}"
+        return SkillFileUnavailable(name=self.name, file=printable(file), available=available, reason=told)
+
+
+def find_skills(folder: Path) -> list[Skill]:
+    """Return the folder's skills by name. Blocking.
+
+    Raises ConfigurationError as :func:`skills_toolkit` does.
+    """
+    if not folder.is_dir():
+        raise ConfigurationError(f"the skills folder {str(folder)!r} does not exist, or is no folder; create it")
+    root = Path(os.path.realpath(folder))
+    found: dict[str, Skill] = {}
+    for entry in sorted(root.iterdir()):
+        if entry.name.startswith(_LEFT_OUT) or not (entry.is_dir() or entry.suffix == ".md"):
+            continue
+        skill = _load(entry)
+        if skill.name in found:
+            raise ConfigurationError(
+                f"two skills are named {skill.name!r}: {_place(found[skill.name])} and {_place(skill)}; rename one"
+            )
+        found[skill.name] = skill
+    if not found:
+        raise ConfigurationError(
+            f"there are no skills in {str(folder)!r}: add a name.md, or a folder with a {SKILL_FILE}"
+        )
+    if len(found) > MAX_SKILLS:
+        raise ConfigurationError(
+            f"{str(folder)!r} holds {len(found)} skills, and each costs room in every prompt: keep at most {MAX_SKILLS}"
+        )
+    return [found[name] for name in sorted(found)]
+
+
+def _load(entry: Path) -> Skill:
+    if entry.is_symlink():
+        raise ConfigurationError(
+            f"{str(entry)!r} is a symlink: copy the skill into the skills folder, so that nobody can change where it leads"
+        )
+    has_folder = entry.is_dir()
+    root, file = (entry, SKILL_FILE) if has_folder else (entry.parent, entry.name)
+    shown = str(root / file)
+    try:
+        front = _front_matter(_read_below(root, file))
+    except FileUnavailable as failure:
+        if has_folder and failure.is_missing():
+            raise ConfigurationError(
+                f"{str(entry)!r} has no {SKILL_FILE}: add one, or begin the folder's name with '_' to leave it out"
+            ) from None
+        raise ConfigurationError(f"{shown!r} cannot be read: {_why(failure)}") from failure
+    except (OutsideWorkspace, NotText, TooLarge) as failure:
+        raise ConfigurationError(f"{shown!r} cannot be read: {_why(failure)}") from failure
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{shown!r}: {error}. A skill begins with front matter: a line '---', then 'name: …' and 'description: …', then "
+            "'---'. To leave a file out, begin its name with '_'"
+        ) from None
+    return Skill(name=front.name, description=front.description, root=root, file=file, has_folder=has_folder)
+
+
+def _read_below(root: Path, file: str) -> str:
+    """Read a file of a skill; the same root that was checked, even if somebody has put a symlink in its place since."""
+    place = Place.inside(root, file)
+    if place.root != root:
+        raise OutsideWorkspace(path=file, reason="the skill's folder was replaced by a symlink")
+    text = read_text(place)
+    if (size := len(text.encode())) > MAX_FILE_BYTES:
+        raise TooLarge(path=file, size_bytes=size, limit_bytes=MAX_FILE_BYTES)
+    return text
+
+
+def _why(failure: ToolFailure) -> str:
+    if isinstance(failure, OutsideWorkspace):
+        return "the path leads out of the skill's folder"
+    if isinstance(failure, TooLarge):
+        return f"the file has {failure.fields['size_bytes']} bytes, and at most {MAX_FILE_BYTES} are read: split it"
+    return str(failure.fields["reason"])
+
+
+def _front_matter(text: str) -> FrontMatter:
+    """Return the front matter; raises ValueError saying what is wrong."""
+    head, _body = _split(text)
+    if head is None:
+        raise ValueError("there is no front matter")
+    try:
+        said: Any = yaml.safe_load(head)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"its front matter is no YAML: {' '.join(str(error).split())[:200]}") from None
+    try:
+        return FrontMatter.model_validate(said)
+    except ValidationError as error:
+        issues = "; ".join(f"{'.'.join(map(str, issue['loc']))}: {issue['msg']}" for issue in error.errors())
+        raise ValueError(f"its front matter is wrong: {issues}") from None
+
+
+def _without_front_matter(text: str) -> str:
+    return _split(text)[1]
+
+
+def _split(text: str) -> tuple[str | None, str]:
+    """Return front matter (None: there is none) and body."""
+    lines = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}").splitlines(keepends=True)
+    if lines and lines[0].rstrip() == "---":
+        for number, line in enumerate(lines[1:], 1):
+            if line.rstrip() == "---":
+                return "".join(lines[1:number]), "".join(lines[number + 1 :]).lstrip("\r\n")
+    return None, text
+
+
+def _place(skill: Skill) -> str:
+    return str(skill.root / skill.file)
+
 
 __all__ = ["SkillFileUnavailable", "UnknownSkill", "skills_toolkit"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.messages import Delta
 from turngate.frontends.acp.turn import AGAIN, Turn
 from turngate.wire.events import DeltaView
 from turngate.wire.runs import StepView

@@ -11,7 +11,7 @@ from textual.widgets import Input, TextArea
 
 from approvals_api.app import create_api_app
 from approvals_api.settings import ApiSettings
-from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.messages import Delta
 from turngate.frontends.tui.spoken import Spoken
 from turngate.frontends.tui.texts import plain
 from turngate.wire.events import DeltaView, ProgressView

@@ -6,7 +6,7 @@ from pydantic import BaseModel
 from turngate import Agent, App, Policy, Rule, Toolkit, declare_tool, interaction_tool, provider_tool, sub_agent, tool
 from turngate.cli.app_survey import agent_lines, tools_by_kind, warnings
 from turngate.cli.checks import Finding, examine
-from turngate.runtime import ports
+from turngate.runtime import embedded_temporal
 from turngate.runtime.app_loader import LoadedApp, check_app
 from turngate.runtime.settings import load_settings
 from turngate.toolkits.control_calls import finish
@@ -84,7 +84,7 @@ async def test_the_doctor_lists_agents_and_warns_without_failing(tmp_path: Path,
         "kit = Toolkit.of(sub_agent(helper))\n"
         "app = App(agents=[Agent(name='support', instructions='', toolkit=kit, model='scripted:s')])\n"
     )
-    settings = load_settings(data_dir=tmp_path / "data", api_port=ports.choose_port())
+    settings = load_settings(data_dir=tmp_path / "data", api_port=embedded_temporal.choose_port())
     shown: list[Finding] = []
     found = await examine(settings, "surveyed_app:app", probe=False, show=shown.append)
     assert [finding.said for finding in found if finding.what == "agent"] == [

@@ -6,7 +6,7 @@ import sqlalchemy
 from turngate.cli.checks import Finding, examine
 from turngate.cli.options import DEFAULT_APP
 from turngate.cli.serving import listen
-from turngate.runtime import ports
+from turngate.runtime import embedded_temporal
 from turngate.runtime.settings import load_settings
 from turngate.store.database import Database
 
@@ -20,7 +20,7 @@ def clean_environment(monkeypatch):
 async def bad(target: str = DEFAULT_APP, **overrides) -> dict[str, str]:
     """What the doctor finds wrong: check → what it says."""
     shown: list[Finding] = []
-    settings = load_settings(**{"api_port": ports.choose_port(), **overrides})
+    settings = load_settings(**{"api_port": embedded_temporal.choose_port(), **overrides})
     found = await examine(settings, target, probe=False, show=shown.append)
     assert shown == found
     return {finding.what: finding.said for finding in found if not finding.good}
@@ -41,7 +41,7 @@ async def test_a_data_directory_that_cannot_be_written_is_found(tmp_path: Path):
 
 async def test_a_database_that_is_away_is_found(tmp_path: Path):
     """Its URL may hold a password, which is not repeated."""
-    url = f"postgresql://u:verysecret@127.0.0.1:{ports.choose_port()}/x"
+    url = f"postgresql://u:verysecret@127.0.0.1:{embedded_temporal.choose_port()}/x"
     said = (await bad(data_dir=tmp_path, database_url=url))["database"]
     assert "TURNGATE_DATABASE_URL" in said
     assert "verysecret" not in said
@@ -67,7 +67,7 @@ async def test_a_database_of_before_the_first_release_is_found(tmp_path: Path):
 
 async def test_a_taken_port_is_found(tmp_path: Path):
     """The port and the option are named."""
-    with listen("127.0.0.1", ports.choose_port()) as other:
+    with listen("127.0.0.1", embedded_temporal.choose_port()) as other:
         port = other.getsockname()[1]
         said = (await bad(data_dir=tmp_path, api_port=port))["API port"]
     assert str(port) in said
@@ -76,7 +76,7 @@ async def test_a_taken_port_is_found(tmp_path: Path):
 
 async def test_a_temporal_that_is_away_is_found(tmp_path: Path, monkeypatch):
     """The address is named."""
-    address = f"127.0.0.1:{ports.choose_port()}"
+    address = f"127.0.0.1:{embedded_temporal.choose_port()}"
     monkeypatch.setenv("TEMPORAL_ADDRESS", address)
     assert address in (await bad(data_dir=tmp_path))["Temporal"]
 

@@ -5,7 +5,7 @@ import pytest
 from turngate.cli.serving import listen
 from turngate.cli.temporal_link import connect_when_there, find_address
 from turngate.domain.errors import ConfigurationError, UnavailableError
-from turngate.runtime import ports
+from turngate.runtime import embedded_temporal
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import load_settings
 
@@ -17,7 +17,7 @@ def clean_environment(monkeypatch):
 
 def test_a_taken_port_is_named_with_the_option_that_changes_it():
     """The person learns which port and what to type."""
-    with listen("127.0.0.1", ports.choose_port()) as first:
+    with listen("127.0.0.1", embedded_temporal.choose_port()) as first:
         port = first.getsockname()[1]
         with pytest.raises(ConfigurationError, match=rf"port {port} on 127\.0\.0\.1 is taken.*--port PORT"):
             listen("127.0.0.1", port)
@@ -25,7 +25,7 @@ def test_a_taken_port_is_named_with_the_option_that_changes_it():
 
 def test_the_port_is_ours_from_the_first_moment():
     """Between taking the port and serving on it nobody else can take it."""
-    with listen("127.0.0.1", ports.choose_port()) as ours, socket.socket() as other:
+    with listen("127.0.0.1", embedded_temporal.choose_port()) as ours, socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with pytest.raises(OSError, match="in use"):
             other.bind(ours.getsockname())
@@ -34,7 +34,7 @@ def test_the_port_is_ours_from_the_first_moment():
 def test_an_address_of_another_machine_is_refused():
     """A wrong TURNGATE_API_HOST is named."""
     with pytest.raises(ConfigurationError, match="TURNGATE_API_HOST"):
-        listen("192.0.2.1", ports.choose_port())
+        listen("192.0.2.1", embedded_temporal.choose_port())
 
 
 def test_temporal_is_found_where_it_runs_or_ran(tmp_path, monkeypatch):
@@ -50,7 +50,7 @@ def test_temporal_is_found_where_it_runs_or_ran(tmp_path, monkeypatch):
 
 async def test_waiting_for_temporal_is_said_once_and_ends(tmp_path, monkeypatch):
     """A worker that starts before Temporal waits visibly, and gives up with the reason."""
-    monkeypatch.setenv("TEMPORAL_ADDRESS", f"127.0.0.1:{ports.choose_port()}")
+    monkeypatch.setenv("TEMPORAL_ADDRESS", f"127.0.0.1:{embedded_temporal.choose_port()}")
     said: list[str] = []
     with pytest.raises(UnavailableError, match=r"waited 0\.5 s for Temporal: Temporal does not answer"):
         await connect_when_there(load_settings(data_dir=tmp_path), said.append, wait_seconds=0.5)

@@ -13,8 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fake_provider import STREAM_END, FakeProvider, chunk, completion, tool_call
 
-from turngate.domain.conversation.deltas import Delta
-from turngate.domain.conversation.messages import ModelResponse, ReasoningPart, TextPart, ToolCallPart, user_message
+from turngate.domain.conversation.messages import (
+    Delta,
+    ModelResponse,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    user_message,
+)
 from turngate.domain.errors import ModelError
 from turngate.models import ModelRequest, OpenAICompatibleModel, StreamingModel
 from turngate.models.openai.response import model_response, parse_completion

@@ -25,9 +25,9 @@ from unit.models.wire.recordings import (
 )
 
 from turngate.domain.agents.model_profiles import ModelOptions
-from turngate.domain.conversation.deltas import Delta
 from turngate.domain.conversation.history import mint_call_ids
 from turngate.domain.conversation.messages import (
+    Delta,
     FilePart,
     Message,
     ModelResponse,

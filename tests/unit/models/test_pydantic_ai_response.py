@@ -9,8 +9,8 @@ from support.fake_provider import FakeProvider
 from unit.models.wire.recordings import ANTHROPIC, BEDROCK, GOOGLE, GROQ, MISTRAL, answer, recorded
 
 from turngate.domain.agents.model_profiles import ModelOptions
-from turngate.domain.conversation.deltas import Delta
 from turngate.domain.conversation.messages import (
+    Delta,
     FilePart,
     ModelResponse,
     ReasoningPart,

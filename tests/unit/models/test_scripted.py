@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from turngate.domain.conversation.deltas import Delta
 from turngate.domain.conversation.malformed import corrective
 from turngate.domain.conversation.messages import (
+    Delta,
     Message,
     ModelResponse,
     ReasoningPart,

@@ -9,8 +9,7 @@ from pydantic import BaseModel
 
 from turngate import Policy, Rule, interaction_tool, tool
 from turngate.domain.policy.arguments import ArgumentMatcher
-from turngate.policies.coverage import implies
-from turngate.policies.lint import doubts
+from turngate.policies.lint import doubts, implies
 
 
 class Payment(BaseModel):

@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from turngate.domain.errors import ConfigurationError, UnavailableError
-from turngate.runtime import ports
+from turngate.runtime import embedded_temporal
 from turngate.runtime.embedded_temporal import EmbeddedTemporal, temporal_binary
 from turngate.runtime.locations import ensure_data_dir, process_birth
 
@@ -47,7 +47,7 @@ async def test_i5_killed_server_comes_back_with_its_state(data_dir: Path, until)
         assert server.pid not in {None, first_pid}
         assert await status(client, "before") is WorkflowExecutionStatus.RUNNING
     assert server.pid is None
-    assert ports.is_free(int(address.rpartition(":")[2]))
+    assert embedded_temporal.is_free(int(address.rpartition(":")[2]))
 
     async with EmbeddedTemporal(data_dir) as again:
         assert again.address == address
@@ -131,7 +131,7 @@ async def test_wanted_port_is_taken(data_dir: Path):
 
 async def test_wanted_port_and_ui(data_dir: Path):
     """A port that was asked for is used; with ``ui`` Temporal's pages are served."""
-    port = ports.choose_port()
+    port = embedded_temporal.choose_port()
     async with EmbeddedTemporal(data_dir, port, ui=True) as server:
         assert server.address == f"127.0.0.1:{port}"
         host, ui_port = server.ui_url.removeprefix("http://").split(":")

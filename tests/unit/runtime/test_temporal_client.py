@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from turngate.domain.errors import ConfigurationError, UnavailableError
-from turngate.runtime import ports
+from turngate.runtime import embedded_temporal
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.settings import load_settings
 from turngate.runtime.temporal_client import connect, data_converter
@@ -37,7 +37,7 @@ async def test_converter_writes_pydantic():
 
 async def test_nobody_listens():
     """A server that is away is UnavailableError at once, naming address and setting."""
-    address = f"127.0.0.1:{ports.choose_port()}"
+    address = f"127.0.0.1:{embedded_temporal.choose_port()}"
     with pytest.raises(UnavailableError, match=f"{address}.*TEMPORAL_ADDRESS"):
         await connect(load_settings(temporal_address=address))
 

@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from turngate.domain.contract import StepPlan
-from turngate.domain.conversation.deltas import Delta
-from turngate.domain.conversation.messages import Message, ModelResponse, TextPart
+from turngate.domain.conversation.messages import Delta, Message, ModelResponse, TextPart
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.events import events

@@ -13,7 +13,7 @@ from support.stored_requests import AT, asked
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.clock import as_text
 from turngate.store.database import Database
-from turngate.store.requests import approvals, requests
+from turngate.store.requests import requests
 from turngate.store.runs import runs
 
 
@@ -159,7 +159,7 @@ async def test_i4_an_offer_is_withdrawn_unless_it_won(database: Database, run: r
         await requests.insert_all(conn, [asked(run, "rq_1")])
         for decision_id in ("won", "counted", "lost"):
             await requests.offer(conn, decided("rq_1", decision_id))
-        await approvals.add(conn, request_id="rq_1", decided_by="bob", decision_id="counted", message="é", at=AT)
+        await requests.add(conn, request_id="rq_1", decided_by="bob", decision_id="counted", message="é", at=AT)
         await requests.settle(conn, "rq_1", status="approved", at=AT, decision_id="won", verb="edit", by="ann")
         for decision_id in ("won", "counted", "lost", "unknown"):
             await requests.withdraw(conn, decision_id)

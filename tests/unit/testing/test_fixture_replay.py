@@ -31,7 +31,7 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
 from turngate.recording import NotExportableError, record
 from turngate.testing import replay_fixture, running_app
-from turngate.testing.recorded_model import RecordedModel
+from turngate.testing.replay import RecordedModel
 from turngate.testing.report import compared
 from turngate.wire.calls import CallRequest
 from turngate.wire.requests import RequestDetail

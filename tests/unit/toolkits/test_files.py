@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.presentation import DiffBlock, TableBlock, TextBlock
 from turngate.toolkits import text_files
-from turngate.toolkits.diffs import unified_diff
 from turngate.toolkits.edits import AmbiguousEdit, TextNotFound
 from turngate.toolkits.files import edit_file, list_directory, read_file, write_file
+from turngate.toolkits.presenters import unified_diff
 from turngate.toolkits.text_files import MAX_TEXT_BYTES, NotText, TooLarge
 from turngate.toolkits.workspace import FileUnavailable
 

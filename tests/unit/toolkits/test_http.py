@@ -26,7 +26,7 @@ from turngate import Failure, Ok, ToolContext, Toolkit
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, evaluate
 from turngate.toolkits.http import http_toolkit
-from turngate.toolkits.http_client.bodies import as_text
+from turngate.toolkits.http_client.exchange import as_text
 
 SECRET = "s3cret/Token+of=the:builder"
 

@@ -18,8 +18,8 @@ from support.mcp_calls import McpBench, command, on_stdio
 
 from turngate import Ok, Tool, Toolkit
 from turngate.toolkits.mcp import StdioServer, close_sessions, mcp_toolkit
+from turngate.toolkits.mcp_servers.calling import LiveSession
 from turngate.toolkits.mcp_servers.connection import connected
-from turngate.toolkits.mcp_servers.live_session import LiveSession
 
 ERAS = pytest.mark.parametrize("shared", [(), ("--old",)], indirect=True, ids=["new", "old"])
 

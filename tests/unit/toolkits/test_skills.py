@@ -12,8 +12,7 @@ import svcs
 from activities.execution.executor import execute
 from turngate import Failure, Ok, ToolContext
 from turngate.domain.errors import ConfigurationError
-from turngate.toolkits.skill_files import MAX_FILE_BYTES, MAX_LISTED_FILES, MAX_SKILLS
-from turngate.toolkits.skills import skills_toolkit
+from turngate.toolkits.skills import MAX_FILE_BYTES, MAX_LISTED_FILES, MAX_SKILLS, skills_toolkit
 
 
 def skill_text(name, description="Does something.", body="The body.\n"):

@@ -5,11 +5,109 @@ Pure. Temporal computes the fire times; here it is only checked that what it is 
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
-from turngate.domain.agents.cron import check_cron
+# Cron expressions of five fields: checked field by field, so that a typo is told where it is. Pure.
+#
+# The grammar is the common one (https://man7.org/linux/man-pages/man5/crontab.5.html): ``*``, numbers, ranges, steps,
+# lists, English month and day names, and Sunday as 0 or 7. Temporal reads more (seconds, years, ``@every``); what is not in
+# this grammar is refused, so that an expression means the same here, there and in whoever wrote it.
+
+
+_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_LONGEST: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_ITEM: Final = re.compile(
+    r"(?:(?P<low>[0-9]{1,2}|[a-z]{3})|(?P<range>\*|[0-9a-z]{1,3}-[0-9a-z]{1,3})(?:/(?P<step>[0-9]{1,2}))?)"
+)
+
+
+@dataclass(frozen=True)
+class _Field:
+    name: str
+    lowest: int
+    highest: int
+    words: tuple[str, ...] = ()
+
+    def number(self, text: str, *, last: bool = False) -> int:
+        """Return the number that a text stands for; as the ``last`` of a range, Sunday comes after Saturday."""
+        if text in self.words:
+            value = self.words.index(text) + self.lowest
+            return self.highest if last and text == "sun" else value
+        value = int(text) if text.isdecimal() else -1
+        if not self.lowest <= value <= self.highest:
+            named = f" or {self.words[0]} to {self.words[-1]}" if self.words else ""
+            raise ValueError(f"cron, {self.name}: {text} is not {self.lowest} to {self.highest}{named}")
+        return value
+
+    def values(self, text: str) -> set[int]:
+        """Return every value that the field's text stands for. Raises ValueError naming the field."""
+        found: set[int] = set()
+        for item in text.split(","):
+            match = _ITEM.fullmatch(item)
+            if match is None:
+                forms = "5, 1-5, */10, 0-30/10, or several of these with commas"
+                raise ValueError(f"cron, {self.name}: {item!r} is none of {forms}")
+            if match["low"]:
+                first, dash, last = match["low"], "", match["low"]
+            else:
+                first, dash, last = match["range"].partition("-")
+            low = self.lowest if first == "*" else self.number(first)
+            high = self.highest if first == "*" else self.number(last, last=bool(dash))
+            step = int(match["step"] or 1)
+            if low > high:
+                raise ValueError(f"cron, {self.name}: {item} runs backwards: split it in two, with a comma")
+            if step == 0:
+                raise ValueError(f"cron, {self.name}: {item} has a step of 0")
+            found.update(range(low, high + 1, step))
+        return found
+
+
+_FIELDS: Final = (
+    _Field("minute", 0, 59),
+    _Field("hour", 0, 23),
+    _Field("day of month", 1, 31),
+    _Field("month", 1, 12, _MONTHS),
+    _Field("day of week", 0, 7, _DAYS),
+)
+
+
+def check_cron(cron: str) -> None:
+    """Raise ValueError, naming the field, unless this is a cron expression of five fields that fires at all."""
+    texts = cron.lower().split()
+    if len(texts) != len(_FIELDS):
+        raise ValueError(
+            f"cron: five fields (minute, hour, day of month, month, day of week), not {len(texts)}; such as 0 8 * * 1-5"
+        )
+    _minutes, _hours, days, months, _week = (field.values(text) for field, text in zip(_FIELDS, texts, strict=True))
+    if texts[4] == "*" and all(min(days) > _LONGEST[month - 1] for month in months):
+        raise ValueError(f"cron, day of month: there is no day {min(days)} in month {texts[3]}, so it would never fire")
+
+
+def cron_lines(cron: str) -> tuple[str, ...]:
+    """Return expressions that Temporal fires at exactly the times of this one.
+
+    Where both days are given, cron fires when *either* fits, and Temporal when both do; so there it takes two.
+    """
+    minute, hour, day, month, week = cron.lower().split()
+    month, week = _NAMED.sub(_as_number, month), _NAMED.sub(_as_number, week)
+    if day.startswith("*") or week.startswith("*"):
+        return (f"{minute} {hour} {day} {month} {week}",)
+    return f"{minute} {hour} {day} {month} *", f"{minute} {hour} * {month} {week}"
+
+
+_NAMED: Final = re.compile(r"(-?)([a-z]{3})")
+
+
+def _as_number(named: re.Match[str]) -> str:
+    dash, word = named.groups()
+    field = _FIELDS[3] if word in _MONTHS else _FIELDS[4]
+    return f"{dash}{field.number(word, last=bool(dash))}"
+
 
 Overlap = Literal["skip", "buffer_one", "allow"]
 """What becomes of a fire while the schedule's last run lives: it is skipped, it waits for that run's end (one does, the

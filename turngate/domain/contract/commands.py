@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime
 
-from turngate.domain.contract.value import WireValue
+from turngate.domain.contract.starts import WireValue
 from turngate.domain.requests import RequestStatus
 from turngate.domain.runs.turn_state import Decision
 

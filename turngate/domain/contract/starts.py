@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, BaseModel, ConfigDict
 
-from turngate.domain.contract.value import WireValue
 from turngate.domain.requests import RunStatus
 from turngate.domain.runs.turn_state import TurnState
+
+# What every value of the contract is.
+
+
+class WireValue(BaseModel):
+    """A value on the wire. Its fields may grow, with a default; none is renamed or removed."""
+
+    model_config = ConfigDict(frozen=True)
 
 
 class RunLimits(WireValue):

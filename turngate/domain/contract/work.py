@@ -8,8 +8,7 @@ from typing import Literal
 from pydantic import AwareDatetime
 
 from turngate.domain.contract.commands import DecideInput, News
-from turngate.domain.contract.starts import ChildRun
-from turngate.domain.contract.value import WireValue
+from turngate.domain.contract.starts import ChildRun, WireValue
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind
 

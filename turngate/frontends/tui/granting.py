@@ -17,7 +17,7 @@ from turngate.frontends.tui.form_model import Control, Field, Group, choice_of
 from turngate.frontends.tui.problems import problem_words, problems_of
 from turngate.frontends.tui.session import Sent, Session
 from turngate.frontends.tui.texts import Folded, Line, argument_values, at, clipped, folded, line, plain_line, span
-from turngate.wire.grants import GrantPreview
+from turngate.wire.policy import GrantPreview
 from turngate.wire.requests import RequestDetail
 
 LASTS: Final = (

@@ -19,7 +19,7 @@ from turngate.frontends.tui.screens import LiveScreen
 from turngate.frontends.tui.session import Session
 from turngate.frontends.tui.texts import Folded, ago, at, folded, joined, line, plain_line, until
 from turngate.wire.events import EventView
-from turngate.wire.grants import GrantDetail, GrantView
+from turngate.wire.policy import GrantDetail, GrantView
 
 SHOWN: Final = 200
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from turngate.domain.conversation.deltas import DeltaKind
+from turngate.domain.conversation.messages import DeltaKind
 from turngate.frontends.tui.texts import Line, at, lines_of, plain_line
 from turngate.wire.events import DeltaView, ProgressView
 

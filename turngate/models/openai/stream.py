@@ -1,7 +1,7 @@
 """Server-sent chunks of a chat completion, read into one complete answer while their deltas are told.
 
 Owns the end of a stream: what counts as whole, and what an error in its middle is. Joining pieces is
-:mod:`turngate.models.openai.merge`'s. The form is that of
+:mod:`turngate.models.openai.stream`'s. The form is that of
 https://platform.openai.com/docs/api-reference/chat-streaming; comments that keep the connection alive, any line ending
 and characters cut in two are ``httpx-sse``'s business.
 """
@@ -10,18 +10,293 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpx
 from httpx_sse import EventSource
 from pydantic import JsonValue, ValidationError
 
-from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.messages import Delta, DeltaKind
 from turngate.domain.errors import ModelError
-from turngate.models.openai.merge import Pieces, paired
 from turngate.models.openai.response import Completion
 from turngate.models.port import OnDelta
+
+# The pieces of a streamed chat completion put together: the same message a server would have sent whole. Pure.
+#
+# Owns which pieces belong together. What the whole means is :mod:`turngate.models.openai.response`'s, for both kinds alike.
+#
+# A call is told by its ``index``, but not every server gives one, and some give the same to all: Gemini's and Ollama's
+# compatible endpoints send every call with index 0. So another id, or another name behind whole arguments, begins another
+# call. Some repeat id and name in every piece, so a name that was said before is not said again.
+
+
+SPOKEN: Final[dict[str, DeltaKind]] = {"reasoning_content": "reasoning", "reasoning": "reasoning", "refusal": "text"}
+"""Keys of a message whose text comes in pieces, beside its content."""
+TEXT_OF_DETAIL: Final = {"reasoning.text": "text", "reasoning.summary": "summary"}
+"""Which text of an entry of ``reasoning_details`` comes in pieces. Encrypted ones come whole
+(https://openrouter.ai/docs/use-cases/reasoning-tokens)."""
+TEXT_OF_BLOCK: Final = {"text": "text", "thinking": "thinking"}
+"""The same for blocks of content."""
+
+
+class Piece(NamedTuple):
+    """What is new to a watcher. ``place``: equal for the pieces of one part."""
+
+    kind: DeltaKind
+    place: str
+    text: str
+    tool_name: str = ""
+
+
+class Pieces:
+    """The pieces of one message so far."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, JsonValue] = {}
+        self._texts: dict[str, list[str]] = {}
+        self._blocks: list[JsonValue] | None = None
+        self._details: list[JsonValue] = []
+        self._calls = _Calls()
+        self._unreadable: JsonValue = None
+
+    def add(self, delta: JsonValue) -> list[Piece]:
+        """Take the next piece; returns what of it people may watch, in order."""
+        if not isinstance(delta, dict):
+            self._unreadable = delta if delta is not None else self._unreadable
+            return []
+        told: list[Piece] = []
+        heard: set[DeltaKind] = set()
+        for key, value in delta.items():
+            match key:
+                case "content":
+                    told += self._content(value)
+                case "tool_calls" if isinstance(value, list):
+                    told += self._calls.add(value)
+                case "reasoning_details" if isinstance(value, list):
+                    _extend(self._details, value, TEXT_OF_DETAIL)
+                case _ if key in SPOKEN and isinstance(value, str):
+                    self._texts.setdefault(key, []).append(value)
+                    # Some gateways send the same reasoning under both names.
+                    if value and (SPOKEN[key] == "text" or "reasoning" not in heard):
+                        told.append(Piece(SPOKEN[key], SPOKEN[key] if key != "refusal" else key, value))
+                        heard.add(SPOKEN[key])
+                case _:
+                    self._kept[key] = _later(self._kept.get(key), value)
+        return told
+
+    def message(self) -> JsonValue:
+        """Return the whole message."""
+        if self._unreadable is not None:
+            return self._unreadable
+        whole: dict[str, JsonValue] = {**self._kept}
+        for key, texts in self._texts.items():
+            if whole.get(key) is None:
+                whole[key] = paired("".join(texts))
+        if self._blocks is not None:
+            whole["content"] = [_rejoined(block) for block in self._blocks]
+        if self._details:
+            whole["reasoning_details"] = [_rejoined(detail) for detail in self._details]
+        if calls := self._calls.whole():
+            whole["tool_calls"] = calls
+        return whole
+
+    def _content(self, value: JsonValue) -> Iterator[Piece]:
+        if isinstance(value, str) and self._blocks is None:
+            self._texts.setdefault("content", []).append(value)
+            if value:
+                yield Piece("text", "content", value)
+            return
+        if isinstance(value, str):  # Mistral's reasoning models think in blocks, then go on in plain text
+            value = [{"type": "text", "text": value}] if value else []
+        if not isinstance(value, list):
+            if value is not None:
+                self._kept["content"] = value
+            return
+        if self._blocks is None:
+            before = "".join(self._texts.pop("content", []))
+            self._blocks = [{"type": "text", "text": before}] if before else []
+        _extend(self._blocks, value, TEXT_OF_BLOCK)
+        for block in value:
+            text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
+            if isinstance(text, str) and text:
+                yield Piece("text", "content", text)
+
+
+class _Calls:
+    """The calls of a message, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self._calls: list[Any] = []  # what is no object is kept as it came
+        self._at_index: dict[int, int] = {}
+
+    def add(self, pieces: list[JsonValue]) -> Iterator[Piece]:
+        for piece in pieces:
+            if not isinstance(piece, dict):
+                self._calls.append(piece)  # kept, so that the model is told of it
+                continue
+            place = self._place_of(piece)
+            call = self._calls[place]
+            named, more = self._take(call, piece)
+            if named or more:
+                yield Piece("tool-call", f"call {place}", more, named)
+
+    def whole(self) -> list[JsonValue]:
+        found: list[JsonValue] = []
+        for call in self._calls:
+            if not isinstance(call, dict):
+                found.append(call)
+                continue
+            function = {"name": call["name"], "arguments": _arguments(call["arguments"]), **call["of_function"]}
+            found.append({**call["kept"], "id": call["id"], "function": function})
+        return found
+
+    def _place_of(self, piece: dict[str, JsonValue]) -> int:
+        index, call_id = piece.get("index"), piece.get("id")
+        function = piece.get("function")
+        name, more = (function.get("name"), function.get("arguments")) if isinstance(function, dict) else (None, None)
+        place = self._at_index.get(index) if isinstance(index, int) else None
+        if place is None and call_id:
+            place = next((at for at, each in enumerate(self._calls) if _id_of(each) == call_id), None)
+            if name and isinstance(index, int) and place in self._at_index.values():
+                place = None  # a call with an index of its own, which its server gave another's id
+        if place is None and not isinstance(index, int) and not call_id and not name and self._calls:
+            place = len(self._calls) - 1
+        if place is None or self._is_another(self._calls[place], call_id, name, more):
+            self._calls.append({"id": None, "name": None, "arguments": [], "kept": {}, "of_function": {}})
+            place = len(self._calls) - 1
+        if isinstance(index, int):
+            self._at_index[index] = place
+        return place
+
+    @staticmethod
+    def _is_another(call: Any, call_id: JsonValue, name: JsonValue, more: JsonValue) -> bool:
+        """Tell whether a piece for this call's place begins another call, which its server gave the same index."""
+        if not isinstance(call, dict):
+            return True
+        if call_id and call["id"]:
+            return bool(call_id != call["id"])
+        if not name or not call["name"]:
+            return False
+        return bool(name != call["name"] or (more and _is_json(_arguments(call["arguments"]))))
+
+    @staticmethod
+    def _take(call: dict[str, Any], piece: dict[str, JsonValue]) -> tuple[str, str]:
+        """Add a piece to its call; returns the name that it was the first to say, and what it adds to the arguments."""
+        function = piece.get("function")
+        if not isinstance(function, dict):  # without the object around them
+            function = {key: piece[key] for key in ("name", "arguments") if key in piece}
+            piece = {key: value for key, value in piece.items() if key not in function}
+        named, more = "", ""
+        for key, value in piece.items():
+            match key:
+                case "id":
+                    call["id"] = call["id"] or value
+                case "function" | "index":
+                    pass
+                case _:
+                    call["kept"][key] = _later(call["kept"].get(key), value)
+        for key, value in function.items():
+            match key:
+                case "name" if not call["name"]:
+                    call["name"] = value
+                    named = value if isinstance(value, str) else ""
+                case "name":
+                    pass
+                case "arguments":
+                    more = value if isinstance(value, str) else ""
+                    if value is not None:
+                        call["arguments"].append(value)
+                case _:
+                    call["of_function"][key] = _later(call["of_function"].get(key), value)
+        return named, more
+
+
+def paired(text: str) -> str:
+    """Return the text with the halves of surrogate pairs, which pieces may part, joined to the character they are."""
+    if text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+def _id_of(call: Any) -> JsonValue:
+    return call["id"] if isinstance(call, dict) else None
+
+
+def _arguments(pieces: list[JsonValue]) -> JsonValue:
+    """Return the arguments: text joined; what is not text (Ollama's own form is an object) as it came, when it came alone."""
+    if not pieces:
+        return None
+    if len(pieces) == 1 and not isinstance(pieces[0], str):
+        return pieces[0]
+    return paired("".join(each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in pieces))
+
+
+def _is_json(arguments: JsonValue) -> bool:
+    if not isinstance(arguments, str):
+        return arguments is not None
+    try:
+        json.loads(arguments)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _later(before: JsonValue, more: JsonValue) -> JsonValue:
+    """Return a value of which more was said: objects and lists grow, anything else is replaced by what is not null."""
+    if isinstance(before, dict) and isinstance(more, dict):
+        return {**before, **{key: _later(before.get(key), value) for key, value in more.items()}}
+    if isinstance(before, list) and isinstance(more, list):
+        return [*before, *more]
+    return before if more is None else more
+
+
+def _extend(entries: list[JsonValue], more: list[JsonValue], text_key: dict[str, str]) -> None:
+    """Add entries; one that goes on with the last one (same type, same index if there are any) is joined to it.
+
+    A joined text is a list of its pieces until :func:`_rejoined`.
+    """
+    for entry in more:
+        last = entries[-1] if entries else None
+        key = text_key.get(str(entry.get("type"))) if isinstance(entry, dict) else None
+        if not isinstance(entry, dict) or key is None or not isinstance(entry.get(key), str | list | None):
+            entries.append(entry)
+        elif isinstance(last, dict) and all(last.get(same) == entry.get(same) for same in ("type", "index")):
+            joined: Any = last.get(key)
+            said: Any = entry.get(key)
+            if joined is None:
+                last[key] = _begun(said)
+            elif isinstance(said, list):
+                _extend(joined, said, TEXT_OF_BLOCK)
+            elif said is not None:
+                joined.append(said)
+            last.update({name: _later(last.get(name), value) for name, value in entry.items() if name != key})
+        else:
+            entries.append({**entry, key: _begun(entry[key])} if key in entry else entry)
+
+
+def _begun(said: Any) -> Any:
+    """Return the first piece of a text as one that more pieces can join; Mistral's thinking is a list of blocks again."""
+    if not isinstance(said, list):
+        return None if said is None else _Text([said])
+    blocks: list[JsonValue] = []
+    _extend(blocks, said, TEXT_OF_BLOCK)
+    return blocks
+
+
+class _Text(list[JsonValue]):
+    """Pieces of one text."""
+
+
+def _rejoined(entry: JsonValue) -> JsonValue:
+    """Return an entry with its texts in one piece."""
+    if isinstance(entry, _Text):
+        return paired("".join(str(piece) for piece in entry))
+    if isinstance(entry, dict):
+        return {key: _rejoined(value) for key, value in entry.items()}
+    return [_rejoined(each) for each in entry] if isinstance(entry, list) else entry
+
 
 DONE: Final = "[DONE]"
 ERROR_EVENT: Final = "error"

@@ -29,8 +29,9 @@ from pydantic_ai.messages import TextPart as TheirText
 from pydantic_ai.messages import ToolCallPart as TheirCall
 
 from turngate.domain.agents.structured_output import ANSWER_TOOL
-from turngate.domain.conversation.deltas import Delta, DeltaKind
 from turngate.domain.conversation.messages import (
+    Delta,
+    DeltaKind,
     FilePart,
     FinishReason,
     Message,

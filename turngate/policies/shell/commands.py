@@ -9,13 +9,13 @@ from functools import partial
 
 from turngate.domain.policy.command_line import Commands, SimpleCommand, Word
 from turngate.policies.shell.builtins import RESERVED, changes_programs, run_builtin
-from turngate.policies.shell.git import run_git
 from turngate.policies.shell.options import names
 from turngate.policies.shell.programs import (
     SHELLS,
     has_running_options,
     interpreter,
     run_awk,
+    run_git,
     run_interpreter,
     run_sed,
     run_shell,

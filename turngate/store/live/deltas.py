@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sqlalchemy import RowMapping, Select, bindparam, delete, insert, select
 
-from turngate.domain.conversation.deltas import Delta
+from turngate.domain.conversation.messages import Delta
 from turngate.store import sequences
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

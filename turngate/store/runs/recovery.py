@@ -13,7 +13,7 @@ from turngate.domain.runs.budgets import BEHIND_THE_STEP
 from turngate.domain.runs.turn_state import Answer, Gate, TurnState
 from turngate.store.clock import from_text
 from turngate.store.database import Connection
-from turngate.store.requests import approvals, requests
+from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import runs, steps
 from turngate.store.runs.runs import Run
@@ -72,7 +72,7 @@ async def turn_state(conn: Connection, run: Run) -> TurnState:
     malformed = await _malformed_before(conn, run.id, step)
     state = TurnState(step=step, malformed_in_a_row=malformed, paused_by=run.paused_by)
     for request in await requests_of_step(conn, run.id, step):
-        approved = await approvals.of_request(conn, request.id) if request.quorum > 1 else []
+        approved = await requests.of_request(conn, request.id) if request.quorum > 1 else []
         state.gates[request.id] = await _gate(conn, request, [each.decided_by for each in approved])
         for each in approved:
             state.answers[each.decision_id] = Answer(request_id=request.id, status="pending")

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from turngate.domain.agents.cron import check_cron, cron_lines
-from turngate.domain.agents.schedules import Timetable
+from turngate.domain.agents.schedules import Timetable, check_cron, cron_lines
 
 THEN = datetime(2026, 5, 1, 8, tzinfo=UTC)
 

@@ -40,7 +40,7 @@ from mcp.types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 
-from turngate.bridges.mcp_gateway_results import refused
+from turngate.bridges.mcp_gateway.results import refused
 from turngate.domain.errors import UnavailableError
 from turngate.wire.external_calls import RunOrder
 

@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 
 from mcp.types import CallToolResult, Tool
 
-from turngate.bridges.mcp_gateway_downstream import Downstream
-from turngate.bridges.mcp_gateway_results import external_tool, given, kept, refused, with_note
+from turngate.bridges.mcp_gateway.downstream import Downstream
+from turngate.bridges.mcp_gateway.results import external_tool, given, kept, refused, with_note
 from turngate.bridges.outside_calls import patiently
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConflictError, TurngateError, UnavailableError

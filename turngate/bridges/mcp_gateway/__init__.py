@@ -1,0 +1,1 @@
+"""An MCP server that puts another one's tools behind the gates."""
