@@ -1,10 +1,14 @@
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from turngate.cli import stores
 from turngate.cli.api_link import find_api, read_cli_token
+from turngate.cli.main import app
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.settings import load_settings
 from turngate.store import schema
@@ -89,6 +93,29 @@ async def test_a_database_somebody_else_keeps_is_not_migrated_behind_their_back(
         pass
     async with stores.opened_store(settings) as database:
         assert await database.schema_revision() == schema.newest_revision()
+
+
+def test_migrating_from_the_command_line_may_be_repeated(tmp_path: Path):
+    """`turngate migrate` says which schema the store has; a deploy that runs it twice changes nothing."""
+    for _ in range(2):
+        migrated = CliRunner().invoke(app, ["migrate", "--data-dir", str(tmp_path)])
+        assert migrated.exit_code == 0
+        assert f"schema is at {schema.newest_revision()}" in migrated.stdout
+
+
+def test_a_data_directory_of_before_the_first_release_is_refused_in_words(tmp_path: Path):
+    """Exit code 2 and what to do, not a traceback; the database stays as it is."""
+    assert CliRunner().invoke(app, ["migrate", "--data-dir", str(tmp_path)]).exit_code == 0
+    with closing(sqlite3.connect(tmp_path / "turngate.db")) as database:
+        database.execute("UPDATE alembic_version SET version_num = '0007'")
+        database.commit()
+    refused = CliRunner().invoke(app, ["migrate", "--data-dir", str(tmp_path)])
+    assert refused.exit_code == 2
+    assert "before 0.1.0 (schema 0007)" in refused.stderr
+    assert "move the data directory away" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    with closing(sqlite3.connect(tmp_path / "turngate.db")) as database:
+        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("0007",)]
 
 
 def test_without_a_stack_the_commands_say_how_to_get_one(tmp_path: Path):
