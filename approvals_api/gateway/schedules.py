@@ -84,10 +84,9 @@ class TemporalSchedules:
                 kept = await self._client.get_schedule_handle(schedule_id).describe(rpc_timeout=RPC_WAIT)
         except LookupError:
             return None
-        note, action = kept.schedule.state.note or "", kept.schedule.action
-        revision = note.removeprefix(_NOTE)
+        action = kept.schedule.action
         return ScheduleLook(
-            revision=int(revision) if note.startswith(_NOTE) and revision.isdecimal() else 0,
+            revision=_revision_of(kept.schedule),
             paused=kept.schedule.state.paused,
             task_queue=action.task_queue if isinstance(action, ScheduleActionStartWorkflow) else "",
             next_fires=tuple(kept.info.next_action_times[:NEXT_FIRES]),
@@ -95,16 +94,21 @@ class TemporalSchedules:
             missed=kept.info.num_actions_missed_catchup_window,
         )
 
-    async def create(self, wanted: WantedSchedule) -> None:
-        """Create a schedule; one that exists is left as it is."""
-        with suppress(ScheduleAlreadyRunningError):
+    async def create(self, wanted: WantedSchedule) -> bool:
+        """Create a schedule; False when one exists, which is left as it is."""
+        try:
             async with _bounded():
                 await self._client.create_schedule(wanted.id, _schedule(wanted), rpc_timeout=RPC_WAIT)
+        except ScheduleAlreadyRunningError:
+            return False
+        return True
 
     async def change(self, wanted: WantedSchedule) -> None:
-        """Change a schedule to what is wanted; one that is gone is left alone."""
+        """Change a schedule to what is wanted; one of a newer revision is left as it is, one that is gone is left alone."""
 
-        async def changed(_current: ScheduleUpdateInput) -> ScheduleUpdate:
+        async def changed(current: ScheduleUpdateInput) -> ScheduleUpdate | None:
+            if _revision_of(current.description.schedule) > wanted.revision:
+                return None
             return ScheduleUpdate(schedule=_schedule(wanted))
 
         with suppress(LookupError):
@@ -116,6 +120,12 @@ class TemporalSchedules:
         with suppress(LookupError):
             async with _bounded():
                 await self._client.get_schedule_handle(schedule_id).delete(rpc_timeout=RPC_WAIT)
+
+
+def _revision_of(schedule: Schedule) -> int:
+    note = schedule.state.note or ""
+    revision = note.removeprefix(_NOTE)
+    return int(revision) if note.startswith(_NOTE) and revision.isdecimal() else 0
 
 
 def _schedule(wanted: WantedSchedule) -> Schedule:

@@ -76,7 +76,23 @@ async def start_opened(services: Services) -> int:
 
 
 async def agree(services: Services, schedule: Schedule) -> bool:
-    """Make Temporal's schedule agree with this one; returns whether it had to be changed. Raises as above."""
+    """Make Temporal's schedule agree with the store's; returns whether it had to be changed. Raises as above.
+
+    ``schedule``: as the caller read it. Another process, or the sweep, may hold an older or a newer one, and be the last to
+    tell Temporal. So whoever changed something there looks whether the store still says the same.
+    """
+    changed = False
+    while await _agree_with(services, schedule):
+        changed = True
+        async with services.database.read() as conn:
+            newest = await schedules.get(conn, schedule.id)
+        if newest is None or newest.revision == schedule.revision:
+            break
+        schedule = newest
+    return changed
+
+
+async def _agree_with(services: Services, schedule: Schedule) -> bool:
     temporal = services.gateway.schedules
     look = await temporal.look(schedule.id)
     if schedule.deleted_at is not None:
@@ -89,12 +105,10 @@ async def agree(services: Services, schedule: Schedule) -> bool:
     if wanted is None:
         logger.warning("schedule %s stands still: no worker publishes its agent %r", schedule.id, schedule.agent)
         return False
-    if look is None:
-        await temporal.create(wanted)
-    elif not look.is_of(wanted):
-        await temporal.change(wanted)
-    else:
+    if look is not None and look.is_of(wanted):
         return False
+    if look is not None or not await temporal.create(wanted):
+        await temporal.change(wanted)
     logger.info("schedule %s is kept by Temporal as of revision %d", schedule.id, schedule.revision)
     return True
 

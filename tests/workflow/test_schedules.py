@@ -17,10 +17,10 @@ from support.tools import Bench
 from temporalio.client import Client
 
 from approvals_api.gateway.client import Gateway
-from approvals_api.gateway.schedules import TemporalSchedules
+from approvals_api.gateway.schedules import TemporalSchedules, WantedSchedule
 from approvals_api.schedules import service as schedule_service
 from approvals_api.schedules.order import NewSchedule
-from approvals_api.schedules.sync import agree_on_all, start_opened
+from approvals_api.schedules.sync import agree, agree_on_all, start_opened
 from turngate.domain.agents.schedules import Timetable
 from turngate.domain.contract import ScheduledStartInput
 from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
@@ -31,8 +31,9 @@ from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.runs import runs
-from turngate.store.schedules import schedule_fires
+from turngate.store.schedules import schedule_fires, schedules
 from turngate.store.schedules.schedule_fires import AgentAtFire, Fire
+from turngate.store.schedules.schedules import Schedule
 from turngate.wire.schedules import ScheduleDetail
 
 EACH_SECOND = Timetable(every_seconds=1)
@@ -236,6 +237,57 @@ async def test_temporal_is_made_to_agree_with_the_store(client: Client, sqlite: 
             (False, True),
         ]
         assert await agree_on_all(engine.services) == 0
+
+
+async def test_a_sweep_never_takes_a_change_back(client: Client, sqlite: Database) -> None:
+    """A sweep that read the store before a change, and acts in Temporal during or after it, leaves what is newest there."""
+    async with stack(client, sqlite, model=Script(says("Done."))) as engine:
+        temporal = TemporalSchedules(client)
+
+        async def stored(schedule: ScheduleDetail) -> Schedule:
+            async with sqlite.read() as conn:
+                row = await schedules.get(conn, schedule.id)
+            assert row is not None
+            return row
+
+        for _ in range(5):
+            schedule = await made(engine, SELDOM)
+            before = await stored(schedule)
+            await schedule_service.pause(engine.services, STARTER, schedule.id)
+            after = await stored(schedule)
+            await client.get_schedule_handle(schedule.id).delete()
+            # Neither finds anything in Temporal, so both create it; the older one asks first.
+            await asyncio.gather(*(agree(engine.services, each) for each in (before, after)))
+            look = await temporal.look(schedule.id)
+            assert look is not None
+            assert (look.revision, look.paused) == (2, True)
+
+        schedule = await made(engine, SELDOM)
+        before = await stored(schedule)
+        await schedule_service.delete(engine.services, STARTER, schedule.id)
+        assert await agree(engine.services, before)
+        assert await temporal.look(schedule.id) is None
+
+
+async def test_an_older_revision_changes_nothing_in_temporal(client: Client, sqlite: Database) -> None:
+    """A sweep may look before a change and write after it: Temporal keeps the newer revision."""
+    async with stack(client, sqlite, model=Script(says("Done."))) as engine:
+        schedule = await made(engine, SELDOM)
+        await schedule_service.pause(engine.services, STARTER, schedule.id)
+        older = WantedSchedule(
+            id=schedule.id,
+            revision=1,
+            timetable=SELDOM,
+            overlap="skip",
+            catch_up=timedelta(minutes=1),
+            paused=False,
+            task_queue=engine.task_queue,
+            heartbeat_timeout_seconds=2,
+        )
+        await TemporalSchedules(client).change(older)
+        look = await TemporalSchedules(client).look(schedule.id)
+        assert look is not None
+        assert (look.revision, look.paused) == (2, True)
 
 
 async def test_i5_a_run_that_was_recorded_only_is_started(client: Client, sqlite: Database) -> None:
