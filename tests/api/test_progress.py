@@ -23,8 +23,8 @@ from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
 from turngate.cli.api_link import ApiLink
-from turngate.cli.json_output import RunAsJson
-from turngate.cli.watching import Watch
+from turngate.cli.follow.run import RunAsJson
+from turngate.cli.follow.watch import Watch
 from turngate.client import SyncTurngateClient
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.models.port import ModelRequest

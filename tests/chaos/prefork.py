@@ -60,8 +60,6 @@ def main() -> None:
     """Serve until stdin is closed."""
     warnings.simplefilter("ignore")
     die_with(int(sys.argv[2]))
-    import turngate.cli.main  # noqa: PLC0415 - after the wish to die with the parent
-    import turngate.cli.servers  # noqa: F401, PLC0415
 
     gc.collect()
     gc.freeze()

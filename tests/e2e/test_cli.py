@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.terminal_process import Background, InTerminal, turngate
 
-from turngate.cli.serving import listen
+from turngate.cli.api_server import listen
 from turngate.runtime import embedded_temporal
 
 TASK = "The lamp of order A-100 arrived broken."

@@ -22,7 +22,7 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.common import WorkflowIDReusePolicy
 
 import worker as composition
-from turngate.cli import build_commands, replay_output, replaying, worker_builds
+from turngate.cli.commands.serve import builds, replay_check
 from turngate.domain.contract import AgentTurnInput, RunLimits
 from turngate.domain.errors import NotFoundError
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
@@ -49,12 +49,12 @@ class Fleet:
             made = self.engine.worker(deployment=deployment(self.name, build_id))
         async with made:
             if build_id is not None:
-                await worker_builds.make_current(self.engine.client, self.name, build_id)
+                await builds.make_current(self.engine.client, self.name, build_id)
             yield
 
     async def open_runs(self) -> dict[str, tuple[bool, int]]:
         """Build → is it the current one, how many runs it has."""
-        found = await worker_builds.known(self.engine.client, self.name)
+        found = await builds.known(self.engine.client, self.name)
         return {each.build_id: (each.current, each.open_runs) for each in found}
 
     async def history(self, run: runs.Run) -> WorkflowHistory:
@@ -110,7 +110,7 @@ async def test_i11_a_deploy_leaves_a_waiting_run_with_its_build(
             await engine.request(old)
             await engine.idle(old)
             history = await those.history(old)
-            checks = [await replaying.check(history, build_replayer(code)) for code in (AgentTurn, ChangedTurn)]
+            checks = [await replay_check.check(history, build_replayer(code)) for code in (AgentTurn, ChangedTurn)]
             assert [each.failing and each.failing.kind for each in checks] == [None, "incompatible"]
             assert await by_new_release(temporal, old, capsys) == checks[1].for_programs()
 
@@ -132,10 +132,10 @@ async def test_i11_a_deploy_leaves_a_waiting_run_with_its_build(
 async def by_new_release(temporal: EmbeddedTemporal, run: runs.Run, capsys: pytest.CaptureFixture[str]) -> object:
     """What `turngate replay-check` says of the run, and of nothing else, in a release whose workflow has changed."""
     settings = load_settings(temporal_address=temporal.address)
-    check = partial(replay_output.replay_and_report, settings, every=False, limit=None, files=[], save=None)
+    check = partial(replay_check.replay_and_report, settings, every=False, limit=None, files=[], save=None)
     capsys.readouterr()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replay_output, "AgentTurn", ChangedTurn)
+        patch.setattr(replay_check, "AgentTurn", ChangedTurn)
         with pytest.raises(typer.Exit) as ended:
             await asyncio.to_thread(check, run_ids=[run.id], as_json=True)
     assert ended.value.exit_code == 1
@@ -205,7 +205,7 @@ async def test_a_run_that_began_without_builds_goes_on_with_the_first_that_is_cu
         async with those.worker("1"):
             assert await answered(those.engine, run) == "completed"
             with pytest.raises(NotFoundError, match="no worker of build 2 has come up"):
-                await worker_builds.make_current(client, those.name, "2", wait_seconds=0)
+                await builds.make_current(client, those.name, "2", wait_seconds=0)
         assert await those.builds_of(run) == ["", "1"]
 
 
@@ -226,7 +226,7 @@ async def test_the_worker_command_brings_up_a_build_that_the_builds_command_make
     )
     settings = load_settings(temporal_address=temporal.address, deployment_name=name)
     try:
-        await build_commands.list_builds(settings, "v1.2+3")
+        await builds.list_builds(settings, "v1.2+3")
     finally:
         process.terminate()
         assert await process.wait() == 0
@@ -242,13 +242,13 @@ async def test_the_check_finds_the_open_runs(client: Client, sqlite: Database, b
         async def found(query: str) -> bool:
             mine = {not_begun.id: "", ended.id: ""}
             query = f"{query} AND TaskQueue = '{engine.task_queue}'"
-            seen = [each async for each in replaying.listed_histories(client, query, limit=9)]
+            seen = [each async for each in replay_check.listed_histories(client, query, limit=9)]
             return {each.workflow_id for each in seen} == (set(mine) if "Running" not in query else {not_begun.id})
 
-        await until(lambda: found(replaying.OPEN), "the open run")
-        await until(lambda: found(replaying.EVERY), "both runs")
-        [history] = [each async for each in replaying.named_histories(client, [not_begun.id])]
-        assert (await replaying.check(history, build_replayer(ChangedTurn))).failing is None
+        await until(lambda: found(replay_check.OPEN), "the open run")
+        await until(lambda: found(replay_check.EVERY), "both runs")
+        [history] = [each async for each in replay_check.named_histories(client, [not_begun.id])]
+        assert (await replay_check.check(history, build_replayer(ChangedTurn))).failing is None
         with pytest.raises(NotFoundError, match="no workflow of run nobody"):
-            _ = [each async for each in replaying.named_histories(client, ["nobody"])]
+            _ = [each async for each in replay_check.named_histories(client, ["nobody"])]
         await engine.workflow(not_begun).terminate()

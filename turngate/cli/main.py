@@ -12,37 +12,19 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from turngate.cli import (
-    access_commands,
-    audit_commands,
-    build_commands,
-    compare_commands,
-    demo_command,
-    doctor_command,
-    driver_commands,
-    dry_replay_commands,
-    eval_command,
-    explain_commands,
-    export_commands,
-    fork_commands,
-    grant_commands,
-    init_command,
-    mcp_gateway_command,
-    model_commands,
-    notify_commands,
-    policy_commands,
-    recovery_commands,
-    replay_commands,
-    request_commands,
-    result_commands,
-    run_commands,
-    schedule_commands,
-    serve_commands,
-    terminal,
-    tui_command,
-    user_commands,
-)
-from turngate.cli.failing import EXIT_CTRL_C, Commands
+from turngate.cli import terminal
+from turngate.cli.commands.access import sessions, users
+from turngate.cli.commands.evals import eval as evals
+from turngate.cli.commands.events import audit, notify
+from turngate.cli.commands.frontends import mcp_gateway, stdio, tui
+from turngate.cli.commands.policy import grants, policy
+from turngate.cli.commands.recovery import recovery
+from turngate.cli.commands.requests import requests
+from turngate.cli.commands.runs import compare, dry_run, explain, export, fork, result, runs
+from turngate.cli.commands.schedules import schedules
+from turngate.cli.commands.serve import builds, replay_check, servers
+from turngate.cli.commands.setup import demo, doctor, init, models
+from turngate.cli.errors import EXIT_CTRL_C, Commands
 
 SERVE = "Serve"
 WORK = "Runs and requests"
@@ -57,58 +39,58 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("init", rich_help_panel=SET_UP)(init_command.init)
-app.command("demo", rich_help_panel=SET_UP)(demo_command.demo)
-app.command("doctor", rich_help_panel=SET_UP)(doctor_command.doctor)
-app.command("models", rich_help_panel=SET_UP)(model_commands.models)
-app.command("login-link", rich_help_panel=SET_UP)(access_commands.login_link)
-app.add_typer(access_commands.token_app, name="token", rich_help_panel=SET_UP)
-app.add_typer(access_commands.session_app, name="session", rich_help_panel=SET_UP)
-app.add_typer(user_commands.user_app, name="user", rich_help_panel=SET_UP)
+app.command("init", rich_help_panel=SET_UP)(init.init)
+app.command("demo", rich_help_panel=SET_UP)(demo.demo)
+app.command("doctor", rich_help_panel=SET_UP)(doctor.doctor)
+app.command("models", rich_help_panel=SET_UP)(models.models)
+app.command("login-link", rich_help_panel=SET_UP)(sessions.login_link)
+app.add_typer(sessions.token_app, name="token", rich_help_panel=SET_UP)
+app.add_typer(sessions.session_app, name="session", rich_help_panel=SET_UP)
+app.add_typer(users.user_app, name="user", rich_help_panel=SET_UP)
 
-app.add_typer(notify_commands.app, name="notify", rich_help_panel=SET_UP)
-app.add_typer(audit_commands.app, name="audit", rich_help_panel=SET_UP)
+app.add_typer(notify.app, name="notify", rich_help_panel=SET_UP)
+app.add_typer(audit.app, name="audit", rich_help_panel=SET_UP)
 
-app.command("up", rich_help_panel=SERVE)(serve_commands.up)
-app.command("worker", rich_help_panel=SERVE)(serve_commands.worker)
-app.command("api", rich_help_panel=SERVE)(serve_commands.api)
-app.command("temporal", rich_help_panel=SERVE)(serve_commands.temporal)
+app.command("up", rich_help_panel=SERVE)(servers.up)
+app.command("worker", rich_help_panel=SERVE)(servers.worker)
+app.command("api", rich_help_panel=SERVE)(servers.api)
+app.command("temporal", rich_help_panel=SERVE)(servers.temporal)
 app.command(
     "mcp-gateway",
     rich_help_panel=SERVE,
     # The first word that is no option begins the server's command, with options of its own.
     context_settings={"allow_interspersed_args": False},
-)(mcp_gateway_command.mcp_gateway)
-app.command("migrate", rich_help_panel=SERVE)(serve_commands.migrate)
-app.command("recover", rich_help_panel=SERVE)(recovery_commands.recover)
-app.command("reconcile", rich_help_panel=SERVE)(recovery_commands.reconcile)
-app.command("replay-check", rich_help_panel=SERVE)(replay_commands.replay_check)
-app.command("builds", rich_help_panel=SERVE)(build_commands.builds)
+)(mcp_gateway.mcp_gateway)
+app.command("migrate", rich_help_panel=SERVE)(servers.migrate)
+app.command("recover", rich_help_panel=SERVE)(recovery.recover)
+app.command("reconcile", rich_help_panel=SERVE)(recovery.reconcile)
+app.command("replay-check", rich_help_panel=SERVE)(replay_check.replay_check)
+app.command("builds", rich_help_panel=SERVE)(builds.builds)
 
-app.command("run", rich_help_panel=WORK)(run_commands.run)
-app.command("watch", rich_help_panel=WORK)(run_commands.watch)
-app.command("runs", rich_help_panel=WORK)(run_commands.runs)
-app.command("explain", rich_help_panel=WORK)(explain_commands.explain)
-app.command("export", rich_help_panel=WORK)(export_commands.export)
-app.command("compare", rich_help_panel=WORK)(compare_commands.compare)
-app.command("fork", rich_help_panel=WORK)(fork_commands.fork)
-app.command("replay", rich_help_panel=WORK)(dry_replay_commands.replay)
-app.command("eval", rich_help_panel=WORK)(eval_command.evaluate)
-app.command("retry", rich_help_panel=WORK)(fork_commands.retry)
-app.command("send", rich_help_panel=WORK)(run_commands.send)
-app.command("pause", rich_help_panel=WORK)(run_commands.pause)
-app.command("model", rich_help_panel=WORK)(model_commands.model)
-app.command("resume", rich_help_panel=WORK)(run_commands.resume)
-app.command("interrupt", rich_help_panel=WORK)(run_commands.interrupt)
-app.command("result", rich_help_panel=WORK)(result_commands.result)
-app.command("requests", rich_help_panel=WORK)(request_commands.requests)
-app.command("decide", rich_help_panel=WORK)(request_commands.decide)
-app.command("tui", rich_help_panel=WORK)(tui_command.tui)
-app.command("rpc", rich_help_panel=WORK)(driver_commands.rpc)
-app.command("acp", rich_help_panel=WORK)(driver_commands.acp)
-app.add_typer(schedule_commands.app, name="schedule", rich_help_panel=WORK)
-app.add_typer(grant_commands.app, name="grants", rich_help_panel=WORK)
-app.add_typer(policy_commands.app, name="policy", rich_help_panel=WORK)
+app.command("run", rich_help_panel=WORK)(runs.run)
+app.command("watch", rich_help_panel=WORK)(runs.watch)
+app.command("runs", rich_help_panel=WORK)(runs.runs)
+app.command("explain", rich_help_panel=WORK)(explain.explain)
+app.command("export", rich_help_panel=WORK)(export.export)
+app.command("compare", rich_help_panel=WORK)(compare.compare)
+app.command("fork", rich_help_panel=WORK)(fork.fork)
+app.command("replay", rich_help_panel=WORK)(dry_run.replay)
+app.command("eval", rich_help_panel=WORK)(evals.eval_app)
+app.command("retry", rich_help_panel=WORK)(fork.retry)
+app.command("send", rich_help_panel=WORK)(runs.send)
+app.command("pause", rich_help_panel=WORK)(runs.pause)
+app.command("model", rich_help_panel=WORK)(models.model)
+app.command("resume", rich_help_panel=WORK)(runs.resume)
+app.command("interrupt", rich_help_panel=WORK)(runs.interrupt)
+app.command("result", rich_help_panel=WORK)(result.result)
+app.command("requests", rich_help_panel=WORK)(requests.requests)
+app.command("decide", rich_help_panel=WORK)(requests.decide)
+app.command("tui", rich_help_panel=WORK)(tui.tui)
+app.command("rpc", rich_help_panel=WORK)(stdio.rpc)
+app.command("acp", rich_help_panel=WORK)(stdio.acp)
+app.add_typer(schedules.app, name="schedule", rich_help_panel=WORK)
+app.add_typer(grants.app, name="grants", rich_help_panel=WORK)
+app.add_typer(policy.app, name="policy", rich_help_panel=WORK)
 
 
 def _print_version(wanted: bool) -> None:
@@ -127,7 +109,7 @@ def root(
 
 
 def main() -> NoReturn:
-    """Run one command; the exit codes stand in :mod:`turngate.cli.failing`."""
+    """Run one command; the exit codes stand in :mod:`turngate.cli.errors`."""
     terminal.prepare_streams()
     if not sys.warnoptions:  # Libraries warn their developers at import; ask for it with `python -W default`.
         warnings.simplefilter("ignore")

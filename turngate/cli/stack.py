@@ -13,18 +13,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from temporalio import activity, workflow
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 from temporalio.worker import WorkerDeploymentConfig
 
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
-from turngate.cli import app_survey, stores, terminal
-from turngate.cli.api_wiring import api_settings
-from turngate.cli.model_wiring import build_models
-from turngate.cli.notify_wiring import configured_channels
-from turngate.cli.serving import ApiServer
+from turngate.cli import builders_app, stores, terminal
+from turngate.cli.api_server import ApiServer
+from turngate.cli.api_settings import api_settings
+from turngate.cli.channels import configured_channels
+from turngate.cli.model_registry import build_models
 from turngate.cli.temporal_link import connect_when_there
-from turngate.cli.worker_logging import shorten_failures
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.models.registry import Models
 from turngate.notifications.configuration import Channel
@@ -134,7 +135,7 @@ async def serving_worker(
     shorten_failures(details=settings.log_format == "json")
     models = build_models(settings, script_base=app.base)
     _warn_of_models(app, models)
-    for said in app_survey.warnings(app):
+    for said in builders_app.warnings(app):
         logger.warning("%s", said)
     engine = build_engine(app, database, models, models.profiles, streaming=settings.streaming)
     worker = build_worker(
@@ -224,3 +225,38 @@ async def _bounded(stopping: Awaitable[None], seconds: float, otherwise: str) ->
             await stopping
     except TimeoutError:
         logger.info("%s within %.1f s", otherwise, seconds)
+
+
+# A worker's log for people: a failure that was meant is one line, and only a bug shows its traceback.
+#
+# Temporal's SDK logs every failed attempt of an activity with a traceback and all it knows about the activity. A model
+# that is down for a minute would fill the terminal with them.
+
+
+def shorten_failures(*, details: bool) -> None:
+    """Shorten what the SDK says about failed activities, in this process. Safe to repeat.
+
+    ``details``: keep the SDK's structured fields on each line (for logs that programs read).
+    """
+    activity.logger.activity_info_on_message = False
+    activity.logger.activity_info_on_extra = details
+    workflow.logger.workflow_info_on_message = False
+    workflow.logger.workflow_info_on_extra = details
+    sdk = activity.logger.base_logger
+    if not any(isinstance(present, _MeantFailures) for present in sdk.filters):
+        sdk.addFilter(_MeantFailures())
+
+
+class _MeantFailures(logging.Filter):
+    """Says which activity failed and why; drops the traceback of an ApplicationError, which is how ours fail on purpose."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None or not activity.in_activity():
+            return True
+        told = activity.info()
+        record.msg = "%s of %s failed, attempt %s: %s"
+        record.args = (told.activity_type, told.workflow_id, told.attempt, error)
+        if isinstance(error, ApplicationError):
+            record.exc_info = None
+        return True

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
+import stat
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from typing import Final
@@ -156,3 +159,25 @@ def _console(*, stderr: bool) -> Console:
 def _text(pieces: tuple[Piece, ...]) -> Text:
     """Return the pieces with what cannot be seen as markers. Callers do that where they cut or indent; here none forgets it."""
     return Text.assemble(*(plain(piece) if isinstance(piece, str) else (plain(piece[0]), piece[1]) for piece in pieces))
+
+
+# Noticing that nobody reads stdout any more, also while there is nothing to write: ``turngate watch RUN | head -1``.
+#
+# A write to a pipe without a reader fails, but a command that waits for a person's decision may not write for days.
+
+
+def when_unread(tell: Callable[[], None]) -> None:
+    """Call ``tell``, on a thread of its own, once stdout is a pipe that has lost its reader; never for anything else."""
+    with suppress(OSError, ValueError):  # closed, or none of the system's
+        descriptor = sys.stdout.fileno()
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            threading.Thread(target=_wait, args=(descriptor, tell), name="stdout-reader", daemon=True).start()
+
+
+def _wait(descriptor: int, tell: Callable[[], None]) -> None:
+    poller = select.poll()
+    poller.register(descriptor, 0)  # for no event: errors and hang-ups are told always
+    with suppress(OSError):
+        poller.poll()
+        tell()

@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 from approvals_api.gateway.client import Gateway
 from turngate.cli import main
 from turngate.cli.api_link import ApiLink
-from turngate.cli.run_following import Shown, follow
-from turngate.cli.task_text import task_text
+from turngate.cli.commands.runs.runs import task_text
+from turngate.cli.follow.run import Shown, follow
 from turngate.client import event_stream
 from turngate.domain.errors import ConfigurationError, InvalidInputError, UnavailableError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turngate.cli.api_wiring import api_settings
+from turngate.cli.api_settings import api_settings
 from turngate.runtime.settings import Settings
 
 

@@ -4,8 +4,8 @@ import pytest
 from pydantic import BaseModel
 
 from turngate import Agent, App, Policy, Rule, Toolkit, declare_tool, interaction_tool, provider_tool, sub_agent, tool
-from turngate.cli.app_survey import agent_lines, tools_by_kind, warnings
-from turngate.cli.checks import Finding, examine
+from turngate.cli.builders_app import agent_lines, tools_by_kind, warnings
+from turngate.cli.commands.setup.doctor import Finding, examine
 from turngate.runtime import embedded_temporal
 from turngate.runtime.app_loader import LoadedApp, check_app
 from turngate.runtime.settings import load_settings

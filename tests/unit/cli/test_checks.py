@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from turngate.cli.checks import Finding, examine
+from turngate.cli.api_server import listen
+from turngate.cli.commands.setup.doctor import Finding, examine
 from turngate.cli.options import DEFAULT_APP
-from turngate.cli.serving import listen
 from turngate.runtime import embedded_temporal
 from turngate.runtime.settings import load_settings
 from turngate.store.database import Database

@@ -4,7 +4,7 @@ import pytest
 import typer
 
 from turngate.cli import terminal
-from turngate.cli.failing import reported
+from turngate.cli.errors import reported
 from turngate.domain.errors import ConfigurationError, NotFoundError
 
 

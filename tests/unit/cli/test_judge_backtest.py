@@ -13,9 +13,9 @@ from support.tools import Amount
 from typer.testing import CliRunner
 
 from turngate import Agent, App, ConfigurationError, Judge, Toolkit, tool
-from turngate.cli import judge_trials
+from turngate.cli.commands.policy import trials
 from turngate.cli.main import app
-from turngate.cli.model_wiring import require_model_names
+from turngate.cli.model_registry import require_model_names
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms
@@ -131,7 +131,7 @@ async def test_a_model_is_asked_now_about_what_people_decided(
     assert (first["calls"], first["of"], [each["id"] for each in first["examples"]]) == (2, 6, ["r4", "r0"])
     assert "criteria" in (await backtest(tmp_path, "--judge", "scripted:judge.yaml", code=2)).stderr
     assert "nobody" in (await backtest(tmp_path, "--judge", "nobody", *asking[2:], code=2)).stderr
-    monkeypatch.setattr(judge_trials, "ASKED_WITHOUT_YES", 5)
+    monkeypatch.setattr(trials, "ASKED_WITHOUT_YES", 5)
     refused = (await backtest(tmp_path, *asking, code=2)).stderr
     assert "6 calls" in refused
     assert "--yes" in refused

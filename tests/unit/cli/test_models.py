@@ -11,10 +11,10 @@ from support.fake_provider import FakeProvider, completion, serving_provider
 from typer.testing import CliRunner
 
 from turngate import Agent, App, Toolkit
-from turngate.cli import checks
+from turngate.cli.commands.setup import doctor
+from turngate.cli.commands.setup.models import Seen, survey
 from turngate.cli.main import app
-from turngate.cli.model_survey import Seen, survey
-from turngate.cli.model_wiring import require_model_names
+from turngate.cli.model_registry import require_model_names
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.app_loader import LoadedApp, check_app
 from turngate.runtime.settings import Settings, load_settings
@@ -111,6 +111,6 @@ def test_a_worker_does_not_start_with_a_name_of_nothing(
 async def test_doctor_tells_of_a_wrong_models_file(settings: Settings) -> None:
     """As one finding among the others, with the file and the place."""
     (settings.data_dir / "models.toml").write_text("[profile.fast]\nmodel = 3")
-    found = [each async for each in checks._models(settings, with_agent("fast"), probe=False)]
+    found = [each async for each in doctor._models(settings, with_agent("fast"), probe=False)]
     assert [(each.what, each.good) for each in found] == [("models", False)]
     assert f"models file {settings.data_dir / 'models.toml'}, [profile.fast]: model:" in found[0].said

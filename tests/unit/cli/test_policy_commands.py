@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from turngate.cli.durations import instant_of, seconds_of
 from turngate.cli.main import app
+from turngate.cli.options import instant_of, seconds_of
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant

@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from turngate.cli.serving import listen
+from turngate.cli.api_server import listen
 from turngate.cli.temporal_link import connect_when_there, find_address
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.runtime import embedded_temporal

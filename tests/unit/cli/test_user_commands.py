@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from approvals_api.settings import OidcSettings, RateLimitSettings
 from turngate.cli import stores
-from turngate.cli.api_wiring import api_settings
+from turngate.cli.api_settings import api_settings
 from turngate.cli.main import app
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.settings import load_settings

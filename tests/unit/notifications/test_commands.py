@@ -12,8 +12,8 @@ from support.notification_receivers import Receiver, answer
 from typer.testing import CliRunner
 
 from turngate.cli import terminal
+from turngate.cli.channels import configured_channels, link_warning
 from turngate.cli.main import app
-from turngate.cli.notify_wiring import configured_channels, link_warning
 from turngate.runtime.settings import load_settings
 
 SECRET = "whsec_" + "QUJD" * 8

@@ -1,0 +1,166 @@
+"""``turngate user``: the people Turngate knows. They write the store themselves, as whoever may read the data directory."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from turngate.cli import terminal
+from turngate.cli.commands.access.sessions import RoleChoice, minute
+from turngate.cli.options import DataDir
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.identity import checked_password
+from turngate.runtime.settings import load_settings
+from turngate.text.plain_text import plain_line
+
+if TYPE_CHECKING:
+    from turngate.store.access.users import User
+    from turngate.store.database import Connection
+
+Done = TypeVar("Done")
+
+# The store takes a while to import; hence the imports inside the functions.
+
+user_app = typer.Typer(no_args_is_help=True, help="Let people in: names, roles and passwords.")
+
+UserName = Annotated[str, typer.Argument(help="The user's name; large and small letters count as the same.")]
+PasswordStdin = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from the first line of stdin instead of asking.")
+]
+
+
+@user_app.command("add")
+def add(
+    name: Annotated[str, typer.Argument(help="Their name: decisions carry it.")],
+    role: Annotated[RoleChoice, typer.Option(help="viewer sees, operator decides too, admin looks after it all.")],
+    email: Annotated[str, typer.Option(help="Where to reach them.")] = "",
+    password_stdin: PasswordStdin = False,
+    no_password: Annotated[
+        bool, typer.Option("--no-password", help="They come in by `turngate login-link NAME` only.")
+    ] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Add a user. A password has at least 12 characters; a few words are easy to keep."""
+    if password_stdin and no_password:
+        raise ConfigurationError("--password-stdin and --no-password contradict each other: leave one out")
+    password = None if no_password else _password(from_stdin=password_stdin)
+
+    async def change(conn: Connection, by: str) -> str:
+        from turngate.store.access import users  # noqa: PLC0415
+        from turngate.store.access.passwords import hash_password  # noqa: PLC0415
+
+        made = None if password is None else await hash_password(password)
+        user = await users.add(conn, name=name, role=role.value, password_hash=made, email=email, by=by)
+        return user.name
+
+    terminal.line(f"{plain_line(_changed(data_dir, change))} is {role.value} now")
+    if no_password:
+        terminal.note(f"let them in with `turngate login-link {plain_line(name)}`")
+
+
+@user_app.command("list")
+def listed(data_dir: DataDir = None) -> None:
+    """List the users: name, role, how they come in, since when, e-mail."""
+
+    async def read(conn: Connection, _by: str) -> list[User]:
+        from turngate.store.access import users  # noqa: PLC0415
+
+        return await users.all_users(conn)
+
+    terminal.table(
+        ("NAME", "ROLE", "COMES IN BY", "SINCE", "E-MAIL"),
+        [
+            (plain_line(each.name), each.role, _way(each), minute(each.created_at), plain_line(each.email))
+            for each in _changed(data_dir, read)
+        ],
+    )
+
+
+@user_app.command("role")
+def role(
+    name: UserName,
+    role: Annotated[RoleChoice, typer.Argument(help="Their role from now on.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Give a user another role. It counts at once, in every session and for every token of theirs."""
+
+    async def change(conn: Connection, by: str) -> None:
+        from turngate.store.access import users  # noqa: PLC0415
+
+        await users.set_role(conn, name, role.value, by=by)
+
+    _changed(data_dir, change)
+    terminal.line(f"{plain_line(name)} is {role.value} now")
+
+
+@user_app.command("password")
+def password(name: UserName, password_stdin: PasswordStdin = False, data_dir: DataDir = None) -> None:
+    """Give a user another password. Every session of theirs ends."""
+    wanted = _password(from_stdin=password_stdin)
+
+    async def change(conn: Connection, by: str) -> None:
+        from turngate.store.access import users  # noqa: PLC0415
+        from turngate.store.access.passwords import hash_password  # noqa: PLC0415
+
+        await users.set_password(conn, name, await hash_password(wanted), by=by)
+
+    _changed(data_dir, change)
+    terminal.line(f"{plain_line(name)} has another password; their sessions have ended")
+
+
+@user_app.command("disable")
+def disable(name: UserName, data_dir: DataDir = None) -> None:
+    """Keep a user out: their sessions end, their tokens stop working, at once."""
+    _set_disabled(data_dir, name, disabled=True)
+
+
+@user_app.command("enable")
+def enable(name: UserName, data_dir: DataDir = None) -> None:
+    """Let a disabled user in again."""
+    _set_disabled(data_dir, name, disabled=False)
+
+
+def _set_disabled(data_dir: Path | None, name: str, *, disabled: bool) -> None:
+    async def change(conn: Connection, by: str) -> None:
+        from turngate.store.access import users  # noqa: PLC0415
+
+        await users.set_disabled(conn, name, disabled=disabled, by=by)
+
+    _changed(data_dir, change)
+    terminal.line(f"{plain_line(name)} is {'disabled' if disabled else 'enabled'}")
+
+
+def _changed(data_dir: Path | None, change: Callable[[Connection, str], Awaitable[Done]]) -> Done:
+    settings = load_settings(data_dir=data_dir)
+
+    async def run() -> Done:
+        from turngate.cli import stores  # noqa: PLC0415
+
+        async with stores.opened_store(settings) as database, database.write() as conn:
+            return await change(conn, stores.acting_as())
+
+    return asyncio.run(run())
+
+
+def _password(*, from_stdin: bool) -> str:
+    """Return a checked password. Never an option's value: other users of the machine see those in the process list."""
+    if from_stdin:
+        typed = sys.stdin.readline().removesuffix("\n").removesuffix("\r")
+    elif terminal.is_interactive():
+        typed = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+    else:
+        raise ConfigurationError("there is no terminal to ask for the password: pipe it in with --password-stdin")
+    return checked_password(typed)
+
+
+def _way(user: User) -> str:
+    if user.disabled:
+        return "disabled"
+    if user.oidc_issuer:
+        return plain_line(user.oidc_issuer)
+    return "password" if user.password_hash else "links"

@@ -1,0 +1,1 @@
+"""An app against a file of cases."""

@@ -1,0 +1,1 @@
+"""The event log: audit it, and notify people of what happens."""

@@ -1,0 +1,351 @@
+"""``turngate audit``: take the event log out of the store, and check it, here or in an export, without any server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from turngate.cli import terminal
+from turngate.cli.errors import EXIT_WENT_WRONG
+from turngate.cli.options import DataDir
+from turngate.domain.errors import ConfigurationError, NotFoundError
+from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent, ChainHead, LogCheck
+from turngate.runtime.settings import Settings, load_settings
+from turngate.text.plain_text import plain
+
+if TYPE_CHECKING:
+    from turngate.store.database import Connection
+
+STREAM: Final = "-"
+TOLD_EACH: Final = 50_000
+"""After so many events a line on stderr says how far it is."""
+
+app = typer.Typer(no_args_is_help=True, help="Take the audit log out, and check that nobody has changed it.")
+
+
+@app.command()
+def export(
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEQ|TIME", help="From this event's number on, or from this time on: ISO 8601, UTC unless it says."
+        ),
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only this run's chain; `system` for events of no run.")
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write; - is the standard output.")
+    ] = STREAM,
+    data_dir: DataDir = None,
+) -> None:
+    """Write the audit log as JSON lines, with everything its hashes are made over.
+
+    Reads the store itself; whatever runs goes on. A file is complete, or not there.
+    """
+    settings = load_settings(data_dir=data_dir)
+    with _written(output) as write:
+        events, chains = asyncio.run(_export(settings, since, run, write))
+    terminal.note(f"exported {events:,} event(s) of {chains:,} chain(s)")
+
+
+@app.command()
+def verify(
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="[FILE]", help="An export, - for the standard input; without it the store itself."),
+    ] = None,
+    heads: Annotated[
+        bool,
+        typer.Option(
+            "--heads", help="Print each chain's run, length and newest hash, to be noted where nobody can change them."
+        ),
+    ] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Compute every hash anew and look for gaps, repeats, swapped and cut-off events.
+
+    Exits with 1 and says where when something is wrong. An export is checked without any store.
+    """
+    checked = _check_file(file) if file is not None else asyncio.run(_check_store(load_settings(data_dir=data_dir)))
+    if checked.broken is not None:
+        terminal.error(plain(f"the log does not hold. {checked.broken}"))
+        raise typer.Exit(EXIT_WENT_WRONG)
+    if heads:
+        for head in checked.heads:
+            terminal.raw(f"{plain(head.run_id)}\t{head.length}\t{head.hash}")
+    terminal.note(f"the log holds: {checked.events:,} event(s) in {len(checked.heads):,} chain(s)")
+
+
+async def _export(
+    settings: Settings, since: str | None, run: str | None, write: Callable[[str], object]
+) -> tuple[int, int]:
+    from turngate.cli import stores  # noqa: PLC0415 - slow to import
+    from turngate.store.events import audit, events  # noqa: PLC0415 - slow to import
+
+    counted, chains = 0, 0
+    # One transaction, so that events and heads are of one moment.
+    async with stores.opened_store(settings) as database, database.read() as conn:
+        if run is not None and await events.chain_head(conn, run) is None:
+            raise NotFoundError(f"there is no run {run!r}: `turngate runs` lists them")
+        first = await _first_seq(conn, since)
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        last = await events.last_seq(conn)
+        write(header_line(Header(since=first, only=run, last_seq=last, exported_at=at)))
+        async for event in audit.every(conn, since=first, run_id=run):
+            write(event_line(event))
+            counted += 1
+            _tell(counted)
+        async for head in _heads(conn, first, run):
+            write(head)
+            chains += 1
+        write(end_line(events=counted, chains=chains))
+    return counted, chains
+
+
+async def _heads(conn: Connection, first: int, run: str | None) -> AsyncIterator[str]:
+    from turngate.store.events import audit, events  # noqa: PLC0415 - slow to import
+
+    if run is None:
+        async for head in audit.kept_heads(conn, since=first):
+            yield head_line(head)
+        return
+    own = await events.chain_head(conn, run)
+    if own is not None:
+        yield head_line(own)
+
+
+async def _first_seq(conn: Connection, since: str | None) -> int:
+    from turngate.store.events import audit  # noqa: PLC0415 - slow to import
+
+    if since is None:
+        return 1
+    if since.isascii() and since.isdecimal():
+        return max(int(since), 1)
+    try:
+        instant = datetime.fromisoformat(since)
+    except ValueError:
+        raise ConfigurationError(
+            f"--since: {since!r} is neither an event's number nor a time such as 2026-11-01 or 2026-11-01T08:00:00+01:00"
+        ) from None
+    return await audit.seq_at(conn, instant if instant.tzinfo else instant.replace(tzinfo=UTC))
+
+
+def _check_file(name: str) -> Checked:
+    if name == STREAM:
+        return check_lines(sys.stdin)
+    try:
+        with Path(name).open(encoding="utf-8", errors="surrogateescape") as lines:
+            return check_lines(lines)
+    except OSError as error:
+        raise ConfigurationError(f"{name} cannot be read: {error.strerror}") from None
+
+
+async def _check_store(settings: Settings) -> Checked:
+    from turngate.cli import stores  # noqa: PLC0415 - slow to import
+    from turngate.store.events import audit, events  # noqa: PLC0415 - slow to import
+
+    check = LogCheck()
+    async with stores.opened_store(settings) as database, database.read() as conn:
+        async for event in audit.every(conn):
+            broken = check.add(event)
+            if broken is not None:
+                return Checked(events=check.events, heads=check.heads, broken=str(broken))
+            _tell(check.events)
+        async for head in audit.kept_heads(conn):
+            broken = check.close(head)
+            if broken is not None:
+                return Checked(events=check.events, heads=check.heads, broken=str(broken))
+        broken = check.end(last_seq=await events.last_seq(conn))
+    return Checked(events=check.events, heads=check.heads, broken=None if broken is None else str(broken))
+
+
+@contextmanager
+def _written(output: str) -> Iterator[Callable[[str], object]]:
+    """Give the function that writes; a file takes its name only when all of it is there."""
+    if output == STREAM:
+        yield sys.stdout.write
+        sys.stdout.flush()
+        return
+    path = Path(output)
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            yield file.write
+        part.replace(path)
+    except OSError as error:
+        raise ConfigurationError(f"{output} cannot be written: {error.strerror}") from None
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _tell(counted: int) -> None:
+    if counted % TOLD_EACH == 0:
+        terminal.note(f"{counted:,} events …")
+
+
+# The audit export's lines: how each is written, how each is read, and a whole export checked without any store.
+#
+# JSON lines. First a header; then one line per event with all that its hash is made over, ``payload`` as the exact text; then
+# one line per chain with its length and newest hash; then one line that says how many of both there were. So a file that was
+# cut off anywhere is noticed.
+
+
+VERSION: Final = 1
+_MEMBERS: Final = {
+    "seq": int,
+    "run_id": str,
+    "run_seq": int,
+    "type": str,
+    "payload": str,
+    "created_at": str,
+    "previous_hash": str,
+    "hash": str,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What an export holds. ``since``: the number it begins at; ``only``: the one chain; ``last_seq``: the newest number."""
+
+    since: int
+    only: str | None
+    last_seq: int
+    exported_at: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """The outcome of a check. ``broken``: the first thing that is wrong, in a sentence; None when all holds."""
+
+    events: int
+    heads: list[ChainHead]
+    broken: str | None
+
+
+def header_line(header: Header) -> str:
+    """Return the first line."""
+    return _line({"turngate_audit": VERSION, **asdict(header)})
+
+
+def event_line(event: ChainedEvent) -> str:
+    """Return the line of one event."""
+    return _line(asdict(event))
+
+
+def head_line(head: ChainHead) -> str:
+    """Return the closing line of one chain."""
+    return _line({"chain": head.run_id, "length": head.length, "head": head.hash})
+
+
+def end_line(*, events: int, chains: int) -> str:
+    """Return the last line."""
+    return _line({"end": {"events": events, "chains": chains}})
+
+
+def check_lines(lines: Iterable[str]) -> Checked:
+    """Check an export, line by line; memory grows with the number of chains only."""
+    reading = _Reading()
+    for number, line in enumerate(lines, start=1):
+        broken = reading.take(number, line)
+        if broken is not None:
+            return reading.outcome(broken)
+    return reading.outcome(reading.finish())
+
+
+class _Reading:
+    """Where the check of a file stands."""
+
+    def __init__(self) -> None:
+        self._header: Header | None = None
+        self._check = LogCheck()
+        self._chains = 0
+        self._ended = False
+
+    def outcome(self, broken: str | None) -> Checked:
+        return Checked(events=self._check.events, heads=self._check.heads, broken=broken)
+
+    def take(self, number: int, line: str) -> str | None:
+        """Take the next line; returns what is wrong with it."""
+        where = f"line {number}"
+        if not line.endswith("\n"):
+            return f"{where}: the file is cut off in the middle of it"
+        try:
+            read = json.loads(line, object_pairs_hook=_without_repeats)
+        except (ValueError, RecursionError):
+            return f"{where}: it is not JSON, or names a member twice"
+        if not isinstance(read, dict):
+            return f"{where}: it is not a line of an audit export"
+        if self._ended:
+            return f"{where}: it stands behind the line that ends the export"
+        if self._header is None:
+            return self._begin(where, read)
+        if "end" in read:
+            return self._end(where, read["end"])
+        broken = self._close(read) if "chain" in read else self._event(read)
+        return None if broken is None else f"{where}: {broken}"
+
+    def finish(self) -> str | None:
+        """Say that the file is over; returns what is missing."""
+        if self._header is None:
+            return "the file is empty: an audit export begins with a header"
+        if not self._ended:
+            return "the file is cut off: the line that ends an audit export is missing"
+        broken = self._check.end(last_seq=self._header.last_seq if self._header.only is None else None)
+        return None if broken is None else str(broken)
+
+    def _begin(self, where: str, read: Mapping[str, Any]) -> str | None:
+        version, since, only, last = (read.get(name) for name in ("turngate_audit", "since", "only", "last_seq"))
+        if version is None:
+            return f"{where}: it is not the header of an audit export"
+        if version != VERSION:
+            return f"{where}: the export's format is {version!r}, and this version of Turngate reads {VERSION}"
+        if not (isinstance(since, int) and isinstance(last, int) and (only is None or isinstance(only, str))):
+            return f"{where}: the header does not say what the export holds"
+        self._header = Header(since=since, only=only, last_seq=last, exported_at=str(read.get("exported_at", "")))
+        self._check = LogCheck(since=since, only=only)
+        return None
+
+    def _event(self, read: Mapping[str, Any]) -> ChainBreak | str | None:
+        if self._chains:
+            return "an event stands behind the closing lines"
+        if set(read) != set(_MEMBERS) or any(type(read[name]) is not kind for name, kind in _MEMBERS.items()):
+            return "it is neither an event nor a closing line"
+        return self._check.add(ChainedEvent(**read))
+
+    def _close(self, read: Mapping[str, Any]) -> ChainBreak | str | None:
+        run_id, length, head = (read.get(name) for name in ("chain", "length", "head"))
+        if not (isinstance(run_id, str) and isinstance(length, int) and isinstance(head, str)):
+            return "it is not a closing line"
+        self._chains += 1
+        return self._check.close(ChainHead(run_id=run_id, length=length, hash=head))
+
+    def _end(self, where: str, counts: Any) -> str | None:
+        self._ended = True
+        here = {"events": self._check.events, "chains": self._chains}
+        if counts != here:
+            return f"{where}: it says that the export holds {counts}, and {here} are here"
+        return None
+
+
+def _line(members: Mapping[str, Any]) -> str:
+    # ASCII: so no stream's encoding can change a character, and with it a hash.
+    return json.dumps(members, separators=(",", ":")) + "\n"
+
+
+def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse what two readers could read in two ways."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a member is there twice")
+    return members

@@ -1,0 +1,164 @@
+"""``turngate notify``: check the notifications file, try a channel, read the delivery log, send something once more.
+
+They work on the store themselves, so they need no running API; what they make due is sent by one that runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, get_args
+
+import typer
+
+from turngate.cli import terminal
+from turngate.cli.errors import EXIT_WENT_WRONG
+from turngate.cli.options import AsJson, DataDir
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.runs.deliveries import DeliveryStatus
+from turngate.runtime.settings import Settings, load_settings
+from turngate.text.plain_text import plain_line
+
+if TYPE_CHECKING:
+    from turngate.notifications.configuration import Channel
+    from turngate.notifications.outcomes import Outcome
+    from turngate.store.events.deliveries import Delivery
+    from turngate.wire.notifications import DeliveryView
+
+MAX_ROWS: Final = 200
+
+app = typer.Typer(no_args_is_help=True, help="Tell people outside: check channels, try them, read the delivery log.")
+
+
+class StatusChoice(StrEnum):
+    """What became of a delivery (``turngate.domain.runs.deliveries.DeliveryStatus``)."""
+
+    GATHERING = "gathering"
+    WAITING = "waiting"
+    SENDING = "sending"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+
+
+@app.command()
+def check(
+    file: Annotated[
+        Path | None, typer.Argument(show_default="$TURNGATE_NOTIFICATIONS", help="The notifications file (TOML).")
+    ] = None,
+) -> None:
+    """Read a notifications file with the secrets it names, and say who would be told of what. Sends nothing."""
+    from turngate.cli.channels import link_warning  # noqa: PLC0415 - slow to import
+
+    settings = load_settings()
+    for channel in _channels(settings, file):
+        terminal.line((channel.name, "bold"), f" ({channel.kind}): {_wanted(channel)}")
+    warning = link_warning(settings)
+    if warning is not None:
+        terminal.note(warning)
+
+
+@app.command("test")
+def try_channel(
+    channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="Its name in the notifications file.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Send a test message to a channel, once, and print what came of it. It is in the delivery log, too."""
+    from turngate.notifications.configuration import named_channel  # noqa: PLC0415 - slow to import
+    from turngate.notifications.outcomes import Delivered  # noqa: PLC0415
+
+    settings = load_settings(data_dir=data_dir)
+    delivery, outcome = asyncio.run(_send_test(settings, named_channel(_channels(settings, None), channel)))
+    if not isinstance(outcome, Delivered):
+        terminal.error(f"{channel} did not take {delivery.id}: {plain_line(outcome.answer)}")
+        raise typer.Exit(EXIT_WENT_WRONG)
+    terminal.line(f"{channel} took {delivery.id}: {plain_line(outcome.answer)}")
+
+
+@app.command()
+def log(
+    channel: Annotated[str | None, typer.Option(help="Only this channel.", show_default="all")] = None,
+    status: Annotated[StatusChoice | None, typer.Option(help="Only this status.", show_default="all")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=MAX_ROWS, help="How many, newest first.")] = 20,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Show the delivery log, newest first: status, attempts, and the receiver's last answer."""
+    shown = asyncio.run(_read(load_settings(data_dir=data_dir), channel, status, limit))
+    if as_json:
+        terminal.raw("[" + ",\n ".join(each.model_dump_json() for each in shown) + "]")
+        return
+    if not shown:
+        terminal.note("no deliveries")
+        return
+    rows = [
+        (
+            each.id,
+            each.channel,
+            each.status,
+            str(each.attempts),
+            each.created_at[:19] + "Z",
+            plain_line(each.title, 60),
+            plain_line(each.last_answer, 80),
+        )
+        for each in shown
+    ]
+    terminal.table(("DELIVERY", "CHANNEL", "STATUS", "ATTEMPTS", "SINCE", "MESSAGE", "LAST ANSWER"), rows)
+
+
+@app.command()
+def retry(
+    delivery: Annotated[str, typer.Argument(metavar="DELIVERY", help="Its id, as `turngate notify log` shows it.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Send a failed or waiting delivery once more; the API that runs does so within seconds."""
+    settings = load_settings(data_dir=data_dir)
+    asyncio.run(_send_again(settings, delivery))
+    terminal.line(f"{delivery} is due now; `turngate notify log` shows what comes of it")
+
+
+def _channels(settings: Settings, file: Path | None) -> tuple[Channel, ...]:
+    from turngate.cli.channels import configured_channels  # noqa: PLC0415 - slow to import
+
+    channels = configured_channels(settings, file)
+    if not channels:
+        raise ConfigurationError("no notifications file: set TURNGATE_NOTIFICATIONS to one, or name it")
+    return channels
+
+
+def _wanted(channel: Channel) -> str:
+    """Return in words what the channel is told of."""
+    chosen = channel.selection
+    said = ", ".join(chosen.events)
+    if chosen.agents is not None:
+        said += f"; of agents {', '.join(chosen.agents)}"
+    if chosen.tools is not None:
+        said += f"; of tools {', '.join(chosen.tools)}"
+    if chosen.risk_at_least is not None:
+        said += f"; of {chosen.risk_at_least} risk or more"
+    return f"{said}; digest after {channel.window.total_seconds():g} s" if channel.window else f"{said}; no digest"
+
+
+async def _send_test(settings: Settings, channel: Channel) -> tuple[Delivery, Outcome]:
+    from turngate.cli import stores  # noqa: PLC0415 - slow to import
+    from turngate.notifications.sending import send_test  # noqa: PLC0415
+
+    async with stores.opened_store(settings) as database:
+        return await send_test(database, channel)
+
+
+async def _read(settings: Settings, channel: str | None, status: StatusChoice | None, limit: int) -> list[DeliveryView]:
+    from approvals_api.events.deliveries import delivery_page  # noqa: PLC0415 - slow to import
+    from turngate.cli import stores  # noqa: PLC0415
+
+    wanted: DeliveryStatus | None = next((each for each in get_args(DeliveryStatus) if each == status), None)
+    async with stores.opened_store(settings) as database, database.read() as conn:
+        return (await delivery_page(conn, limit=limit, channel=channel, status=wanted)).items
+
+
+async def _send_again(settings: Settings, delivery_id: str) -> None:
+    from approvals_api.events.deliveries import send_again  # noqa: PLC0415 - slow to import
+    from turngate.cli import stores  # noqa: PLC0415
+
+    async with stores.opened_store(settings) as database, database.write() as conn:
+        await send_again(conn, delivery_id, by=f"cli:{stores.local_user()}")

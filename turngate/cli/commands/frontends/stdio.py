@@ -1,0 +1,101 @@
+"""``turngate rpc`` and ``turngate acp``: Turngate driven by another program, over its stdin and stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from turngate.cli import terminal
+from turngate.cli.api_link import ApiLink, find_api
+from turngate.cli.options import DataDir, Url
+from turngate.cli.terminal import when_unread
+from turngate.client import TurngateClient
+from turngate.domain.errors import ConfigurationError
+from turngate.frontends.lines import JsonLines
+from turngate.text.plain_text import plain
+
+SESSIONS: Final = Path("turngate") / "acp-sessions"
+"""Below the user's state directory (https://specifications.freedesktop.org/basedir-spec): which session is which conversation."""
+
+
+def rpc(data_dir: DataDir = None, url: Url = None) -> None:
+    """Speak JSON-RPC 2.0 on stdin and stdout, one message a line: start, follow and stop runs, read and decide requests.
+
+    `rpc.discover` lists the methods with JSON Schemas. Params are given by name. What the token may not do, the API refuses.
+    stdout has nothing but messages; notes and errors go to stderr. Ends when stdin ends, or nobody reads stdout any more; runs
+    go on. Exit code: 0.
+
+        echo '{"jsonrpc": "2.0", "id": 1, "method": "agents.list"}' | turngate rpc
+    """
+    from turngate.frontends.rpc.server import serve_rpc  # noqa: PLC0415 - slow to import
+
+    link = find_api(data_dir, url)
+
+    async def serve() -> None:
+        async with _client(link) as client:
+            if sys.stdin.isatty():
+                await _introduce(client, "JSON-RPC")
+            await serve_rpc(client, _stdio())
+
+    asyncio.run(serve())
+
+
+def acp(
+    agent: Annotated[str | None, typer.Option(help="Which agent.", show_default="the only one there is")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="In place of the agent's own, as PROVIDER:NAME.", show_default=False)
+    ] = None,
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Speak the Agent Client Protocol on stdin and stdout: an editor drives an agent, and answers its gates.
+
+    The editor starts this command by itself; docs/howto/use-from-an-editor.md shows its configuration. A session is a
+    conversation, and works in the editor's project directory. Answers in the editor are yours: decisions go by the name of
+    the token's owner. Needs the extra `acp`: pip install 'turngate[acp]'. Ends when stdin ends; runs go on. Exit code: 0.
+    """
+    try:
+        from turngate.frontends.acp.agent import serve_acp  # noqa: PLC0415 - an extra, needed here alone
+        from turngate.frontends.acp.models import answering_agent  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "acp":
+            raise
+        raise ConfigurationError(
+            "the Agent Client Protocol's package is not installed: pip install 'turngate[acp]'"
+        ) from None
+    link = find_api(data_dir, url)
+
+    async def serve() -> None:
+        async with _client(link) as client:
+            if sys.stdin.isatty():
+                name, _model = await answering_agent(client, agent)
+                await _introduce(client, f"the Agent Client Protocol for {plain(name)}")
+            await serve_acp(client, _stdio(), agent=agent, model=model, sessions=_state_home() / SESSIONS)
+
+    asyncio.run(serve())
+
+
+async def _introduce(client: TurngateClient, protocol: str) -> None:
+    """Tell a person who tries the command in a terminal whose it is, and that it waits. Raises what is wrong."""
+    me = await client.get_me()
+    terminal.note(f"speaks {protocol} as {plain(me.name)} at {client.url}, one message a line; Ctrl-D ends it")
+
+
+def _client(link: ApiLink) -> TurngateClient:
+    return TurngateClient(link.url, token=link.token)
+
+
+def _stdio() -> JsonLines:
+    lines = JsonLines(sys.stdin.buffer, sys.stdout.buffer)
+    when_unread(lines.hang_up)  # also while there is nothing to tell
+    return lines
+
+
+def _state_home() -> Path:
+    given = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return given if given.is_absolute() else Path.home() / ".local" / "state"

@@ -1,0 +1,1 @@
+"""Rules and grants: read, try, store, revoke."""

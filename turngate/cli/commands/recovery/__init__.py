@@ -1,0 +1,1 @@
+"""Where the store and Temporal differ."""

@@ -1,0 +1,1 @@
+"""The operators' inbox in a terminal."""

@@ -1,0 +1,153 @@
+"""``turngate requests`` and ``turngate decide``: the operators' inbox from a terminal or a script."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from turngate.cli import terminal
+from turngate.cli.api_link import find_api
+from turngate.cli.commands.policy.grants import ScopeChoice, wanted_grant
+from turngate.cli.follow.request_view import RISK_STYLE, show_request
+from turngate.cli.options import AsJson, DataDir, Url
+from turngate.domain.errors import ConfigurationError
+from turngate.text.plain_text import Piece, plain_line
+from turngate.wire.requests import RequestItem
+
+SHOWN: Final = 50
+
+
+class VerbChoice(StrEnum):
+    """What to decide (``turngate.domain.requests.Verb``)."""
+
+    APPROVE = "approve"
+    EDIT = "edit"
+    REJECT = "reject"
+    RESPOND = "respond"
+
+
+class OutcomeChoice(StrEnum):
+    """What became of a call (``turngate.domain.requests.Outcome``)."""
+
+    HAPPENED = "happened"
+    DID_NOT_HAPPEN = "did_not_happen"
+    TELL_MODEL = "tell_model"
+
+
+def requests(
+    every: Annotated[bool, typer.Option("--all", help="Decided and ended ones too.")] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """List the requests that wait for a decision, oldest first; sub-agents' with the agents above them."""
+    link = find_api(data_dir, url)
+    with link.client() as client:
+        page = client.list_requests(status="all" if every else "pending", limit=SHOWN)
+    if as_json:
+        terminal.raw(json.dumps([item.model_dump(mode="json") for item in page.items]))
+        return
+    terminal.table(("REQUEST", "STATUS", "RISK", "AGENT", "TOOL", "ARGUMENTS"), [_row(item) for item in page.items])
+    if page.next_cursor:
+        terminal.note(f"the oldest {SHOWN}; all of them: {link.url}/")
+    elif not page.items:
+        terminal.note("nothing waits for a decision")
+
+
+def decide(
+    request_id: Annotated[str, typer.Argument(metavar="REQUEST", help="The request's id.")],
+    verb: Annotated[VerbChoice, typer.Argument(metavar="DECISION", help="What you decide.")],
+    args: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON|@FILE|-",
+            help="Edited arguments, an answer, or what a call returned: JSON, a file of it, or stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    message: Annotated[str, typer.Option(help="What the agent should read, such as the reason of a rejection.")] = "",
+    outcome: Annotated[
+        OutcomeChoice | None, typer.Option(help="For a call that may or may not have happened.", show_default=False)
+    ] = None,
+    grant: Annotated[
+        ScopeChoice | None,
+        typer.Option(help="Approve calls like this from now on, too: in this run, by this agent, by every one."),
+    ] = None,
+    leave_open: Annotated[
+        list[str] | None,
+        typer.Option("--open", metavar="ARG", help="With --grant: this argument may have any value; repeat for more."),
+    ] = None,
+    uses: Annotated[int, typer.Option(help="With --grant: for so many calls.")] = 1,
+    lasts: Annotated[str, typer.Option("--for", metavar="TIME", help="With --grant: for so long, such as 1h.")] = "1h",
+    yes: Annotated[bool, typer.Option("--yes", help="With --grant: do not ask whether to save it.")] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Decide a request. Shows the call it decides, and decides exactly that call.
+
+    The decision names the call's digest: if the call is another one by then, nothing is decided.
+    """
+    content = None if args is None else _read_args(args)
+    with find_api(data_dir, url).client() as client:
+        request = client.get_request(request_id)
+        if not as_json:
+            show_request(request)
+            terminal.line("")
+        wanted = None
+        if grant is not None:
+            open_arguments = list(leave_open or ())
+            edited = content if verb is VerbChoice.EDIT else None
+            wanted = wanted_grant(
+                client,
+                request,
+                scope=grant,
+                args=edited,
+                leave_open=open_arguments,
+                uses=uses,
+                lasts=lasts,
+                yes=yes,
+            )
+        answer = client.decide(
+            request.id,
+            verb=verb.value,
+            digest=request.digest,
+            args=content,
+            message=message,
+            outcome=None if outcome is None else outcome.value,
+            grant=wanted,
+        )
+    if as_json:
+        terminal.raw(json.dumps(answer.model_dump(mode="json")))
+    elif answer.status is None:
+        terminal.line("recorded; it takes effect when a worker runs again")
+    else:
+        terminal.line(("✗ " if answer.status == "rejected" else "✓ ", "bold"), f"{request.id} is {answer.status}")
+
+
+def _read_args(given: str) -> str:
+    if given == "-":
+        return sys.stdin.read()
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigurationError(f"--args {given}: the file cannot be read ({reason})") from None
+
+
+def _row(item: RequestItem) -> tuple[Piece, ...]:
+    return (
+        item.id,
+        item.status,
+        (item.risk, RISK_STYLE.get(item.risk, "")),
+        item.agents,
+        item.tool_name,
+        plain_line(item.input, 120),
+    )

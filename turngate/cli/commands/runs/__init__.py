@@ -1,0 +1,1 @@
+"""Runs: start, follow, steer, explain, compare, fork, do over."""

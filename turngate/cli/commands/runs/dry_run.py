@@ -1,0 +1,148 @@
+"""``turngate replay``: do a run over from its record, with no effect, and say what came out otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turngate.cli import terminal
+from turngate.cli.api_link import ApiLink, find_api
+from turngate.cli.commands.runs.fork import (
+    InstructionsFile,
+    OtherAgent,
+    OtherModel,
+    Plain,
+    ToolNames,
+    tell_preview,
+    tool_names,
+)
+from turngate.cli.commands.runs.runs import RunId
+from turngate.cli.errors import EXIT_CTRL_C, EXIT_DIVERGED
+from turngate.cli.follow.watch import Watch
+from turngate.cli.options import AsJson, DataDir, Url
+from turngate.cli.policy_files import checked_source, read_text
+from turngate.client import SyncTurngateClient
+from turngate.domain.errors import ConfigurationError
+from turngate.text.plain_text import plain_line
+from turngate.wire.comparison import DryReplayReport
+
+
+def replay(
+    run_id: RunId,
+    dry: Annotated[
+        bool, typer.Option("--dry", help="Has to be said: nothing runs, nobody is asked. There is no other replay.")
+    ] = False,
+    step: Annotated[
+        int | None, typer.Option(min=1, help="The closed step to begin behind.", show_default="its beginning")
+    ] = None,
+    agent: OtherAgent = None,
+    model: OtherModel = None,
+    tools: ToolNames = None,
+    instructions: InstructionsFile = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="TOML rules to judge by in place of all others.", show_default=False),
+    ] = None,
+    plain: Plain = False,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Start nothing: say which recorded results calls are answered from.")
+    ] = False,
+    watch: Annotated[bool, typer.Option(help="Follow the replay to its end and sum it up, or return at once.")] = True,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Do a run over with its recorded results: against the code of the worker as it is now, another model, prompt or policy.
+
+    The model is really asked. A call that the run made, too, gets the result recorded there; any other is closed as a
+    divergence. No tool runs and nobody is asked. Exit code: 0 when all went as then, 4 when something diverged.
+    """
+    link = find_api(data_dir, url)
+    if preview:
+        with link.client() as client:
+            found = client.preview_replay(
+                run_id, step=step, agent=agent, model=model, tools=tool_names(tools), plain=plain
+            )
+        tell_preview(found, {"instructions": instructions, "policy": policy}, as_json=as_json)
+        return
+    if not dry:
+        raise ConfigurationError(
+            f"say that nothing is to run: turngate replay {run_id} --dry. To have calls run again, use `turngate fork`"
+        )
+    with link.client() as client:
+        started = client.replay_run(
+            run_id,
+            step=step,
+            agent=agent,
+            model=model,
+            tools=tool_names(tools),
+            instructions=None if instructions is None else read_text(instructions, what="the instructions"),
+            policy=None if policy is None else checked_source(policy),
+            plain=plain,
+        )
+        if not watch:
+            terminal.raw(started.model_dump_json()) if as_json else terminal.line(started.id)
+            return
+        report = _followed(link, client, run_id, started.id, quiet=as_json)
+    if as_json:
+        terminal.raw(report.model_dump_json())
+    else:
+        _show(link, report)
+    if not report.same:
+        raise typer.Exit(EXIT_DIVERGED)
+
+
+def _followed(
+    link: ApiLink, client: SyncTurngateClient, run_id: str, replay_id: str, *, quiet: bool
+) -> DryReplayReport:
+    """Follow the replay to its end, and return how it stands beside its record. Ctrl-C leaves it running."""
+    try:
+        if quiet:
+            for _event in client.follow_events(replay_id, with_progress=False):
+                pass
+        else:
+            Watch(link, client, replay_id).to_the_end()
+    except KeyboardInterrupt:
+        terminal.note(
+            f"left; the replay goes on. See it beside the run: turngate compare{link.options} {run_id} {replay_id}"
+        )
+        raise typer.Exit(EXIT_CTRL_C) from None
+    report = client.compare_runs(run_id, replay_id).replay
+    if report is None:
+        raise LookupError(f"run {replay_id} is no replay of {run_id}")
+    return report
+
+
+def _show(link: ApiLink, report: DryReplayReport) -> None:
+    terminal.line("")
+    show_report(report)
+    beside = f"{link.url}/runs/{report.source_run_id}/compare/{report.replay_run_id}"
+    terminal.line(("beside the run ", "dim"), (beside, "underline"))
+
+
+def show_report(report: DryReplayReport) -> None:
+    """Print what became of a dry replay, in a few lines."""
+    counts = (
+        f"{report.matched:,} matched, {report.diverged_total:,} diverged, {report.not_made_total:,} of the record not made, "
+        f"{report.verdicts_total:,} judged otherwise; the end is {'the same' if report.same_end else 'another'}"
+    )
+    terminal.line(("dry replay: ", "bold"), (counts, "green" if report.same else "yellow"))
+    for call in report.diverged:
+        _line("diverged", call.step, call.tool_name, call.input)
+    for call in report.not_made:
+        _line("not made", call.step, call.tool_name, call.input)
+    for each in report.verdicts:
+        was, now = f"{each.was or 'not judged'} {each.was_rule}", f"{each.now or 'not judged'} {each.now_rule}"
+        _line("judged", each.step, each.tool_name, f"{was.strip()} → {now.strip()}")
+    shown = len(report.diverged) + len(report.not_made) + len(report.verdicts)
+    total = report.diverged_total + report.not_made_total + report.verdicts_total
+    if total > shown:
+        terminal.line(f"  … {total - shown:,} more")
+
+
+def _line(what: str, step: int, tool: str, said: str) -> None:
+    terminal.line(
+        (f"  {what:9}", "yellow"), f"step {step}  ", (plain_line(tool, 64), "bold"), f"  {plain_line(said, 100)}"
+    )

@@ -1,0 +1,145 @@
+"""``turngate explain``: why a run failed, or what a live one waits for, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from turngate.cli import terminal
+from turngate.cli.api_link import ApiLink, find_api
+from turngate.cli.commands.runs.runs import RunId
+from turngate.cli.follow.lines import AGENT_MARGIN, STATUS_STYLE, VERB_SAID
+from turngate.cli.options import AsJson, DataDir, Url
+from turngate.domain.tools.results import Failure
+from turngate.store.clock import from_text
+from turngate.text.plain_text import Piece, indented, plain_line
+from turngate.wire.calls import CallRequest, CallView
+from turngate.wire.explanation import Explanation, NextAction, Standstill
+from turngate.wire.runs import RunSummary, StepView
+
+COMMAND_MARGIN: Final = "      "
+
+
+def explain(run_id: RunId, as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -> None:
+    """Say why a run failed, or what a live one waits for: step, cause, calls, decisions, attempts, and what to do next."""
+    link = find_api(data_dir, url)
+    with link.client() as client:
+        found = client.explain_run(run_id)
+    if as_json:
+        terminal.raw(found.model_dump_json())
+    else:
+        _show(found, link)
+
+
+def _show(found: Explanation, link: ApiLink) -> None:
+    run = found.run
+    at = "" if found.step is None else f" at step {found.step}"
+    terminal.line((run.status, f"bold {STATUS_STYLE.get(run.status, '')}"), f"{at}  {_kind(found)}agent {run.agents}")
+    terminal.line("  ", (plain_line(found.cause, 1_000), "bold"))
+    if run.reason:
+        terminal.line(indented(run.reason.strip(), AGENT_MARGIN))
+    for each in found.waits_for[1:]:
+        terminal.line("  also: ", plain_line(each.says, 1_000))
+    terminal.line("")
+    for label, text in _timings(run, found.waits_for):
+        terminal.line((f"  {label} ", "dim"), text)
+    for attempt in found.model_attempts:
+        message = plain_line(attempt.message, 300)
+        terminal.line(
+            ("  model ", "dim"), f"attempt {attempt.attempt} at {_at(attempt.at)} {attempt.error_class}: {message}"
+        )
+    for fallback in found.model_fallbacks:
+        text = f"{fallback.model} in place of {fallback.instead_of} since {_at(fallback.at)}, {fallback.error_class}: "
+        terminal.line(("  model ", "dim"), plain_line(f"{text}{fallback.message}", 500))
+    for step in found.steps:
+        _show_step(step)
+    _show_links(found, link)
+    if found.actions:
+        terminal.line("")
+        terminal.line(("what to do", "bold"))
+    for number, action in enumerate(found.actions, 1):
+        _show_action(number, action, link)
+
+
+def _kind(found: Explanation) -> str:
+    if found.failure is None:
+        return ""
+    code = plain_line(found.run.error_class, 64)
+    name = found.failure.replace("_", " ")
+    return f"{name}, " if code in {"", found.failure} else f"{name} ({code}), "
+
+
+def _timings(run: RunSummary, waits_for: list[Standstill]) -> Iterator[tuple[str, str]]:
+    if run.ended_at is None:
+        yield "started", _at(run.created_at)
+    else:
+        yield "outcome", plain_line(run.how_it_ended or run.status, 200)
+        yield "ran", f"{_at(run.created_at)} to {_at(run.ended_at)} ({_took(run.created_at, run.ended_at)})"
+    for each in waits_for[:1]:
+        if each.since is not None:
+            yield "since", _at(each.since)
+        if each.until is not None:
+            yield "until", _at(each.until)
+
+
+def _show_step(step: StepView) -> None:
+    closed = "open" if step.closed_at is None else f"closed after {_took(step.created_at, step.closed_at)}"
+    terminal.line("")
+    terminal.line((f"step {step.step}", "bold"), (f"  answered {_at(step.created_at)}, {closed}", "dim"))
+    if step.corrective is not None:
+        terminal.line(("  ! ", "yellow"), "nothing could be made of this response")
+    for call in step.calls:
+        terminal.line("  ", (plain_line(call.tool_name, 64), "bold"), (f"  {call.tool_call_id}", "dim"))
+        for label, text in _of_call(call):
+            terminal.line((f"    {label} ", "dim"), text)
+
+
+def _of_call(call: CallView) -> Iterator[tuple[str, Piece]]:
+    if call.verdict is not None:
+        yield "verdict", f"{call.verdict.answer} by rule {plain_line(call.verdict.rule, 100)}"
+    for request in call.requests:
+        yield request.kind, _decision(request)
+    attempts = f", attempt {call.attempts}" if call.attempts > 1 else ""
+    took = f" in {_took(call.started_at, call.ended_at)}" if call.started_at and call.ended_at else ""
+    begun = f" since {_at(call.started_at)}" if call.started_at and not call.ended_at else ""
+    yield "execution", f"{call.execution.replace('_', ' ')}{attempts}{took or begun}"
+    if call.child_run_id is not None:
+        yield "sub-agent", f"run {call.child_run_id}"
+    if isinstance(call.result, Failure):
+        yield "result", (f"{plain_line(call.result.kind, 64)}: {plain_line(call.result.reason, 300)}", "red")
+
+
+def _decision(request: CallRequest) -> str:
+    if request.verb is None or request.decided_by is None or request.decided_at is None:
+        return f"{request.status} since {_at(request.created_at)}  {request.id}"
+    return f"{VERB_SAID[request.verb]} by {plain_line(request.decided_by, 100)} at {_at(request.decided_at)}"
+
+
+def _show_links(found: Explanation, link: ApiLink) -> None:
+    terminal.line("")
+    terminal.line(("  page ", "dim"), (f"{link.url}/runs/{found.run.id}", "underline"))
+    if found.temporal_url is not None:
+        terminal.line(("  Temporal ", "dim"), (found.temporal_url, "underline"))
+
+
+def _show_action(number: int, action: NextAction, link: ApiLink) -> None:
+    terminal.line(f"  {number}. {plain_line(action.text, 1_000)}")
+    if action.command is not None:
+        # Where the stack was said by options, the command needs them, too.
+        words = action.command.split(" ")
+        if words[0] == "turngate" and words[1] != "policy":
+            words[1] += link.options
+        command = " ".join(words)
+        terminal.line(COMMAND_MARGIN, (plain_line(command, 1_000), "cyan"))
+
+
+def _at(instant: str) -> str:
+    return f"{from_text(instant):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _took(start: str, end: str) -> str:
+    seconds = (from_text(end) - from_text(start)).total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{rest} s" if not minutes else f"{minutes} min {rest} s"

@@ -1,0 +1,1 @@
+"""The servers, and what a new release of them needs."""

@@ -1,0 +1,151 @@
+"""Builds of workers as Temporal keeps them (a "worker deployment"), by the client's raw calls: the SDK has no others.
+
+https://docs.temporal.io/production-deployment/worker-deployments/worker-versioning
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import typer
+from temporalio.api.workflowservice.v1 import (
+    DescribeWorkerDeploymentRequest,
+    SetWorkerDeploymentCurrentVersionRequest,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from turngate.cli import terminal
+from turngate.cli.commands.serve.replay_check import OPEN
+from turngate.cli.options import DataDir
+from turngate.domain.errors import ConflictError, NotFoundError, TurngateError, UnavailableError
+from turngate.runtime.settings import Settings, load_settings
+
+WAIT_SECONDS: Final = 15.0
+PAUSE_SECONDS: Final = 0.1
+NOT_YET: Final = frozenset({RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """One build. ``open_runs``: how many runs belong to it and have not ended; Temporal counts with a second's delay."""
+
+    build_id: str
+    current: bool
+    open_runs: int
+
+
+async def known(client: Client, deployment_name: str) -> list[Build]:
+    """Return the builds that workers have come up with, newest first. Raises UnavailableError."""
+    asked = DescribeWorkerDeploymentRequest(namespace=client.namespace, deployment_name=deployment_name)
+    try:
+        found = (await client.workflow_service.describe_worker_deployment(asked)).worker_deployment_info
+        current = found.routing_config.current_deployment_version.build_id
+        return [
+            Build(
+                build_id=each.deployment_version.build_id,
+                current=each.deployment_version.build_id == current,
+                open_runs=await _open_runs(client, deployment_name, each.deployment_version.build_id),
+            )
+            for each in sorted(found.version_summaries, key=lambda each: each.create_time.ToNanoseconds(), reverse=True)
+        ]
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return []
+        raise UnavailableError(f"Temporal cannot say which builds there are: {error.message}") from error
+
+
+async def make_current(
+    client: Client,
+    deployment_name: str,
+    build_id: str,
+    *,
+    wait_seconds: float = WAIT_SECONDS,
+    say: Callable[[str], None] | None = None,
+) -> None:
+    """Let new runs go to workers of this build, waiting for the first of them to come up. Safe to repeat.
+
+    ``say`` is told once that we wait.
+
+    Raises:
+        NotFoundError: no worker of it has come up within ``wait_seconds``.
+        ConflictError: Temporal refuses, for one because no worker of the build serves a task queue that the current one
+            serves. A worker's queues become known one after the other, hence this is waited for, too.
+        UnavailableError: Temporal is away.
+    """
+    wanted = SetWorkerDeploymentCurrentVersionRequest(
+        namespace=client.namespace, deployment_name=deployment_name, build_id=build_id, identity=client.identity
+    )
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_seconds
+    while True:
+        try:
+            await client.workflow_service.set_worker_deployment_current_version(wanted)
+        except RPCError as error:
+            if error.status not in NOT_YET or loop.time() > deadline:
+                raise _refused(error, build_id) from error
+            if say is not None:
+                say(f"waiting up to {wait_seconds:g} s for a worker of build {build_id} …")
+                say = None
+            await asyncio.sleep(PAUSE_SECONDS)
+        else:
+            return
+
+
+async def _open_runs(client: Client, deployment_name: str, build_id: str) -> int:
+    query = f"{OPEN} AND TemporalWorkerDeploymentVersion = '{deployment_name}:{build_id}'"
+    return (await client.count_workflows(query)).count
+
+
+def _refused(error: RPCError, build_id: str) -> TurngateError:
+    if error.status is RPCStatusCode.NOT_FOUND:
+        return NotFoundError(
+            f"no worker of build {build_id} has come up yet: start `turngate worker --build-id {build_id}` first"
+        )
+    if error.status is RPCStatusCode.FAILED_PRECONDITION:
+        return ConflictError(f"Temporal does not make build {build_id} the current one: {error.message}")
+    return UnavailableError(f"Temporal could not make build {build_id} the current one: {error.message}")
+
+
+# ``turngate builds``: which builds of the workers there are, who has runs left, which one gets the new ones.
+
+
+def builds(
+    set_current: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BUILD",
+            show_default=False,
+            help="Let new runs go to workers of this build from now on; so do open runs that belong to no build yet.",
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """List the builds that workers came up with (`turngate worker --build-id`), and how many open runs each still has.
+
+    A run stays with the build that began it until it continues as new, which long runs do. Once a build is not current
+    and has no open runs, its workers may be stopped.
+    """
+    asyncio.run(list_builds(load_settings(data_dir=data_dir), set_current))
+
+
+async def list_builds(settings: Settings, chosen: str | None) -> None:
+    """Make the ``chosen`` build the current one if there is one, then list all. Raises as ``worker_builds`` does."""
+    from turngate.cli.temporal_link import find_address  # noqa: PLC0415 - slow to import
+    from turngate.runtime.temporal_client import connect  # noqa: PLC0415 - slow to import
+
+    client = await connect(settings, find_address(settings))
+    if chosen is not None:
+        await make_current(client, settings.deployment_name, chosen, say=terminal.note)
+    found = await known(client, settings.deployment_name)
+    terminal.table(
+        ("BUILD", "STATUS", "OPEN RUNS"),
+        [(each.build_id, "current" if each.current else "", str(each.open_runs)) for each in found],
+    )
+    if not found:
+        terminal.note("no worker has come up with a build: `turngate worker --build-id BUILD` starts one")
+    elif not any(each.current for each in found):
+        terminal.note("none is current, so these workers get no new runs: turngate builds --set-current BUILD")

@@ -1,0 +1,406 @@
+"""Replaying the histories of runs: can this release's workflow code go on with them?
+
+Importing this module imports Temporal; the command itself (``replay_commands``) does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import typer
+from google.protobuf.json_format import ParseError
+from pydantic import BaseModel
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Replayer
+from temporalio.workflow import NondeterminismError
+
+from turngate.cli import terminal
+from turngate.cli.errors import EXIT_WENT_WRONG
+from turngate.cli.options import AsJson, DataDir
+from turngate.cli.temporal_link import find_address
+from turngate.domain.contract import AGENT_TURN, SCHEDULED_START, AgentTurnInput, ScheduledStartInput
+from turngate.domain.errors import InvalidInputError, NotFoundError, UnavailableError
+from turngate.runtime.settings import Settings, load_settings
+from turngate.runtime.temporal_client import connect
+from turngate.runtime.workflow_code import build_replayer
+from workflows.agent_turn import AgentTurn
+from workflows.scheduled_start import ScheduledStart
+
+INPUTS: Final[dict[str, type[BaseModel]]] = {AGENT_TURN: AgentTurnInput, SCHEDULED_START: ScheduledStartInput}
+"""What workflows of ours are started with: runs, and fires of schedules, one of which may wait for a run's end."""
+_OURS: Final = f"WorkflowType IN ({', '.join(repr(name) for name in INPUTS)})"
+OPEN: Final = f"{_OURS} AND ExecutionStatus = 'Running'"
+EVERY: Final = f"{_OURS} AND ExecutionStatus != 'ContinuedAsNew'"
+"""An execution that continued as new is never run again; its run's newest one stands for the run."""
+
+Kind = Literal["incompatible", "unreadable", "broken", "other_workflow"]
+MEANING: Final[dict[Kind, str]] = {
+    "incompatible": (
+        "this release's workflow code cannot continue this run: keep a worker of the release that runs it until it has "
+        "ended (`turngate worker --build-id`), or interrupt the run before the deploy"
+    ),
+    "unreadable": (
+        "this release cannot read what the run's workers wrote: check with the payload converter and codec that they use, "
+        "or keep their release for this run until it has ended"
+    ),
+    "broken": (
+        "this release's workflow code fails on this run: keep the release that runs it until it has ended, and report this"
+    ),
+    "other_workflow": f"this is no run of Turngate: give histories of the workflow types {' and '.join(INPUTS)}",
+}
+_EVENT = re.compile(r"HistoryEvent\(id: (\d+), (\w+)\)")
+_MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
+"""The SDK gives a failed replay's cause as its core prints it, causes nested: the innermost one comes last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failing:
+    """Why a run cannot go on, and the event of its history (its id counts from 1) that shows it."""
+
+    kind: Kind
+    reason: str
+    event_id: int
+    event: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """One history's check. ``events``: how many there are; ``failing`` None: this release goes on with it."""
+
+    run_id: str
+    execution_run_id: str
+    events: int
+    failing: Failing | None
+
+    def for_programs(self) -> dict[str, Any]:
+        """Return this as JSON's values."""
+        return {**asdict(self), "ok": self.failing is None}
+
+
+async def check(history: WorkflowHistory, replayer: Replayer) -> Checked:
+    """Replay one history, whose workflow may be anywhere on its way or have ended."""
+    return Checked(
+        run_id=history.workflow_id,
+        execution_run_id=history.run_id,
+        events=len(history.events),
+        failing=await _failing(history, replayer),
+    )
+
+
+async def _failing(history: WorkflowHistory, replayer: Replayer) -> Failing | None:
+    started = history.events[0].workflow_execution_started_event_attributes
+    begins_with = INPUTS.get(started.workflow_type.name)
+    if begins_with is None:
+        return Failing(
+            kind="other_workflow",
+            reason=f"its workflow type is {started.workflow_type.name!r}",
+            event_id=1,
+            event="WorkflowExecutionStarted",
+        )
+    converter = replayer.config().get("data_converter", DataConverter.default)
+    try:
+        await converter.decode(started.input.payloads, [begins_with])
+    except Exception as error:  # noqa: BLE001 - a codec is anybody's code
+        return Failing(kind="unreadable", reason=_one_line(error), event_id=1, event="WorkflowExecutionStarted")
+    if not _begun(history):
+        return None  # It has not begun: there is nothing to replay, and the SDK would wait for it for ever.
+    failure = await _replayed(history, replayer)
+    return None if failure is None else await _explained(failure, history, replayer)
+
+
+async def _replayed(history: WorkflowHistory, replayer: Replayer) -> Exception | None:
+    return (await replayer.replay_workflow(history, raise_on_replay_failure=False)).replay_failure
+
+
+async def _explained(failure: Exception, history: WorkflowHistory, replayer: Replayer) -> Failing:
+    messages = [each.replace('\\"', '"').replace("\\n", " ") for each in _MESSAGE.findall(str(failure))]
+    named = _EVENT.search(str(failure))
+    event_id, event = (int(named[1]), named[2]) if named else await _first_refused(history, replayer)
+    if isinstance(failure, NondeterminismError):
+        kind: Kind = "incompatible"
+    else:
+        kind = "unreadable" if "Failed decoding arguments" in messages else "broken"
+    return Failing(kind=kind, reason=messages[-1] if messages else _one_line(failure), event_id=event_id, event=event)
+
+
+async def _first_refused(history: WorkflowHistory, replayer: Replayer) -> tuple[int, str]:
+    """Return the event with which the history begins to fail, where the SDK names none: by halving, some 10 replays."""
+    fits, fails = _begun(history) - 1, len(history.events)  # how many events from the start
+    while fits + 1 < fails:
+        middle = (fits + fails) // 2
+        if await _replayed(WorkflowHistory(history.workflow_id, history.events[:middle]), replayer) is None:
+            fits = middle
+        else:
+            fails = middle
+    event = history.events[fails - 1]
+    words = EventType.Name(event.event_type).removeprefix("EVENT_TYPE_").split("_")
+    return event.event_id, "".join(word.capitalize() for word in words)
+
+
+def _begun(history: WorkflowHistory) -> int:
+    """Return how many events there are up to the first completed workflow task; 0 when there is none."""
+    done = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    return next((count for count, event in enumerate(history.events, 1) if event.event_type == done), 0)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+async def named_histories(client: Client, run_ids: Sequence[str]) -> AsyncIterator[WorkflowHistory]:
+    """Yield the newest execution's history of each run.
+
+    Raises NotFoundError when Temporal has none, and UnavailableError when it does not answer.
+    """
+    for run_id in run_ids:
+        with _reached():
+            history = await _fetched(client, run_id)
+        if history is None:
+            raise NotFoundError(
+                f"Temporal has no workflow of run {run_id}: `turngate runs` lists runs; those that ended are forgotten "
+                "after the namespace's retention"
+            )
+        yield history
+
+
+async def listed_histories(client: Client, query: str, *, limit: int | None) -> AsyncIterator[WorkflowHistory]:
+    """Yield the history of each run that Temporal finds by ``query``; at most ``limit``. Raises UnavailableError."""
+    with _reached():
+        async for found in client.list_workflows(query, limit=limit):
+            history = await _fetched(client, found.id, found.run_id)
+            if history is not None:  # else forgotten meanwhile
+                yield history
+
+
+async def _fetched(client: Client, run_id: str, execution_run_id: str | None = None) -> WorkflowHistory | None:
+    try:
+        return await client.get_workflow_handle(run_id, run_id=execution_run_id).fetch_history()
+    except RPCError as error:
+        if error.status in {RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT}:
+            return None
+        raise
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    try:
+        yield
+    except RPCError as error:
+        raise UnavailableError(f"Temporal stopped answering: {error.message}. Try again once it does") from error
+
+
+# What ``turngate replay-check`` does: gather histories, replay one after the other, say which cannot go on.
+#
+# Importing this module imports Temporal and the workflow's code; the command itself (``replay_commands``) does not.
+
+
+PROGRESS_EVERY: Final = 100
+
+
+def replay_and_report(
+    settings: Settings,
+    *,
+    run_ids: list[str],
+    every: bool,
+    limit: int | None,
+    files: list[Path],
+    save: Path | None,
+    as_json: bool,
+) -> None:
+    """Replay these runs, or without ``run_ids`` and ``files`` the open ones (``every``: all that Temporal has).
+
+    Raises typer.Exit when some cannot go on, and what finding and reading histories raises.
+    """
+
+    async def checked() -> list[Checked]:
+        replayer = build_replayer(AgentTurn, ScheduledStart)
+        done: list[Checked] = []
+        async for history in _histories(settings, run_ids, files, every=every, limit=limit):
+            if save is not None:
+                save_history(history, save)
+            one = await check(history, replayer)
+            done.append(one)
+            if one.failing is not None and not as_json:
+                _show(one, one.failing)
+            if len(done) % PROGRESS_EVERY == 0:
+                terminal.note(f"{_runs(len(done))} replayed …")
+        return done
+
+    with _quiet_sdk():
+        found = asyncio.run(checked())
+    if as_json:
+        terminal.raw(json.dumps([one.for_programs() for one in found]))
+    failing = sum(one.failing is not None for one in found)
+    if failing:
+        terminal.note(f"{failing} of {_runs(len(found))} cannot go on with this release")
+        raise typer.Exit(EXIT_WENT_WRONG)
+    if found:
+        terminal.note(
+            f"{_runs(len(found))} replayed: this release can go on with {'it' if len(found) == 1 else 'them'}"
+        )
+    else:
+        terminal.note("there is no such run in Temporal, so nothing to replay")
+
+
+async def _histories(
+    settings: Settings, run_ids: list[str], files: list[Path], *, every: bool, limit: int | None
+) -> AsyncIterator[WorkflowHistory]:
+    for history in read_histories(files):
+        yield history
+    if files and not run_ids:
+        return
+    client = await connect(settings, find_address(settings))
+    query = EVERY if every else OPEN
+    chosen = named_histories(client, run_ids) if run_ids else listed_histories(client, query, limit=limit)
+    async for history in chosen:
+        yield history
+
+
+@contextmanager
+def _quiet_sdk() -> Iterator[None]:
+    """Keep the SDK from logging each failing replay, at length, unless debugging is asked for."""
+    logger = logging.getLogger("temporalio")
+    before = logger.level
+    if not terminal.wants_traceback():
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _show(one: Checked, failing: Failing) -> None:
+    terminal.line((one.run_id, "bold"), f"  fails at event {failing.event_id}, {failing.event}")
+    terminal.line("  ", MEANING[failing.kind])
+    terminal.line("  Temporal's SDK says: ", failing.reason)
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
+
+
+# ``turngate replay-check``: whether this release can go on with the runs there are, found out before it is deployed.
+
+
+class WhichRuns(StrEnum):
+    """Which runs to take from Temporal when none is named."""
+
+    RUNNING = "running"
+    ALL = "all"
+
+
+def replay_check(
+    run_ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN", show_default=False, help="Only these; without any, the runs of --status."),
+    ] = None,
+    status: Annotated[
+        WhichRuns,
+        typer.Option(
+            help="`running`: those whose workflow is open; `all`: also those that ended and Temporal still has."
+        ),
+    ] = WhichRuns.RUNNING,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="At most so many of --status.", show_default="all of them")
+    ] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--file",
+            metavar="HISTORY.json",
+            show_default=False,
+            help="A history in a file, or a directory of them, in place of Temporal's; may be repeated.",
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", show_default=False, help="Keep the histories in this directory, for --file."),
+    ] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Replay the histories of runs with this release's workflow code: would it go on with them?
+
+    Run it with the new release, before its first worker starts. Nothing is executed and nothing is changed: histories are
+    read, from Temporal as `turngate worker` finds it. They hold ids and names, no conversation content. Sub-agents' runs
+    are runs, too.
+
+    Exit code: 0 this release goes on with all of them; 1 with some it cannot (each is listed), or Temporal is away.
+    """
+    replay_and_report(
+        load_settings(data_dir=data_dir),
+        run_ids=run_ids or [],
+        every=status is WhichRuns.ALL,
+        limit=limit,
+        files=files or [],
+        save=save,
+        as_json=as_json,
+    )
+
+
+# Histories in files: Temporal's own JSON, as ``temporal workflow show --output json`` and its pages give it.
+#
+# A run's history holds ids, digests, names and reasons, no conversation content (I8).
+
+
+def read_histories(paths: list[Path]) -> Iterator[WorkflowHistory]:
+    """Yield the history in each file; of a directory, those of its ``*.json``.
+
+    Raises InvalidInputError when a path holds none.
+    """
+    for path in paths:
+        files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not files:
+            raise InvalidInputError(f"{path} holds no *.json: give the directory that `--save` wrote, or a file")
+        yield from map(_read, files)
+
+
+def _read(path: Path) -> WorkflowHistory:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise InvalidInputError(f"{path} is no JSON ({error})") from None
+    wrapped = content.get("history") if isinstance(content, dict) else None
+    try:
+        history = WorkflowHistory.from_json("", content if wrapped is None else wrapped)
+    except (ParseError, AttributeError, TypeError, ValueError) as error:
+        raise _no_history(path, str(error)) from None
+    if not history.events or history.events[0].event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+        raise _no_history(path, "it does not begin with the start of a workflow")
+    # An older server's start does not name the workflow.
+    name = history.events[0].workflow_execution_started_event_attributes.workflow_id or path.stem
+    return WorkflowHistory(name, history.events)
+
+
+def save_history(history: WorkflowHistory, directory: Path) -> None:
+    """Write a history into the directory, which is made if need be.
+
+    Raises InvalidInputError when it cannot be written.
+    """
+    # Anything may be a workflow's id in a namespace that others use, too.
+    name = re.sub(r"[^\w-]", "_", f"{history.workflow_id}-{history.run_id}")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{name}.json").write_text(history.to_json() + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"{directory} cannot be written ({error.strerror}): give another --save DIR") from None
+
+
+def _no_history(path: Path, problem: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{path} holds no workflow's history: {problem}. `temporal workflow show --output json` writes one, and so does --save"
+    )

