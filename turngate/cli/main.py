@@ -13,14 +13,14 @@ from typing import Annotated, NoReturn
 import typer
 
 from turngate.cli import terminal
-from turngate.cli.commands.access import sessions, users
+from turngate.cli.commands.access import sessions, tokens, users
 from turngate.cli.commands.evals import eval as evals
 from turngate.cli.commands.events import audit, notify
 from turngate.cli.commands.frontends import mcp_gateway, stdio, tui
 from turngate.cli.commands.policy import grants, policy
 from turngate.cli.commands.recovery import recovery
 from turngate.cli.commands.requests import requests
-from turngate.cli.commands.runs import compare, dry_run, explain, export, fork, result, runs
+from turngate.cli.commands.runs import compare, control, dry_run, explain, export, fork, result, runs
 from turngate.cli.commands.schedules import schedules
 from turngate.cli.commands.serve import builds, replay_check, servers
 from turngate.cli.commands.setup import demo, doctor, init, models
@@ -44,7 +44,7 @@ app.command("demo", rich_help_panel=SET_UP)(demo.demo)
 app.command("doctor", rich_help_panel=SET_UP)(doctor.doctor)
 app.command("models", rich_help_panel=SET_UP)(models.models)
 app.command("login-link", rich_help_panel=SET_UP)(sessions.login_link)
-app.add_typer(sessions.token_app, name="token", rich_help_panel=SET_UP)
+app.add_typer(tokens.token_app, name="token", rich_help_panel=SET_UP)
 app.add_typer(sessions.session_app, name="session", rich_help_panel=SET_UP)
 app.add_typer(users.user_app, name="user", rich_help_panel=SET_UP)
 
@@ -77,11 +77,11 @@ app.command("fork", rich_help_panel=WORK)(fork.fork)
 app.command("replay", rich_help_panel=WORK)(dry_run.replay)
 app.command("eval", rich_help_panel=WORK)(evals.eval_app)
 app.command("retry", rich_help_panel=WORK)(fork.retry)
-app.command("send", rich_help_panel=WORK)(runs.send)
-app.command("pause", rich_help_panel=WORK)(runs.pause)
-app.command("model", rich_help_panel=WORK)(models.model)
-app.command("resume", rich_help_panel=WORK)(runs.resume)
-app.command("interrupt", rich_help_panel=WORK)(runs.interrupt)
+app.command("send", rich_help_panel=WORK)(control.send)
+app.command("pause", rich_help_panel=WORK)(control.pause)
+app.command("model", rich_help_panel=WORK)(control.model)
+app.command("resume", rich_help_panel=WORK)(control.resume)
+app.command("interrupt", rich_help_panel=WORK)(control.interrupt)
 app.command("result", rich_help_panel=WORK)(result.result)
 app.command("requests", rich_help_panel=WORK)(requests.requests)
 app.command("decide", rich_help_panel=WORK)(requests.decide)

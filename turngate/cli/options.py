@@ -49,6 +49,7 @@ Url = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs, nothing else.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `turngate runs` shows it.")]
 
 
 # Spans and instants as people type them: ``90s``, ``15m``, ``1h``, ``7d``; ``2026-05-01`` or ``7d`` for seven days ago.

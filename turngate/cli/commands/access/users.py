@@ -5,26 +5,34 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
-from turngate.cli import terminal
-from turngate.cli.commands.access.sessions import RoleChoice, minute
+from turngate.cli import stores, terminal
 from turngate.cli.options import DataDir
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.identity import checked_password
 from turngate.runtime.settings import load_settings
+from turngate.store.access import users
+from turngate.store.access.passwords import hash_password
+from turngate.store.access.users import User
+from turngate.store.database import Connection
+from turngate.text.instants import minute
 from turngate.text.plain_text import plain_line
-
-if TYPE_CHECKING:
-    from turngate.store.access.users import User
-    from turngate.store.database import Connection
 
 Done = TypeVar("Done")
 
-# The store takes a while to import; hence the imports inside the functions.
+
+class RoleChoice(StrEnum):
+    """What a person may do (``turngate.domain.policy.terms.Role``)."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
 
 user_app = typer.Typer(no_args_is_help=True, help="Let people in: names, roles and passwords.")
 
@@ -51,9 +59,6 @@ def add(
     password = None if no_password else _password(from_stdin=password_stdin)
 
     async def change(conn: Connection, by: str) -> str:
-        from turngate.store.access import users  # noqa: PLC0415
-        from turngate.store.access.passwords import hash_password  # noqa: PLC0415
-
         made = None if password is None else await hash_password(password)
         user = await users.add(conn, name=name, role=role.value, password_hash=made, email=email, by=by)
         return user.name
@@ -68,8 +73,6 @@ def listed(data_dir: DataDir = None) -> None:
     """List the users: name, role, how they come in, since when, e-mail."""
 
     async def read(conn: Connection, _by: str) -> list[User]:
-        from turngate.store.access import users  # noqa: PLC0415
-
         return await users.all_users(conn)
 
     terminal.table(
@@ -90,8 +93,6 @@ def role(
     """Give a user another role. It counts at once, in every session and for every token of theirs."""
 
     async def change(conn: Connection, by: str) -> None:
-        from turngate.store.access import users  # noqa: PLC0415
-
         await users.set_role(conn, name, role.value, by=by)
 
     _changed(data_dir, change)
@@ -104,9 +105,6 @@ def password(name: UserName, password_stdin: PasswordStdin = False, data_dir: Da
     wanted = _password(from_stdin=password_stdin)
 
     async def change(conn: Connection, by: str) -> None:
-        from turngate.store.access import users  # noqa: PLC0415
-        from turngate.store.access.passwords import hash_password  # noqa: PLC0415
-
         await users.set_password(conn, name, await hash_password(wanted), by=by)
 
     _changed(data_dir, change)
@@ -127,8 +125,6 @@ def enable(name: UserName, data_dir: DataDir = None) -> None:
 
 def _set_disabled(data_dir: Path | None, name: str, *, disabled: bool) -> None:
     async def change(conn: Connection, by: str) -> None:
-        from turngate.store.access import users  # noqa: PLC0415
-
         await users.set_disabled(conn, name, disabled=disabled, by=by)
 
     _changed(data_dir, change)
@@ -139,8 +135,6 @@ def _changed(data_dir: Path | None, change: Callable[[Connection, str], Awaitabl
     settings = load_settings(data_dir=data_dir)
 
     async def run() -> Done:
-        from turngate.cli import stores  # noqa: PLC0415
-
         async with stores.opened_store(settings) as database, database.write() as conn:
             return await change(conn, stores.acting_as())
 

@@ -10,20 +10,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from turngate.cli import terminal
+from turngate.cli import stores, terminal
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DataDir
 from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent, ChainHead, LogCheck
 from turngate.runtime.settings import Settings, load_settings
+from turngate.store.database import Connection
+from turngate.store.events import audit, events
 from turngate.text.plain_text import plain
-
-if TYPE_CHECKING:
-    from turngate.store.database import Connection
 
 STREAM: Final = "-"
 TOLD_EACH: Final = 50_000
@@ -89,9 +88,6 @@ def verify(
 async def _export(
     settings: Settings, since: str | None, run: str | None, write: Callable[[str], object]
 ) -> tuple[int, int]:
-    from turngate.cli import stores  # noqa: PLC0415 - slow to import
-    from turngate.store.events import audit, events  # noqa: PLC0415 - slow to import
-
     counted, chains = 0, 0
     # One transaction, so that events and heads are of one moment.
     async with stores.opened_store(settings) as database, database.read() as conn:
@@ -113,8 +109,6 @@ async def _export(
 
 
 async def _heads(conn: Connection, first: int, run: str | None) -> AsyncIterator[str]:
-    from turngate.store.events import audit, events  # noqa: PLC0415 - slow to import
-
     if run is None:
         async for head in audit.kept_heads(conn, since=first):
             yield head_line(head)
@@ -125,8 +119,6 @@ async def _heads(conn: Connection, first: int, run: str | None) -> AsyncIterator
 
 
 async def _first_seq(conn: Connection, since: str | None) -> int:
-    from turngate.store.events import audit  # noqa: PLC0415 - slow to import
-
     if since is None:
         return 1
     if since.isascii() and since.isdecimal():
@@ -151,9 +143,6 @@ def _check_file(name: str) -> Checked:
 
 
 async def _check_store(settings: Settings) -> Checked:
-    from turngate.cli import stores  # noqa: PLC0415 - slow to import
-    from turngate.store.events import audit, events  # noqa: PLC0415 - slow to import
-
     check = LogCheck()
     async with stores.opened_store(settings) as database, database.read() as conn:
         async for event in audit.every(conn):

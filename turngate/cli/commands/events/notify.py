@@ -8,23 +8,24 @@ from __future__ import annotations
 import asyncio
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, get_args
+from typing import Annotated, Final, get_args
 
 import typer
 
-from turngate.cli import terminal
+from approvals_api.events.deliveries import delivery_page, send_again
+from turngate.cli import stores, terminal
+from turngate.cli.channels import configured_channels, link_warning
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.runs.deliveries import DeliveryStatus
+from turngate.notifications.configuration import Channel, named_channel
+from turngate.notifications.outcomes import Delivered, Outcome
+from turngate.notifications.sending import send_test
 from turngate.runtime.settings import Settings, load_settings
+from turngate.store.events.deliveries import Delivery
 from turngate.text.plain_text import plain_line
-
-if TYPE_CHECKING:
-    from turngate.notifications.configuration import Channel
-    from turngate.notifications.outcomes import Outcome
-    from turngate.store.events.deliveries import Delivery
-    from turngate.wire.notifications import DeliveryView
+from turngate.wire.notifications import DeliveryView
 
 MAX_ROWS: Final = 200
 
@@ -48,8 +49,6 @@ def check(
     ] = None,
 ) -> None:
     """Read a notifications file with the secrets it names, and say who would be told of what. Sends nothing."""
-    from turngate.cli.channels import link_warning  # noqa: PLC0415 - slow to import
-
     settings = load_settings()
     for channel in _channels(settings, file):
         terminal.line((channel.name, "bold"), f" ({channel.kind}): {_wanted(channel)}")
@@ -64,9 +63,6 @@ def try_channel(
     data_dir: DataDir = None,
 ) -> None:
     """Send a test message to a channel, once, and print what came of it. It is in the delivery log, too."""
-    from turngate.notifications.configuration import named_channel  # noqa: PLC0415 - slow to import
-    from turngate.notifications.outcomes import Delivered  # noqa: PLC0415
-
     settings = load_settings(data_dir=data_dir)
     delivery, outcome = asyncio.run(_send_test(settings, named_channel(_channels(settings, None), channel)))
     if not isinstance(outcome, Delivered):
@@ -118,8 +114,6 @@ def retry(
 
 
 def _channels(settings: Settings, file: Path | None) -> tuple[Channel, ...]:
-    from turngate.cli.channels import configured_channels  # noqa: PLC0415 - slow to import
-
     channels = configured_channels(settings, file)
     if not channels:
         raise ConfigurationError("no notifications file: set TURNGATE_NOTIFICATIONS to one, or name it")
@@ -140,25 +134,16 @@ def _wanted(channel: Channel) -> str:
 
 
 async def _send_test(settings: Settings, channel: Channel) -> tuple[Delivery, Outcome]:
-    from turngate.cli import stores  # noqa: PLC0415 - slow to import
-    from turngate.notifications.sending import send_test  # noqa: PLC0415
-
     async with stores.opened_store(settings) as database:
         return await send_test(database, channel)
 
 
 async def _read(settings: Settings, channel: str | None, status: StatusChoice | None, limit: int) -> list[DeliveryView]:
-    from approvals_api.events.deliveries import delivery_page  # noqa: PLC0415 - slow to import
-    from turngate.cli import stores  # noqa: PLC0415
-
     wanted: DeliveryStatus | None = next((each for each in get_args(DeliveryStatus) if each == status), None)
     async with stores.opened_store(settings) as database, database.read() as conn:
         return (await delivery_page(conn, limit=limit, channel=channel, status=wanted)).items
 
 
 async def _send_again(settings: Settings, delivery_id: str) -> None:
-    from approvals_api.events.deliveries import send_again  # noqa: PLC0415 - slow to import
-    from turngate.cli import stores  # noqa: PLC0415
-
     async with stores.opened_store(settings) as database, database.write() as conn:
         await send_again(conn, delivery_id, by=f"cli:{stores.local_user()}")

@@ -11,11 +11,23 @@ import typer
 
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
+from turngate.cli.commands.policy.trials import Trial, asked_now, backtested, explained, recorded, tools_by_agent
+from turngate.cli.commands.policy.views import (
+    backtest_json,
+    show_backtest,
+    show_explanation,
+    show_judge,
+    show_policy,
+    show_rules,
+    show_shadow,
+)
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir, Url, instant_of
 from turngate.cli.policy_files import read_policy, read_text
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy
+from turngate.policies.explain import in_order, rule_views
+from turngate.policies.lint import doubts
 from turngate.text.plain_text import plain, plain_line
 
 SHOWN: Final = 50
@@ -40,9 +52,6 @@ def check(file: RulesFile, app_name: AppOption = None) -> None:
 
     Exits with 1 when it cannot be read.
     """
-    from turngate.cli.commands.policy.views import show_rules  # noqa: PLC0415 - slow to import, as all of these
-    from turngate.policies.explain import in_order, rule_views  # noqa: PLC0415
-
     try:
         policy = read_policy(file)
     except ConfigurationError as error:
@@ -71,9 +80,6 @@ def explain(
 
     Without --file and --app it asks the running API: the stored rules, the app's file, and standing grants.
     """
-    from turngate.cli.commands.policy.trials import explained  # noqa: PLC0415
-    from turngate.cli.commands.policy.views import show_explanation  # noqa: PLC0415 - slow to import
-
     text = read_text(Path(args[1:]), what="--args") if args.startswith("@") else args
     directory = None if workspace is None else str(workspace.absolute())
     if file is None and app_name is None:
@@ -116,14 +122,6 @@ def backtest(
     held against what people decided: by what it said when the calls were made, or with --judge by what it says now, of the
     newest 1,000 at most. Reads the store itself, runs no tool and stores nothing.
     """
-    from turngate.cli.commands.policy.trials import (  # noqa: PLC0415 - slow to import
-        Trial,
-        asked_now,
-        backtested,
-        recorded,
-    )
-    from turngate.cli.commands.policy.views import backtest_json, show_backtest, show_judge  # noqa: PLC0415
-
     policy = None if file is None else read_policy(file)
     begun = None if since is None else instant_of(since, "--since")
     report = None
@@ -154,8 +152,6 @@ def show(
     url: Url = None,
 ) -> None:
     """Show the rules in force: stored ones, those of each app's file, and how they count."""
-    from turngate.cli.commands.policy.views import show_policy, show_rules  # noqa: PLC0415 - slow to import
-
     with find_api(data_dir, url).client() as client:
         policy = client.get_policy()
         stored = policy.stored if version is None else client.get_policy_version(version)
@@ -229,8 +225,6 @@ def shadow(
     url: Url = None,
 ) -> None:
     """Report what rules with shadow = true would have changed, had they counted."""
-    from turngate.cli.commands.policy.views import show_shadow  # noqa: PLC0415 - slow to import
-
     begun = None if since is None else instant_of(since, "--since")
     with find_api(data_dir, url).client() as client:
         report = client.get_shadow_report(rule=rule, since=begun)
@@ -242,9 +236,6 @@ def shadow(
 
 def _warn(policy: Policy, app_name: str | None, source: str) -> int:
     """Print what is doubtful; returns how much it is."""
-    from turngate.cli.commands.policy.trials import tools_by_agent  # noqa: PLC0415 - slow to import
-    from turngate.policies.lint import doubts  # noqa: PLC0415
-
     found = doubts(policy, None if app_name is None else tools_by_agent(app_name))
     for doubt in found:
         terminal.note(("warning: ", "bold yellow"), f"{source}: {plain_line(doubt.rule)}: {plain_line(doubt.message)}")

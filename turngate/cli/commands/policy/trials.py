@@ -31,7 +31,7 @@ from turngate.policies.judge_reports import JudgeReport, decided
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.settings import Settings, load_settings
 from turngate.store.clock import as_text
-from turngate.store.policy import judgements
+from turngate.store.policy import grants, judgements, policies, recorded_calls
 from turngate.store.requests.requests import Request
 from turngate.text.plain_text import plain_line
 from turngate.wire.policy import Explanation
@@ -93,10 +93,6 @@ async def backtested(
     app_name: str | None,
 ) -> Report:
     """Return what rules answer to the newest ``limit`` calls of the store, and what changes."""
-    from turngate.cli import stores  # noqa: PLC0415 - slow to import
-    from turngate.store.clock import as_text  # noqa: PLC0415
-    from turngate.store.policy import grants, policies, recorded_calls  # noqa: PLC0415
-
     app = None if app_name is None else load_builders_app(app_name)
     report = Report(examples_kept=examples)
     granted: dict[str, Grant | None] = {}

@@ -10,20 +10,25 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
+from approvals_api.events.feed import EventFeed
+from approvals_api.gateway.client import Gateway
+from approvals_api.recovery import reconcile as reconcile_store
+from approvals_api.recovery import recover as recover_runs
+from approvals_api.recovery.reconcile import Finding
+from approvals_api.recovery.recover import RunReport
+from approvals_api.services import Services
 from turngate.cli import terminal
+from turngate.cli.api_settings import api_settings
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir
+from turngate.cli.stores import acting_as, opened_store
+from turngate.cli.temporal_link import connect_when_there
 from turngate.runtime.settings import Settings, load_settings
 from turngate.text.plain_text import plain_line
-
-if TYPE_CHECKING:
-    from approvals_api.recovery.reconcile import Finding
-    from approvals_api.recovery.recover import RunReport
-    from approvals_api.services import Services
 
 TOLD_EACH: Final = 500
 """After so many runs a line on stderr says how far it is."""
@@ -101,9 +106,6 @@ def reconcile(
 
 
 async def _recover(settings: Settings, run_ids: list[str] | None, dry_run: bool, *, quiet: bool) -> list[RunReport]:
-    from approvals_api.recovery import recover as recover_runs  # noqa: PLC0415 - slow to import, as all of these
-    from turngate.cli.stores import acting_as  # noqa: PLC0415
-
     looked_at = 0
 
     def tell(report: RunReport) -> None:
@@ -119,9 +121,6 @@ async def _recover(settings: Settings, run_ids: list[str] | None, dry_run: bool,
 
 
 async def _reconcile(settings: Settings, *, fix: bool, quiet: bool) -> list[Finding]:
-    from approvals_api.recovery import reconcile as reconcile_store  # noqa: PLC0415 - slow to import, as all of these
-    from turngate.cli.stores import acting_as  # noqa: PLC0415
-
     def tell(finding: Finding) -> None:
         if not quiet:
             mark = ("✓ ", "green") if finding.mended else ("✗ ", "red")
@@ -149,13 +148,6 @@ def _show(report: RunReport) -> None:
 @asynccontextmanager
 async def _services(settings: Settings) -> AsyncIterator[Services]:
     """Give what an API stands on, without one."""
-    from approvals_api.events.feed import EventFeed  # noqa: PLC0415 - slow to import, as all of these
-    from approvals_api.gateway.client import Gateway  # noqa: PLC0415
-    from approvals_api.services import Services  # noqa: PLC0415
-    from turngate.cli.api_settings import api_settings  # noqa: PLC0415
-    from turngate.cli.stores import opened_store  # noqa: PLC0415
-    from turngate.cli.temporal_link import connect_when_there  # noqa: PLC0415
-
     async with opened_store(settings) as database:
         client = await connect_when_there(settings, terminal.note, wait_seconds=WAIT_SECONDS)
         yield Services(

@@ -12,14 +12,25 @@ import typer
 
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
-from turngate.cli.commands.policy.grants import ScopeChoice, wanted_grant
 from turngate.cli.follow.request_view import RISK_STYLE, show_request
-from turngate.cli.options import AsJson, DataDir, Url
-from turngate.domain.errors import ConfigurationError
+from turngate.cli.options import AsJson, DataDir, Url, seconds_of
+from turngate.client import SyncTurngateClient
+from turngate.domain.errors import ConfigurationError, InvalidInputError
+from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, WantedGrant, exact_pattern
+from turngate.domain.text.json_pointers import decode_arguments
+from turngate.policies.explain import in_words
 from turngate.text.plain_text import Piece, plain_line
-from turngate.wire.requests import RequestItem
+from turngate.wire.requests import RequestDetail, RequestItem
 
 SHOWN: Final = 50
+
+
+class ScopeChoice(StrEnum):
+    """Whom a grant reaches (``turngate.domain.policy.grants.GrantScope``)."""
+
+    RUN = "run"
+    AGENT = "agent"
+    EVERYONE = "everyone"
 
 
 class VerbChoice(StrEnum):
@@ -128,6 +139,52 @@ def decide(
         terminal.line("recorded; it takes effect when a worker runs again")
     else:
         terminal.line(("✗ " if answer.status == "rejected" else "✓ ", "bold"), f"{request.id} is {answer.status}")
+
+
+def wanted_grant(
+    client: SyncTurngateClient,
+    request: RequestDetail,
+    *,
+    scope: ScopeChoice,
+    args: str | None,
+    leave_open: list[str],
+    uses: int,
+    lasts: str,
+    yes: bool,
+) -> WantedGrant:
+    """Return the grant for calls like this one, once the person has seen its exact pattern and said yes.
+
+    ``args``: the edited arguments, where the call is edited. ``yes``: they said so with the command.
+
+    Raises:
+        InvalidInputError: no pattern can be made of the call.
+        ConfigurationError: an option is out of bounds, or nobody is there to be asked.
+        typer.Abort: they said no; nothing was decided.
+    """
+    try:
+        arguments = decode_arguments(request.input if args is None else args)
+    except ValueError as error:
+        raise InvalidInputError(f"the arguments are not plain JSON: {error}", code="invalid_grant") from None
+    pattern = exact_pattern(request.tool_name, arguments, open_arguments=leave_open)
+    seconds = seconds_of(lasts, "--for")
+    if not 1 <= seconds <= MAX_GRANT_SECONDS:
+        raise ConfigurationError("--for: from 1s to 90d")
+    if not 1 <= uses <= MAX_GRANT_USES:
+        raise ConfigurationError(f"--uses: from 1 to {MAX_GRANT_USES:,}")
+    wanted = WantedGrant(pattern=pattern, scope=scope.value, expires_after_seconds=seconds, max_uses=uses)
+    whom = {"run": f"in run {request.run_id}", "agent": f"by agent {request.agent}", "everyone": "by every agent"}
+    terminal.note(("grant: ", "bold yellow"), plain_line(in_words(pattern)))
+    terminal.note(f"       {whom[scope.value]}, up to {uses} time(s), for {lasts}, without asking anybody")
+    terminal.note("       ", (plain_line(json.dumps(pattern.model_dump(mode="json"), ensure_ascii=False)), "dim"))
+    if args is None:
+        past = client.preview_grant(request.id, open_arguments=leave_open)
+        covered = past.would_have_covered[scope.value]
+        terminal.note(f"       it would have let through {covered} of the {past.looked_at} newest calls of this tool")
+    if not yes:
+        if not terminal.is_interactive():
+            raise ConfigurationError("nobody is at the terminal to confirm the grant: look at it above, then add --yes")
+        typer.confirm("Save it with this decision?", abort=True, err=True)
+    return wanted
 
 
 def _read_args(given: str) -> str:

@@ -12,9 +12,8 @@ from rich.cells import cell_len, set_cell_size
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.commands.runs.dry_run import show_report
-from turngate.cli.commands.runs.runs import RunId
 from turngate.cli.follow.lines import STATUS_STYLE
-from turngate.cli.options import AsJson, DataDir, Url
+from turngate.cli.options import AsJson, DataDir, RunId, Url
 from turngate.domain.runs.comparison import Aspect
 from turngate.domain.tools.results import Failure
 from turngate.text.plain_text import ELLIPSIS, plain_line

@@ -18,10 +18,9 @@ from turngate.cli.commands.runs.fork import (
     tell_preview,
     tool_names,
 )
-from turngate.cli.commands.runs.runs import RunId
 from turngate.cli.errors import EXIT_CTRL_C, EXIT_DIVERGED
 from turngate.cli.follow.watch import Watch
-from turngate.cli.options import AsJson, DataDir, Url
+from turngate.cli.options import AsJson, DataDir, RunId, Url
 from turngate.cli.policy_files import checked_source, read_text
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError

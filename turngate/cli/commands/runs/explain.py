@@ -7,9 +7,8 @@ from typing import Final
 
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink, find_api
-from turngate.cli.commands.runs.runs import RunId
 from turngate.cli.follow.lines import AGENT_MARGIN, STATUS_STYLE, VERB_SAID
-from turngate.cli.options import AsJson, DataDir, Url
+from turngate.cli.options import AsJson, DataDir, RunId, Url
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text
 from turngate.text.plain_text import Piece, indented, plain_line

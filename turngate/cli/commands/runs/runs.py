@@ -14,10 +14,11 @@ from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink, find_api
 from turngate.cli.follow.lines import STATUS_STYLE
 from turngate.cli.follow.run import Shown, follow, tell_started
-from turngate.cli.options import AsJson, DataDir, Url
-from turngate.client import SyncTurngateClient
+from turngate.cli.options import AsJson, DataDir, RunId, Url
+from turngate.cli.run_options import UnattendedChoice, only_agent, warn_of_shared_directory
 from turngate.domain.errors import ConfigurationError, InvalidInputError
-from turngate.domain.requests import RunStatus, WhileRunning
+from turngate.domain.requests import RunStatus
+from turngate.text.instants import second
 from turngate.text.plain_text import Piece, plain_line
 from turngate.wire.runs import RunSummary
 
@@ -35,7 +36,6 @@ Quiet = Annotated[
         "--quiet", "-q", help="Print the agent's answer and nothing else; what waits for an operator goes to stderr."
     ),
 ]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `turngate runs` shows it.")]
 
 
 class StatusChoice(StrEnum):
@@ -45,14 +45,6 @@ class StatusChoice(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
-
-
-class UnattendedChoice(StrEnum):
-    """What becomes of the questions of a run that nobody attends."""
-
-    DENY = "deny"
-    PARK = "park"
-    RULES = "rules"
 
 
 def run(
@@ -169,92 +161,13 @@ def runs(
         terminal.note('there is no run yet: turngate run "what to do"' if wanted is None else f"no run is {wanted}")
 
 
-def interrupt(
-    run_id: RunId,
-    reason: Annotated[str, typer.Option(help="Why; the run's history keeps it.")] = "",
-    data_dir: DataDir = None,
-    url: Url = None,
-) -> None:
-    """Stop a run: tools that run are cancelled, open gates close, and the conversation can go on later."""
-    with find_api(data_dir, url).client() as client:
-        client.interrupt(run_id, reason=reason)
-    terminal.line(f"{run_id} is told to stop")
-
-
-def pause(
-    run_id: RunId,
-    reason: Annotated[str, typer.Option(help="Why; the run's history keeps it.")] = "",
-    data_dir: DataDir = None,
-    url: Url = None,
-) -> None:
-    """Hold a run: calls that run go on to their ends, nothing new starts until it is resumed."""
-    link = find_api(data_dir, url)
-    with link.client() as client:
-        client.pause(run_id, reason=reason)
-    terminal.line(f"{run_id} is told to hold")
-    terminal.note(f"let it go on:  turngate resume{link.options} {run_id}")
-
-
-def resume(run_id: RunId, data_dir: DataDir = None, url: Url = None) -> None:
-    """Let a held run go on."""
-    with find_api(data_dir, url).client() as client:
-        client.resume(run_id)
-    terminal.line(f"{run_id} is told to go on")
-
-
-def send(
-    run_id: RunId,
-    text: Annotated[str, typer.Argument(help="What to say.", show_default=False)],
-    while_running: Annotated[
-        WhileRunning | None,
-        typer.Option(
-            help="What a live run does with it: answer it in a run of its own (queue), read it before its next step "
-            "(inject), or that, with what waits for a person ended at once (supersede). Default: as its agent declares.",
-            show_default=False,
-        ),
-    ] = None,
-    data_dir: DataDir = None,
-    url: Url = None,
-) -> None:
-    """Say something more in a run's conversation, while it is live or after it."""
-    link = find_api(data_dir, url)
-    with link.client() as client:
-        run = client.send_message(run_id, text, while_running=while_running)
-    if run.status == "running" and run.id == run_id:
-        terminal.line(f"{run.id} takes the message")
-    else:
-        terminal.line(f"{run.id} answers the message")
-    terminal.note(f"follow it:  turngate watch{link.options} {run.id}")
-
-
-def only_agent(client: SyncTurngateClient) -> str:
-    """Return the one agent there is. Raises ConfigurationError naming them when there are several, or none."""
-    names = [found.name for found in client.list_agents() if not found.sub_agent_of]
-    if len(names) == 1:
-        return names[0]
-    if not names:
-        raise ConfigurationError("no worker has published an agent yet: start one with `turngate up APP`")
-    raise ConfigurationError(f"there are several agents: say which with --agent, one of {', '.join(names)}")
-
-
-def warn_of_shared_directory(link: ApiLink, workspace: Path) -> None:
-    """Say it when a run's workspace holds Turngate's own data."""
-    if link.data_dir is not None and link.data_dir.is_relative_to(workspace):
-        terminal.note(
-            ("note: ", "yellow"),
-            f"the workspace holds Turngate's own data ({link.data_dir}), with a token that may decide requests. "
-            "Tools that read files without asking can read it; to keep it apart, start Turngate with --data-dir "
-            "elsewhere.",
-        )
-
-
 def _row(found: RunSummary) -> tuple[Piece, ...]:
     return (
         found.id,
         (plain_line(found.how_it_ended or found.status, 60), STATUS_STYLE.get(found.status, "")),
         found.agents,
         str(found.step),
-        found.created_at[:19].replace("T", " "),
+        second(found.created_at),
         f"{_of_run(found)}{plain_line(found.task, 80)}",
     )
 
@@ -307,7 +220,7 @@ def show_stuck(link: ApiLink, *, as_json: bool) -> None:
             each.run.id,
             (each.waits_for.kind.replace("_", " "), "yellow"),
             each.run.agents,
-            (each.waits_for.since or "")[:19].replace("T", " "),
+            second(each.waits_for.since or ""),
             plain_line(each.waits_for.says, 200),
         )
         for each in found

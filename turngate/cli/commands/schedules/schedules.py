@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
-from turngate.cli.commands.runs.runs import UnattendedChoice, only_agent, warn_of_shared_directory
 from turngate.cli.commands.schedules import views
 from turngate.cli.follow.run import Shown, tell_started
 from turngate.cli.options import AsJson, DataDir, Url, instant_of, seconds_of
+from turngate.cli.run_options import UnattendedChoice, only_agent, warn_of_shared_directory
 from turngate.domain.agents.schedules import (
     MAX_CATCH_UP_SECONDS,
     MAX_EVERY_SECONDS,

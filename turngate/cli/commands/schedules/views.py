@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from turngate.cli import terminal
+from turngate.text.instants import second
 from turngate.text.plain_text import Piece, plain_line
 
 if TYPE_CHECKING:
@@ -92,4 +93,4 @@ def _fire(each: FireView) -> tuple[Piece, ...]:
 
 
 def _short(instant: str) -> str:
-    return instant[:19].replace("T", " ") + "Z"
+    return second(instant) + "Z"

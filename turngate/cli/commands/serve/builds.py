@@ -21,8 +21,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from turngate.cli import terminal
 from turngate.cli.commands.serve.replay_check import OPEN
 from turngate.cli.options import DataDir
+from turngate.cli.temporal_link import find_address
 from turngate.domain.errors import ConflictError, NotFoundError, TurngateError, UnavailableError
 from turngate.runtime.settings import Settings, load_settings
+from turngate.runtime.temporal_client import connect
 
 WAIT_SECONDS: Final = 15.0
 PAUSE_SECONDS: Final = 0.1
@@ -134,9 +136,6 @@ def builds(
 
 async def list_builds(settings: Settings, chosen: str | None) -> None:
     """Make the ``chosen`` build the current one if there is one, then list all. Raises as ``worker_builds`` does."""
-    from turngate.cli.temporal_link import find_address  # noqa: PLC0415 - slow to import
-    from turngate.runtime.temporal_client import connect  # noqa: PLC0415 - slow to import
-
     client = await connect(settings, find_address(settings))
     if chosen is not None:
         await make_current(client, settings.deployment_name, chosen, say=terminal.note)

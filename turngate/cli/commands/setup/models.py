@@ -6,16 +6,15 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from turngate.cli import terminal
-from turngate.cli.api_link import find_api
-from turngate.cli.commands.runs.runs import RunId
+from turngate.cli.builders_app import load_builders_app
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.model_registry import build_models
-from turngate.cli.options import DEFAULT_APP, AppArgument, AsJson, DataDir, Url
+from turngate.cli.options import DEFAULT_APP, AppArgument, AsJson, DataDir
 from turngate.domain.agents.model_profiles import Profile, Profiles
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import TurngateError
@@ -100,24 +99,6 @@ def _details(profile: Profile) -> str:
 # ``turngate model`` and ``turngate models``: switch a live run's model; see which ones there are.
 
 
-if TYPE_CHECKING:
-    pass
-
-
-def model(
-    run_id: RunId,
-    spec: Annotated[
-        str, typer.Argument(metavar="MODEL", help="PROVIDER:NAME, or a profile's name.", show_default=False)
-    ],
-    data_dir: DataDir = None,
-    url: Url = None,
-) -> None:
-    """Switch a live run's model: its next request goes to this one, and so does one that waits to be tried again."""
-    with find_api(data_dir, url).client() as client:
-        run = client.switch_model(run_id, spec)
-    terminal.line(f"{run.id} goes on with {plain(run.model)}")
-
-
 def models(
     app: AppArgument = DEFAULT_APP,
     probe: Annotated[
@@ -141,8 +122,6 @@ def models(
 
 
 async def _found(settings: Settings, target: str, *, probe: bool) -> list[Seen]:
-    from turngate.cli.builders_app import load_builders_app  # noqa: PLC0415 - slow to import
-
     app = load_builders_app(target)
     return [each async for each in survey(settings, app, probe=probe)]
 

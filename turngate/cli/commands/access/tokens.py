@@ -1,0 +1,126 @@
+"""``turngate token``: API tokens. It writes the store."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Any, get_args
+
+import typer
+from typer.core import TyperGroup
+
+from turngate.cli import stores, terminal
+from turngate.cli.options import DataDir
+from turngate.domain.errors import NotFoundError
+from turngate.domain.identity import Scope
+from turngate.runtime.settings import load_settings
+from turngate.store.access import tokens
+from turngate.store.access.tokens import Token
+from turngate.store.clock import now
+from turngate.text.instants import minute
+from turngate.text.plain_text import plain_line
+
+
+class ScopeChoice(StrEnum):
+    """What a token may do (``turngate.domain.identity.Scope``)."""
+
+    RUNS_WRITE = "runs:write"
+    REQUESTS_READ = "requests:read"
+    REQUESTS_DECIDE = "requests:decide"
+    ADMIN = "admin"
+
+
+class _Tokens(TyperGroup):
+    """``turngate token NAME …`` is ``turngate token add NAME …``: making one is what people come for."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer's base class takes its own, private Context
+        """Put the command in when the first word is none."""
+        if args and args[0] not in self.commands and args[0] not in {"-h", "--help"}:
+            args = ["add", *args]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
+token_app = typer.Typer(cls=_Tokens, no_args_is_help=True, help="Let programs in: API tokens, made, listed, revoked.")
+
+
+@token_app.command("add")
+def token_add(
+    name: Annotated[str, typer.Argument(help="Who or what holds it; decisions and runs carry this name.")],
+    scope: Annotated[
+        list[ScopeChoice], typer.Option(help="What it may do; repeat for more. An agent's needs runs:write only.")
+    ],
+    user: Annotated[
+        str | None, typer.Option(help="A user it acts for: decisions and runs carry that name instead.")
+    ] = None,
+    days: Annotated[
+        int | None, typer.Option(min=1, max=3_650, help="How long it holds.", show_default="until it is revoked")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Make an API token and print it, this once. `turngate token NAME --scope …` is short for it.
+
+    Programs send it as `Authorization: Bearer TOKEN`; turngate's own commands read it from TURNGATE_TOKEN.
+    """
+    settings = load_settings(data_dir=data_dir)
+    chosen = {choice.value for choice in scope}
+    granted = frozenset(each for each in get_args(Scope) if each in chosen)
+
+    async def make() -> str:
+        async with stores.opened_store(settings) as database, database.write() as conn:
+            return await tokens.issue(
+                conn,
+                name=name,
+                scopes=granted,
+                owner=user,
+                expires_at=None if days is None else now() + timedelta(days=days),
+                by=stores.acting_as(),
+            )
+
+    terminal.line(asyncio.run(make()))
+    terminal.note("keep it safe: it is stored hashed and cannot be shown again")
+
+
+@token_app.command("list")
+def token_list(data_dir: DataDir = None) -> None:
+    """List the tokens that hold: id, name, scopes, whose, made, last used, out of date. Never a secret."""
+    settings = load_settings(data_dir=data_dir)
+
+    async def read() -> list[Token]:
+        async with stores.opened_store(settings) as database, database.read() as conn:
+            return await tokens.listed(conn)
+
+    terminal.table(
+        ("TOKEN", "NAME", "SCOPES", "USER", "MADE", "LAST USED", "UNTIL"),
+        [
+            (
+                each.id,
+                plain_line(each.name),
+                " ".join(sorted(each.scopes)) or "none",
+                plain_line(each.owner or "-"),
+                minute(each.created_at),
+                minute(each.last_used_at),
+                minute(each.expires_at),
+            )
+            for each in asyncio.run(read())
+        ],
+    )
+
+
+@token_app.command("revoke")
+def token_revoke(
+    name: Annotated[str, typer.Argument(help="The token's name, for all of that name, or its id.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Revoke tokens; they stop working at once."""
+    settings = load_settings(data_dir=data_dir)
+
+    async def change() -> int:
+        async with stores.opened_store(settings) as database, database.write() as conn:
+            return len(await tokens.revoke(conn, name=name, token_id=name, by=stores.acting_as()))
+
+    count = asyncio.run(change())
+    if count == 0:
+        raise NotFoundError(f"there is no token {name!r}: `turngate token list` shows which hold")
+    terminal.line(f"revoked {count} token{'' if count == 1 else 's'}")

@@ -1,0 +1,85 @@
+"""``turngate interrupt``, ``pause``, ``resume``, ``send`` and ``model``: steering a run from outside."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from turngate.cli import terminal
+from turngate.cli.api_link import find_api
+from turngate.cli.options import DataDir, RunId, Url
+from turngate.domain.requests import WhileRunning
+from turngate.text.plain_text import plain
+
+
+def interrupt(
+    run_id: RunId,
+    reason: Annotated[str, typer.Option(help="Why; the run's history keeps it.")] = "",
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Stop a run: tools that run are cancelled, open gates close, and the conversation can go on later."""
+    with find_api(data_dir, url).client() as client:
+        client.interrupt(run_id, reason=reason)
+    terminal.line(f"{run_id} is told to stop")
+
+
+def pause(
+    run_id: RunId,
+    reason: Annotated[str, typer.Option(help="Why; the run's history keeps it.")] = "",
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Hold a run: calls that run go on to their ends, nothing new starts until it is resumed."""
+    link = find_api(data_dir, url)
+    with link.client() as client:
+        client.pause(run_id, reason=reason)
+    terminal.line(f"{run_id} is told to hold")
+    terminal.note(f"let it go on:  turngate resume{link.options} {run_id}")
+
+
+def resume(run_id: RunId, data_dir: DataDir = None, url: Url = None) -> None:
+    """Let a held run go on."""
+    with find_api(data_dir, url).client() as client:
+        client.resume(run_id)
+    terminal.line(f"{run_id} is told to go on")
+
+
+def send(
+    run_id: RunId,
+    text: Annotated[str, typer.Argument(help="What to say.", show_default=False)],
+    while_running: Annotated[
+        WhileRunning | None,
+        typer.Option(
+            help="What a live run does with it: answer it in a run of its own (queue), read it before its next step "
+            "(inject), or that, with what waits for a person ended at once (supersede). Default: as its agent declares.",
+            show_default=False,
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Say something more in a run's conversation, while it is live or after it."""
+    link = find_api(data_dir, url)
+    with link.client() as client:
+        run = client.send_message(run_id, text, while_running=while_running)
+    if run.status == "running" and run.id == run_id:
+        terminal.line(f"{run.id} takes the message")
+    else:
+        terminal.line(f"{run.id} answers the message")
+    terminal.note(f"follow it:  turngate watch{link.options} {run.id}")
+
+
+def model(
+    run_id: RunId,
+    spec: Annotated[
+        str, typer.Argument(metavar="MODEL", help="PROVIDER:NAME, or a profile's name.", show_default=False)
+    ],
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Switch a live run's model: its next request goes to this one, and so does one that waits to be tried again."""
+    with find_api(data_dir, url).client() as client:
+        run = client.switch_model(run_id, spec)
+    terminal.line(f"{run.id} goes on with {plain(run.model)}")
