@@ -39,7 +39,7 @@ from turngate.wire.runs import MessageView, RunDetail
 
 TESTS = Path(__file__).parents[2]
 USERS_TESTS = """
-from recorded_app import Name, app
+from support.recorded_app import Name, app
 
 async def test_awaited(turngate_replay):
     report = await turngate_replay(app, "run.json")
