@@ -152,26 +152,17 @@ class _Case:
             models |= under.named
             model = under.own or under.named.get(agent.name, model)
         spec = model if isinstance(model, str) else None
+        given: LanguageModel | None = None if spec is not None else model
         named = spec or agent.model
-        for other, of_other in models.items():
-            _require_model(self._models, of_other, f"{case.place}, the model of {other!r}")
-        if spec is None and model is not None and models:
-            raise self._wrong(
-                "models", "a model object is every agent's: name models by their specs beside it, or none"
-            )
-        given: LanguageModel | None = None if model is None or spec is not None else model
-        if given is None:
-            _require_model(self._models, named, f"{case.place}, model")
-        elif not callable(getattr(given, "generate", None)):
-            raise self._wrong("model", f"a model is a spec or an object with `generate`, not {given!r}")
-        if case.expect.max_cost is not None and named not in self._models.profiles.prices(self._app.prices):
-            raise self._wrong(
-                "expect.max_cost",
-                f"nobody says what {named!r} costs: App(prices={{{named!r}: Price(input=…, output=…)}})",
-            )
+        self._require_models(given, named, models)
+        self._require_price(named)
         if case.workspace is not None and not case.workspace.is_dir():
             raise self._wrong("workspace", f"{case.workspace} is not a directory that exists")
         check = self._function(case.check, "check") if isinstance(case.check, str) else case.check
+        if under is not None:
+            name = under.words
+        else:
+            name = named if given is None else given.name
         return Planned(
             case=case,
             agent=agent,
@@ -179,10 +170,33 @@ class _Case:
             model=given,
             # Alone, it is said at the start of the run, and the agents stay as they are.
             models=models if models.keys() - {agent.name} else {},
-            name=under.words if under is not None else named if given is None else given.name,
+            name=name,
             world=self._world(),
             check=check,
         )
+
+    def _require_models(self, given: LanguageModel | None, named: str, models: Mapping[str, str]) -> None:
+        """Refuse models that cannot be used. ``given``: an object in place of ``named``; ``models``: agent → its model."""
+        place = self._case.place
+        for other, spec in models.items():
+            _require_model(self._models, spec, f"{place}, the model of {other!r}")
+        if given is None:
+            _require_model(self._models, named, f"{place}, model")
+            return
+        if models:
+            raise self._wrong(
+                "models", "a model object is every agent's: name models by their specs beside it, or none"
+            )
+        if not callable(getattr(given, "generate", None)):
+            raise self._wrong("model", f"a model is a spec or an object with `generate`, not {given!r}")
+
+    def _require_price(self, model: str) -> None:
+        """Refuse a bound of cost where nobody says what the model costs."""
+        if self._case.expect.max_cost is not None and model not in self._models.profiles.prices(self._app.prices):
+            raise self._wrong(
+                "expect.max_cost",
+                f"nobody says what {model!r} costs: App(prices={{{model!r}: Price(input=…, output=…)}})",
+            )
 
     def _agent(self) -> Agent:
         name = self._case.agent or self._app.agents[0].name

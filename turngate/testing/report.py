@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -107,32 +107,41 @@ def compared(
 def _call_divergences(
     recorded: FixtureCall, actual: FixtureCall | None, any_result_of: Collection[str]
 ) -> list[Divergence]:
-    def differs(kind: Kind, message: str) -> Divergence:
-        return Divergence(kind=kind, message=message, tool_call_id=recorded.id, tool=recorded.tool)
-
     if actual is None:
-        return [differs("call_missing", "was recorded, and the replay ended before it was made")]
-    found = []
+        differences: list[tuple[Kind, str]] = [
+            ("call_missing", "was recorded, and the replay ended before it was made")
+        ]
+    else:
+        differences = [*_gate_differences(recorded, actual), *_run_differences(recorded, actual, any_result_of)]
+    return [
+        Divergence(kind=kind, message=message, tool_call_id=recorded.id, tool=recorded.tool)
+        for kind, message in differences
+    ]
+
+
+def _gate_differences(recorded: FixtureCall, actual: FixtureCall) -> Iterator[tuple[Kind, str]]:
+    """Yield what policy or a person answers otherwise than was recorded."""
     rule = f"verdict {actual.verdict}, rule {actual.rule}" if actual.verdict else "policy was not asked"
-    if recorded.request is not None and actual.request is None:
-        found.append(
-            differs("not_asked", f"a person was asked then ({recorded.request.ended}), and nobody now: {rule}")
-        )
-    elif recorded.request is None and actual.request is not None:
-        found.append(differs("asked", f"nobody was asked then, and a person is now: {rule}"))
+    then, now = recorded.request, actual.request
+    if then is not None and now is None:
+        yield "not_asked", f"a person was asked then ({then.ended}), and nobody now: {rule}"
+    elif then is None and now is not None:
+        yield "asked", f"nobody was asked then, and a person is now: {rule}"
     elif recorded.verdict != actual.verdict:
-        found.append(
-            differs("verdict", f"the verdict was {recorded.verdict} (rule {recorded.rule}), and is now: {rule}")
-        )
-    if recorded.request is not None and actual.request is not None and recorded.request.ended != actual.request.ended:
-        ends = f"the request was {recorded.request.ended}, and is now {actual.request.ended}"
-        found.append(differs("request_ended", ends))
+        yield "verdict", f"the verdict was {recorded.verdict} (rule {recorded.rule}), and is now: {rule}"
+    if then is not None and now is not None and then.ended != now.ended:
+        yield "request_ended", f"the request was {then.ended}, and is now {now.ended}"
+
+
+def _run_differences(
+    recorded: FixtureCall, actual: FixtureCall, any_result_of: Collection[str]
+) -> Iterator[tuple[Kind, str]]:
+    """Yield what ran with other arguments, and what came of it."""
     if recorded.ran_with != actual.ran_with:
-        found.append(differs("ran_with", _changed(recorded.ran_with, actual.ran_with)))
+        yield "ran_with", _changed(recorded.ran_with, actual.ran_with)
     may_differ = recorded.tool in any_result_of and isinstance(recorded.result, Ok) and isinstance(actual.result, Ok)
     if recorded.result != actual.result and not may_differ:
-        found.append(differs("result", _changed(_shown(recorded.result), _shown(actual.result))))
-    return found
+        yield "result", _changed(_shown(recorded.result), _shown(actual.result))
 
 
 def _end_divergences(recorded: FixtureEnd, actual: FixtureEnd, reason: str) -> list[Divergence]:
