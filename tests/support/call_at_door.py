@@ -1,0 +1,128 @@
+"""One call at the door, with no engine at work: its rows are written as planning and a decision would write them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import svcs
+from stored_requests import AT, asked, live_run
+
+from activities.engine.engine import Engine
+from activities.execution.door import Door
+from activities.execution.preflight import Findings
+from turngate.domain.agents.app import Agent
+from turngate.domain.agents.hooks import Hooks
+from turngate.domain.contract import RunToolInput
+from turngate.domain.digest import repeat_key
+from turngate.domain.policy.policy import Policy, Rule, Verdict
+from turngate.domain.policy.terms import AskTerms
+from turngate.domain.tools.tool import Tool
+from turngate.domain.tools.toolkit import Toolkit
+from turngate.models.registry import Models, ModelSettings
+from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.requests import requests
+from turngate.store.runs import calls, executions
+
+ALLOW_ALL = Policy(rule=[Rule(name="all", verdict="allow", tools=["*"])])
+ASK_ALL = Policy(rule=[Rule(name="all", verdict="ask", tools=["*"])])
+ALLOWED = Verdict(answer="allow", rule="all", reason="", risk="low")
+
+
+class CallAtDoor:
+    """A planned call of one tool. ``disposition``: ``run`` as if policy had allowed it, ``ask`` as if it had asked."""
+
+    def __init__(
+        self, database: Database, tool: Tool, *, policy: Policy = ALLOW_ALL, hooks: Sequence[Hooks] = ()
+    ) -> None:
+        agent = Agent(name="agent", instructions="", toolkit=Toolkit.of(tool), model="scripted:test", hooks=hooks)
+        self.database, self.tool = database, tool
+        self.engine = Engine(
+            database=database,
+            agents={"agent": agent},
+            policy=policy,
+            services=svcs.Registry(),
+            models=Models(ModelSettings()),
+        )
+        self.decision_id: str | None = None
+
+    async def plan(
+        self, raw_input: str = "{}", *, disposition: calls.Disposition = "run", verdict: Verdict = ALLOWED, **run: Any
+    ) -> None:
+        """Write the run and its call. ``run``: fields of the new run."""
+        async with self.database.write() as conn:
+            self.run = await live_run(conn, "run_1", **run)
+            call = calls.Call(
+                run_id=self.run.id,
+                tool_call_id="c1",
+                step=1,
+                position=0,
+                tool_name=self.tool.name,
+                input=raw_input,
+                repeat_key=repeat_key(self.tool.name, raw_input),
+                disposition=disposition,
+                verdict=verdict.model_dump_json(exclude_defaults=True),
+                digest="",
+                policy_version="p",
+                effect=self.tool.effect,
+            )
+            self.call = replace(call, digest=call.digest_with(self.tool, raw_input))
+            await calls.insert_planned(conn, [self.call])
+
+    async def approve(
+        self, *, precondition: str | None = None, ago: timedelta = timedelta(0), **terms: Any
+    ) -> requests.Request:
+        """Write the request that asked about the call, approved by vic; the next order comes with that decision."""
+        request = asked(
+            self.run,
+            "rq_1",
+            tool_call_id="c1",
+            tool_name=self.tool.name,
+            digest=self.call.digest,
+            precondition=precondition,
+            terms=AskTerms(**terms).model_dump_json(exclude_defaults=True),
+        )
+        self.decision_id = "d1"
+        async with self.database.write() as conn:
+            await requests.insert_all(conn, [request])
+            won = {"decision_id": self.decision_id, "verb": "approve", "by": "vic"}
+            await requests.settle(conn, request.id, status="approved", at=AT - ago, **won)
+        return request
+
+    async def begin(self, state: str = "executing", *, starts: int = 1) -> None:
+        """Write that the call was started before, so many times."""
+        async with self.database.write() as conn:
+            names = {"run_id": self.run.id, "tool_call_id": "c1"}
+            await executions.begin(conn, **names, digest=self.call.digest, decision_id=None, idempotency_key="key")
+            for _start in range(starts - 1):
+                await executions.begin_again(conn, **names, from_state="executing", decision_id=None)
+            if state != "executing":
+                await executions.finish(conn, **names, state=state)
+
+    @asynccontextmanager
+    async def door(self, findings: Findings | None = None) -> AsyncIterator[Door]:
+        """The call at its door, in a write transaction."""
+        order = RunToolInput(run_id=self.run.id, call="c1", decision_id=self.decision_id)
+        async with self.database.write() as conn:
+            yield await Door.at(self.engine, conn, order, findings)
+
+    async def stored(self) -> calls.Call:
+        """The call as it is stored now."""
+        async with self.database.read() as conn:
+            call = await calls.get(conn, self.run.id, "c1")
+        assert call is not None
+        return call
+
+    async def execution(self) -> executions.Execution | None:
+        """The call's execution as it is stored now."""
+        async with self.database.read() as conn:
+            return await executions.get(conn, self.run.id, "c1")
+
+    async def event_types(self) -> list[str]:
+        """The types of the run's events."""
+        async with self.database.read() as conn:
+            return [event.type for event in await events.after(conn, 0, run_id=self.run.id)]

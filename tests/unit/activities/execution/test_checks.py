@@ -1,0 +1,428 @@
+"""The checks at the door, one by one: what each lets pass, and what it comes to where it does not."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import timedelta
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+from support.call_at_door import ALLOWED, ASK_ALL, CallAtDoor
+
+from activities.execution import checks
+from activities.execution.checks import redeem
+from activities.execution.door import Door
+from activities.execution.external_calls import UNWANTED
+from activities.execution.preflight import Findings, Inspection
+from activities.execution.redemption import AskAgain, Redeemed, Settled
+from turngate import Hooks, Policy, Preview, Rule, ToolContext, tool
+from turngate.domain.contract import RunToolInput
+from turngate.domain.policy.grants import GrantPattern, WantedGrant
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.tools.external import ExternalTool
+from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Tool
+from turngate.store.database import Database
+from turngate.store.policy import grants
+from turngate.store.requests import requests
+from turngate.store.runs import calls, external_calls
+
+DENY_ALL = Policy(rule=[Rule(name="never", verdict="deny", tools=["*"])])
+DAY = timedelta(days=1)
+
+
+@tool(effect="once", ask=True)
+async def pay(ctx: ToolContext) -> str:
+    """Pay."""
+    return ctx.run_id
+
+
+@tool(effect="read", ask=False)
+async def look(ctx: ToolContext) -> str:
+    """Look."""
+    return ctx.run_id
+
+
+def balance() -> dict[str, int]:
+    return {"balance": 1}
+
+
+@tool(effect="once", ask=True, precondition=balance)
+async def transfer(ctx: ToolContext) -> str:
+    """Transfer."""
+    return ctx.run_id
+
+
+@pytest.fixture
+def door_of(sqlite: Database) -> type[CallAtDoor]:
+    """Makes calls at the door of this test's database."""
+
+    class Here(CallAtDoor):
+        def __init__(self, at: Tool, **options: object) -> None:
+            super().__init__(sqlite, at, **options)  # type: ignore[arg-type]
+
+    return Here
+
+
+async def authorized(door: Door) -> Door:
+    """The door after the check that comes before all that look at the permission."""
+    assert await checks.require_permission(door) is None
+    return door
+
+
+async def test_a_call_with_a_result_keeps_it(door_of) -> None:
+    """An earlier attempt settled the call: its result is not touched, and no execution begins."""
+    at = door_of(look)
+    await at.plan()
+    async with at.door() as door:
+        assert await checks.keep_result(door) is None
+        await calls.settle(door.conn, at.run.id, "c1", Ok(value={"value": 1}))
+    async with at.door() as door:
+        assert await redeem(at.engine, door.conn, door.order) == Settled()
+    assert (await at.stored()).settled_result == Ok(value={"value": 1})
+    assert await at.execution() is None
+
+
+async def test_i3_nothing_of_a_dry_run_starts(door_of) -> None:
+    """I3: a call of a dry run is refused as diverged, although a rule allows it."""
+    at = door_of(look)
+    await at.plan(replay_of_run_id="run_0")
+    async with at.door() as door:
+        assert await redeem(at.engine, door.conn, door.order) == Settled()
+    result = (await at.stored()).settled_result
+    assert isinstance(result, Failure)
+    assert result.kind == "diverged"
+    assert await at.execution() is None
+
+
+async def test_a_started_call_is_resumed(door_of) -> None:
+    """A ``read`` call that was started before starts again, as the second start of one execution."""
+    at = door_of(look)
+    await at.plan()
+    async with at.door() as door:
+        assert await checks.resume_start(door) is None
+    await at.begin()
+    async with at.door() as door:
+        resumed = await checks.resume_start(door)
+    assert isinstance(resumed, Redeemed)
+    assert (resumed.attempt, resumed.idempotency_key) == (2, "key")
+
+
+async def test_a_stopped_call_of_a_recovered_run_counts_as_lost(door_of) -> None:
+    """How far a stopped handler came is not known: its execution is reopened, and then treated like a lost one."""
+    at = door_of(look)
+    await at.plan()
+    await at.begin("failed")
+    async with at.door() as door:
+        assert isinstance(await checks.resume_start(door), Redeemed)
+    execution = await at.execution()
+    assert execution is not None
+    assert (execution.state, execution.attempts) == ("executing", 2)
+
+
+async def test_an_external_call_waits_for_its_sender(door_of) -> None:
+    """Until the sender wants the call, nothing is redeemed; a local call never waits."""
+    at = door_of(look)
+    await at.plan(agent="external-ci")
+    declared = ExternalTool(name="look", effect="read").model_dump_json()
+    sent = external_calls.ExternalCall(run_id=at.run.id, tool_call_id="c1", tool=declared, input="{}", context="")
+    async with at.database.write() as conn:
+        await external_calls.add(conn, sent)
+    async with at.door() as door:
+        assert await checks.wait_for_sender(door) == UNWANTED
+        await external_calls.want(door.conn, at.run.id, attempt="a1")
+        assert await checks.wait_for_sender(door) is None
+
+
+async def test_a_local_call_waits_for_no_sender(door_of) -> None:
+    """A call that a handler of ours runs has no sender."""
+    at = door_of(look)
+    await at.plan()
+    async with at.door() as door:
+        assert await checks.wait_for_sender(door) is None
+
+
+async def test_a_question_whose_answer_was_lost_is_returned_again(door_of) -> None:
+    """The door asked a person instead of starting the call; the next attempt gets the same request, and no second one."""
+    at = door_of(look, policy=ASK_ALL)
+    await at.plan()
+    async with at.door() as door:
+        assert await checks.repeat_question(door) is None
+        first = await redeem(at.engine, door.conn, door.order)
+    assert isinstance(first, AskAgain)
+    async with at.door() as door:
+        assert await checks.repeat_question(door) == first
+    assert (await at.event_types()).count("request.opened") == 1
+
+
+@pytest.mark.parametrize("lacking", ["approval", "digest", "tool", "policy"])
+async def test_i2_a_call_without_permission_is_refused(door_of, lacking: str) -> None:
+    """I2, I6: no approval, other bytes than were shown, a tool that is gone, or a rule that denies: the call does not run."""
+    at = door_of(pay, policy=DENY_ALL if lacking == "policy" else Policy())
+    await at.plan(disposition="ask")
+    if lacking != "approval":
+        await at.approve()
+    async with at.door() as door:
+        if lacking == "digest":
+            await calls.set_edited_input(door.conn, at.run.id, "c1", '{"more": 1}')
+    async with at.door() as door:
+        if lacking == "tool":
+            door.known_tool = None
+        assert await checks.require_permission(door) == Settled()
+        with pytest.raises(LookupError):
+            _ = door.permission
+    result = (await at.stored()).settled_result
+    assert isinstance(result, Failure)
+    assert result.kind == ("denied" if lacking == "policy" else "execution_error")
+    assert await at.event_types() == ["call.closed"]
+
+
+async def test_i6_an_approval_permits_what_was_shown(door_of) -> None:
+    """I6: the permission has the digest that the approved request showed, and names who approved it."""
+    at = door_of(pay)
+    await at.plan(disposition="ask")
+    request = await at.approve()
+    async with at.door() as door:
+        permission = (await authorized(door)).permission
+    assert permission.digest == at.call.digest == request.digest
+    assert permission.approval is not None
+    assert permission.approval.decided_by == "vic"
+
+
+async def test_an_approval_of_another_call_permits_nothing(door_of) -> None:
+    """A decision counts for the call that its request is about, and for no other."""
+    at = door_of(pay)
+    await at.plan(disposition="ask")
+    await at.approve()
+    async with at.door() as door:
+        door.call = calls.Call(**{**vars(door.call), "tool_call_id": "c2"})
+        assert await door.authorize() is not None
+
+
+async def test_what_a_hook_refuses_does_not_run(door_of) -> None:
+    """The findings hold a refusal: it becomes the call's result."""
+    at = door_of(look)
+    await at.plan()
+    no = Failure(kind="denied", reason="not on Fridays")
+    async with at.door() as door:
+        assert await checks.obey_hooks(door) is None
+    async with at.door(Findings(refusal=no)) as door:
+        assert await checks.obey_hooks(door) == Settled()
+    assert (await at.stored()).settled_result == no
+
+
+async def test_i3_a_replaced_approval_leads_to_the_request_that_replaced_it(door_of) -> None:
+    """I3: once a person was asked again, the old approval is never redeemed, also when everything has changed back."""
+    at = door_of(transfer)
+    await at.plan(disposition="ask")
+    await at.approve(precondition='{"balance": 1}')
+    async with at.door() as door:
+        assert await checks.follow_replacement(await authorized(door)) is None
+    async with at.door(Findings(precondition='{"balance": 2}')) as door:
+        asked = await checks.require_same_precondition(await authorized(door))
+    assert isinstance(asked, AskAgain)
+    async with at.door(Findings(precondition='{"balance": 1}')) as door:
+        assert await checks.follow_replacement(await authorized(door)) == asked
+
+
+@pytest.mark.parametrize(
+    ("of", "hooks", "precondition", "purpose"),
+    [
+        pytest.param(pay, [], None, None, id="nothing to ask"),
+        pytest.param(pay, [Hooks()], None, "start", id="hooks"),
+        pytest.param(transfer, [], '{"balance": 1}', "start", id="precondition"),
+    ],
+)
+async def test_authors_code_is_asked_before_a_start(door_of, of, hooks, precondition, purpose) -> None:
+    """Hooks and an approved call's precondition are asked once; with the findings the call goes on."""
+    at = door_of(of, hooks=hooks)
+    await at.plan(disposition="ask")
+    await at.approve(precondition=precondition)
+    async with at.door() as door:
+        inspection = await checks.inspect_first(await authorized(door))
+    assert (inspection and inspection.purpose) == purpose
+    assert inspection is None or inspection.approved_with == precondition
+    async with at.door(Findings()) as door:
+        assert await checks.inspect_first(await authorized(door)) is None
+
+
+async def test_a_stale_approval_is_asked_again_with_what_has_changed(door_of) -> None:
+    """Too old for its rule, and no precondition was approved: the tool's is taken for the question first."""
+    at = door_of(transfer)
+    await at.plan(disposition="ask")
+    await at.approve(ago=DAY, fresh_for_seconds=60)
+    async with at.door() as door:
+        inspection = await checks.inspect_first(await authorized(door))
+    assert isinstance(inspection, Inspection)
+    assert inspection.purpose == "question"
+    findings = Findings(precondition='{"balance": 1}', for_question=True)
+    async with at.door(findings) as door:
+        assert await checks.inspect_first(await authorized(door)) is None
+        assert isinstance(await checks.require_fresh_approval(door), AskAgain)
+    assert (await at.stored()).result is None
+
+
+@pytest.mark.parametrize(
+    ("ago", "terms", "precondition"),
+    [
+        pytest.param(DAY, {}, None, id="its rule sets no age"),
+        pytest.param(timedelta(0), {"fresh_for_seconds": 60}, None, id="young enough"),
+        pytest.param(DAY, {"fresh_for_seconds": 60}, "{}", id="a precondition says whether it still counts"),
+    ],
+)
+async def test_a_fresh_approval_passes(door_of, ago, terms, precondition) -> None:
+    """An approval counts as long as its rule says, and with a precondition that is checked, longer."""
+    at = door_of(pay)
+    await at.plan(disposition="ask")
+    await at.approve(ago=ago, precondition=precondition, **terms)
+    async with at.door() as door:
+        assert await checks.require_fresh_approval(await authorized(door)) is None
+
+
+async def test_a_changed_precondition_is_asked_about(door_of) -> None:
+    """The new request shows the preview of now and says what the call depended on; the same precondition passes."""
+    at = door_of(transfer)
+    await at.plan(disposition="ask")
+    await at.approve(precondition='{"balance": 1}')
+    async with at.door(Findings(precondition='{"balance": 1}')) as door:
+        assert await checks.require_same_precondition(await authorized(door)) is None
+    changed = Findings(precondition='{"balance": 2}', preview=Preview(kind="text", text="2"))
+    async with at.door(changed) as door:
+        asked = await checks.require_same_precondition(await authorized(door))
+        assert isinstance(asked, AskAgain)
+        request = await requests.get(door.conn, asked.again.request_id or "")
+    assert request is not None
+    assert (request.preview, request.precondition, request.agent_words) == ("2", '{"balance": 2}', "I will pay.")
+    assert '{"balance": 1}' in request.reason
+
+
+async def grant(at: CallAtDoor, *, max_uses: int = 1) -> str:
+    """Keep a grant for the call's tool; returns its id."""
+    wanted = WantedGrant(pattern=GrantPattern(tool=at.tool.name), max_uses=max_uses)
+    async with at.database.write() as conn:
+        stored = await grants.create(conn, wanted, key="k", created_by="vic", run_id=at.run.id, agent="agent")
+    return stored.id
+
+
+async def test_a_granted_call_takes_a_use_of_its_grant(door_of) -> None:
+    """A use is counted in the transaction that opens the door, and its event names the grant."""
+    at = door_of(pay, policy=Policy())
+    await at.plan()
+    grant_id = await grant(at)
+    async with at.door() as door:
+        assert await checks.use_grant(await authorized(door)) is None
+        assert await checks.require_allow(door) is None
+        stored = await grants.get(door.conn, grant_id)
+    assert stored is not None
+    assert stored.uses == 1
+    assert await at.event_types() == ["grant.used"]
+
+
+async def test_a_grant_that_another_call_used_up_allows_nothing(door_of) -> None:
+    """Its last use was taken after the grants were read: policy judges the call without it, and a person is asked."""
+    at = door_of(pay, policy=Policy())
+    await at.plan()
+    grant_id = await grant(at)
+    async with at.door() as door:
+        await authorized(door)
+        assert door.verdict.grant_id == grant_id
+        assert await grants.take_use(door.conn, grant_id, run_id=at.run.id, tool_call_id="another")
+        assert await checks.use_grant(door) is None
+        assert door.verdict.grant_id is None
+        assert isinstance(await checks.require_allow(door), AskAgain)
+
+
+async def test_an_approved_call_takes_no_use_of_a_grant(door_of) -> None:
+    """A person approved it: the grant that would allow it keeps its uses."""
+    at = door_of(pay, policy=Policy())
+    await at.plan(disposition="ask")
+    grant_id = await grant(at)
+    await at.approve()
+    async with at.door() as door:
+        assert await checks.use_grant(await authorized(door)) is None
+        stored = await grants.get(door.conn, grant_id)
+    assert stored is not None
+    assert stored.uses == 0
+
+
+@pytest.mark.parametrize("of", [look, transfer])
+async def test_i2_a_call_that_policy_no_longer_allows_is_asked_about(door_of, of: Tool) -> None:
+    """I2: a rule asks now; what a person is shown besides the arguments is taken first, and the row says ``ask`` from then on."""
+    at = door_of(of, policy=ASK_ALL)
+    await at.plan(verdict=ALLOWED)
+    async with at.door() as door:
+        first = await checks.require_allow(await authorized(door))
+    if of is transfer:
+        assert isinstance(first, Inspection)
+        assert first.purpose == "question"
+        async with at.door(Findings(precondition="{}", for_question=True)) as door:
+            first = await checks.require_allow(await authorized(door))
+    assert isinstance(first, AskAgain)
+    stored = await at.stored()
+    assert stored.disposition == "ask"
+    assert Verdict.model_validate_json(stored.verdict).overruled == "all"
+    assert await at.execution() is None
+
+
+@pytest.mark.parametrize("approved", [False, True])
+async def test_what_is_still_allowed_or_approved_passes(door_of, approved: bool) -> None:
+    """Policy allows it now as then; or it asks now, and a person has approved it."""
+    at = door_of(pay, policy=ASK_ALL) if approved else door_of(pay)
+    await at.plan(disposition="ask" if approved else "run")
+    if approved:
+        await at.approve()
+    async with at.door() as door:
+        assert await checks.require_allow(await authorized(door)) is None
+
+
+async def test_i3_a_call_that_passes_every_check_starts_once(door_of) -> None:
+    """I3: the execution row is written with the digest and the decision; the same decision opens no second door."""
+    at = door_of(pay)
+    await at.plan(disposition="ask")
+    await at.approve()
+    async with at.door() as door:
+        redeemed = await redeem(at.engine, door.conn, door.order)
+    assert isinstance(redeemed, Redeemed)
+    assert (redeemed.raw_input, redeemed.attempt) == ("{}", 1)
+    execution = await at.execution()
+    assert execution is not None
+    assert (execution.state, execution.digest, execution.decision_id) == ("executing", at.call.digest, "d1")
+    assert execution.idempotency_key == redeemed.idempotency_key
+    with pytest.raises(IntegrityError):
+        async with at.door() as door:
+            await checks.start(await authorized(door))
+
+
+async def test_a_call_that_was_never_planned_has_no_door(door_of) -> None:
+    """An order for a call that the store does not have is an error, not a refusal: nothing is written."""
+    at = door_of(look)
+    await at.plan()
+    async with at.database.write() as conn:
+        with pytest.raises(LookupError, match="no planned call"):
+            await redeem(at.engine, conn, RunToolInput(run_id=at.run.id, call="c9"))
+
+
+def test_every_check_is_in_the_one_order() -> None:
+    """No check is left out of the chain; dry runs come first, and nothing is written to a grant before the approval counts."""
+    written = [
+        function
+        for name, function in inspect.getmembers(checks, inspect.iscoroutinefunction)
+        if function.__module__ == checks.__name__ and name not in {"redeem", "start"}
+    ]
+    assert set(checks.CHECKS) == set(written)
+    names = [check.__name__ for check in checks.CHECKS]
+    assert names == [
+        "keep_result",
+        "refuse_dry_run",
+        "resume_start",
+        "wait_for_sender",
+        "repeat_question",
+        "require_permission",
+        "obey_hooks",
+        "follow_replacement",
+        "inspect_first",
+        "require_fresh_approval",
+        "require_same_precondition",
+        "use_grant",
+        "require_allow",
+    ]
