@@ -179,9 +179,7 @@ class AgentTurn:
 
         The store recorded it together with this one's end, so if this fails, a sweep of the API starts it.
         """
-        limits = next_run.limits.model_copy(
-            update={"heartbeat_timeout_seconds": self._limits.heartbeat_timeout_seconds}
-        )
+        limits = next_run.limits.with_heartbeat(self._limits.heartbeat_timeout_seconds)
         with suppress(ChildWorkflowError, WorkflowAlreadyStartedError):
             await workflow.start_child_workflow(
                 contract.AGENT_TURN,

@@ -40,7 +40,7 @@ class ScheduledStart:
         run = await self._opened(start, OpenScheduledInput(schedule_id=start.schedule_id, fire_at=fire_at))
         if run is None:
             return None
-        limits = run.limits.model_copy(update={"heartbeat_timeout_seconds": start.heartbeat_timeout_seconds})
+        limits = run.limits.with_heartbeat(start.heartbeat_timeout_seconds)
         with suppress(ChildWorkflowError, WorkflowAlreadyStartedError):
             await workflow.start_child_workflow(
                 contract.AGENT_TURN,

@@ -252,8 +252,7 @@ class StepRunner:
 
     async def _run_to_end(self, child: ChildRun) -> None:
         """Start a sub-agent's run and wait for its end, also after an interrupt, which is passed on to it."""
-        heartbeat = {"heartbeat_timeout_seconds": self._limits.heartbeat_timeout_seconds}
-        limits = child.limits.model_copy(update=heartbeat)
+        limits = child.limits.with_heartbeat(self._limits.heartbeat_timeout_seconds)
         handle = await workflow.start_child_workflow(
             contract.AGENT_TURN,
             AgentTurnInput(run_id=child.run_id, agent=child.agent, limits=limits, state=child.state),

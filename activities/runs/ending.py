@@ -75,8 +75,11 @@ async def _close_calls(conn: Connection, run: runs.Run, order: CloseStepInput) -
         if call.result is not None:
             continue
         if call.child_run_id is not None:
-            ends = {"run_id": call.child_run_id, "status": "interrupted", "by": order.by or "engine", "error_class": ""}
-            await end_run(conn, order.model_copy(update=ends))
+            by = order.by or "engine"
+            below = CloseStepInput(
+                run_id=call.child_run_id, status="interrupted", reason=order.reason, by=by, at=order.at
+            )
+            await end_run(conn, below)
         execution = started.get(call.tool_call_id)
         if execution is not None and execution.state == "executing" and (call.signal or call.child_run_id):
             # No handler of ours is at it: a timer that is given up, or a run that was told to stop and says itself how far

@@ -175,6 +175,5 @@ async def _stands_for(conn: Connection, name: str) -> PublishedAgent:
 
 def turn_input(services: Services, run: Run, agent: PublishedAgent, state: TurnState | None = None) -> AgentTurnInput:
     """Return what the run's workflow is started with. ``state``: where a recovered one goes on."""
-    heartbeat = {"heartbeat_timeout_seconds": services.settings.heartbeat_timeout_seconds}
-    limits = agent.run_limits.for_run().model_copy(update=heartbeat)
+    limits = agent.run_limits.for_run().with_heartbeat(services.settings.heartbeat_timeout_seconds)
     return AgentTurnInput(run_id=run.id, agent=run.agent, limits=limits, state=state)

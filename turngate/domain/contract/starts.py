@@ -29,6 +29,10 @@ class RunLimits(WireValue):
     budgets_ask: bool = False
     """A budget that is used up asks for more, the steps' among them, so the store's side says when they are."""
 
+    def with_heartbeat(self, timeout_seconds: int) -> RunLimits:
+        """Return the limits with the heartbeat time-out of the deployment: an agent does not know it."""
+        return self.model_copy(update={"heartbeat_timeout_seconds": timeout_seconds})
+
 
 class AgentTurnInput(WireValue):
     """Start of a run. ``state`` is None at the start, and set by continue-as-new and when a lost run is recovered."""

@@ -229,11 +229,12 @@ def _results(assistant: Message, made: Sequence[calls.Call], open_calls: Failure
     for part in closures(assistant.calls, open_calls):
         call = stored.get(part.tool_call_id)
         if call is not None:
-            edited = {
-                "result": call.settled_result or part.result,
-                "edited_input": call.edited_input,
-                "whole_result": call.whole_result,
-            }
-            part = part.model_copy(update=edited)  # noqa: PLW2901 - the closure gives way to the real result
+            part = ToolResultPart(  # noqa: PLW2901 - the closure gives way to the real result
+                tool_call_id=part.tool_call_id,
+                tool_name=part.tool_name,
+                result=call.settled_result or part.result,
+                edited_input=call.edited_input,
+                whole_result=call.whole_result,
+            )
         parts.append(part)
     return Message(role="tool", parts=tuple(parts))
