@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import svcs
-from stored_requests import AT, asked, live_run
+from support.stored_requests import AT, asked, live_run
 
 from activities.engine.engine import Engine
 from activities.execution.door import Door
