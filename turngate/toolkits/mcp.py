@@ -110,7 +110,7 @@ async def close_sessions() -> None:
 
     ``asyncio.run`` ends them as well; call this to have it done before other things are torn down.
     """
-    await _with_extra("live_session").close_sessions()
+    await _with_extra("calling").close_sessions()
 
 
 def _with_extra(module: str) -> Any:
