@@ -6,7 +6,7 @@
     while resume := await gate.decided(agent, config):
         state = await agent.ainvoke(resume, config)
 
-Owns the way from interrupts to calls from outside, and back. Needs ``pip install 'turngate[langchain]'``.
+Owns the way from interrupts to calls from outside, and back. Needs the extra ``langchain``.
 Source: https://docs.langchain.com/oss/python/langchain/human-in-the-loop.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from turngate.bridges.outside_calls import DEFAULT_TIMEOUT, MayNotRun, MayRun, OutsideCalls, Ran, Settled, fits, ok_of
 from turngate.client import TurngateClient
-from turngate.domain.errors import ConfigurationError
+from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Effect
 from turngate.wire.external_calls import RunOrder
@@ -35,7 +35,7 @@ try:
     from langgraph.graph.state import CompiledStateGraph
     from langgraph.types import Command, Interrupt
 except ImportError as missing:
-    raise ConfigurationError("agents of LangChain need it: pip install 'turngate[langchain]'") from missing
+    raise MissingExtraError("agents of LangChain", "langchain") from missing
 
 
 class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):

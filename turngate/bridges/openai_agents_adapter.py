@@ -6,7 +6,7 @@
     while result.interruptions:
         result = await Runner.run(agent, await gate.decided(result.to_state()))
 
-Owns the way from the SDK's interruptions to calls from outside, and back. Needs ``pip install 'turngate[openai-agents]'``.
+Owns the way from the SDK's interruptions to calls from outside, and back. Needs the extra ``openai-agents``.
 Source: https://openai.github.io/openai-agents-python/human_in_the_loop/.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 from turngate.bridges.outside_calls import DEFAULT_TIMEOUT, MayNotRun, OutsideCalls, Ran, noted, ok_of
 from turngate.client import TurngateClient
 from turngate.domain.digest import framed_sha256
-from turngate.domain.errors import ConfigurationError
+from turngate.domain.errors import MissingExtraError
 from turngate.domain.tools.tool import Effect
 
 try:
@@ -34,9 +34,7 @@ try:
     )
     from agents.tool_context import ToolContext
 except ImportError as missing:
-    raise ConfigurationError(
-        "agents of the OpenAI Agents SDK need it: pip install 'turngate[openai-agents]'"
-    ) from missing
+    raise MissingExtraError("agents of the OpenAI Agents SDK", "openai-agents") from missing
 
 _Shown = ToolOutputText | ToolOutputImage | ToolOutputFileContent
 

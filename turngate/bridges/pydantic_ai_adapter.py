@@ -8,7 +8,7 @@
         answers = await gate.decided(result.output)
         result = await agent.run(message_history=result.all_messages(), deferred_tool_results=answers)
 
-Owns the way from deferred tool requests to calls from outside, and back. Needs ``pip install 'turngate[pydantic-ai]'``.
+Owns the way from deferred tool requests to calls from outside, and back. Needs the extra ``pydantic-ai``.
 Source: https://ai.pydantic.dev/deferred-tools/.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 from turngate.bridges.outside_calls import DEFAULT_TIMEOUT, MayNotRun, MayRun, OutsideCalls, Ran, fits, noted, ok_of
 from turngate.client import TurngateClient
-from turngate.domain.errors import ConfigurationError
+from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Effect
 from turngate.wire.external_calls import RunOrder
@@ -41,7 +41,7 @@ try:
         ToolDenied,
     )
 except ImportError as missing:
-    raise ConfigurationError("agents of pydantic-ai need it: pip install 'turngate[pydantic-ai]'") from missing
+    raise MissingExtraError("agents of pydantic-ai", "pydantic-ai") from missing
 
 KEPT_AS = "turngate_call"
 """In a request's metadata: the id of the call's record at Turngate."""

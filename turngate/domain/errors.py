@@ -3,6 +3,7 @@
     TurngateError
     ├── ConfigurationError        the app, policy or settings are wrong: the start is refused
     │   ├── DuplicateToolNameError
+    │   ├── MissingExtraError
     │   ├── MissingServicesError
     │   └── UnknownSchemaError
     ├── ModelError                the model's provider answered badly or not at all
@@ -52,6 +53,26 @@ class DuplicateToolNameError(ConfigurationError):
             f"Rename one, or put one toolkit under a prefix with Toolkit.namespace('prefix', kit).",
             tool=name,
             sources=[first, second],
+        )
+
+
+class MissingExtraError(ConfigurationError):
+    """An optional part of Turngate is used, and the packages of its extra are not installed.
+
+    Args:
+        feature: the part, as the message begins with it: "MCP servers".
+        extra: its name in pyproject.toml: "mcp".
+        details: as for every error.
+    """
+
+    def __init__(self, feature: str, extra: str, **details: Any) -> None:
+        # No index has Turngate, so which command is right depends on where it was installed from.
+        super().__init__(
+            f"{feature} cannot be used: the extra '{extra}' is not installed. Install Turngate again with it: "
+            f"pip install -e '.[{extra}]' in a checkout, pip install 'FILE.whl[{extra}]' from a wheel "
+            "(docs/howto/install.md)",
+            extra=extra,
+            **details,
         )
 
 

@@ -1,7 +1,7 @@
 """MCP servers as toolkits: ``mcp_toolkit(StdioServer(command=["uvx", "mcp-server-time"]), name="time")``.
 
 Every call of a server's tool is gated like any other: unless the builder or the policy says otherwise, a person is asked.
-Needs the ``mcp`` extra: ``pip install 'turngate[mcp]'``.
+Needs the extra ``mcp``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from turngate import Tool, Toolkit
-from turngate.domain.errors import ConfigurationError
+from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.domain.tools.tool import DEFAULT_TIMEOUT, Ask, Effect
 from turngate.toolkits.mcp_servers.failures import (
     McpOutcomeUnknown,
@@ -118,9 +118,9 @@ def _with_extra(module: str) -> Any:
     try:
         return importlib.import_module(f"turngate.toolkits.mcp_servers.{module}")
     except ModuleNotFoundError as missing:
-        if (missing.name or "").split(".")[0] not in {"mcp", "mcp_types", "httpx2"}:
+        if (missing.name or "").split(".")[0] not in {"mcp", "mcp_types"}:
             raise
-        raise ConfigurationError("MCP servers need the `mcp` package: pip install 'turngate[mcp]'") from missing
+        raise MissingExtraError("MCP servers", "mcp") from missing
 
 
 def _known(server: str, argument: str, names: Iterable[str], offered: list[str]) -> None:

@@ -263,4 +263,4 @@ def test_without_its_package_the_command_says_what_to_install(monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "acp", None)
     done = CliRunner().invoke(main.app, ["acp"])
     assert done.exit_code == 2
-    assert "pip install 'turngate[acp]'" in done.stderr
+    assert "the extra 'acp' is not installed" in done.stderr

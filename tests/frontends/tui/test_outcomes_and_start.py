@@ -73,7 +73,7 @@ async def test_outcomes_are_answered_and_sent_again_as_the_same_decision(
     assert kept.keys[0] == kept.keys[1], "the same decision sent again has another key, so it may count twice"
 
 
-@pytest.mark.parametrize(("missing", "why"), [(False, "needs a terminal"), (True, "pip install 'turngate[tui]'")])
+@pytest.mark.parametrize(("missing", "why"), [(False, "needs a terminal"), (True, "the extra 'tui' is not installed")])
 def test_the_command_says_what_it_lacks(missing: bool, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its package or without a terminal, the command names the fix, with the exit code of a wrong configuration."""
     if missing:

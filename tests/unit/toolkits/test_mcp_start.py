@@ -113,4 +113,4 @@ def test_without_the_package() -> None:
         "    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "pip install 'turngate[mcp]'" in done.stdout
+    assert "the extra 'mcp' is not installed" in done.stdout

@@ -1,7 +1,7 @@
 """``turngate mcp-gateway``: an MCP server that offers another one's tools, each call behind Turngate's gates (ADR 0024).
 
-The tools are listed as the server behind describes them. Stands on the public client and on ``mcp``
-(``pip install 'turngate[mcp]'``), as a program of anybody's could.
+The tools are listed as the server behind describes them. It uses the public client and the package
+of the extra ``mcp``, and nothing that another program could not use.
 """
 
 from __future__ import annotations
@@ -15,17 +15,28 @@ from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from typing import Any, Final
 
+import anyio
+import uvicorn
+from mcp import MCPError
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.session import ServerSession
+from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.types import (
+    INTERNAL_ERROR,
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+)
 
 from turngate.bridges.mcp_gateway.calls import GatedCalls
 from turngate.bridges.mcp_gateway.downstream import Behind, Downstream
 from turngate.bridges.mcp_gateway.results import refused
 from turngate.client import TurngateClient
-from turngate.domain.errors import ConfigurationError, UnavailableError
+from turngate.domain.errors import UnavailableError
 
 # The clients in front of a gateway: who hears that the tools changed, and why a client gave a call up.
 #
@@ -96,22 +107,6 @@ def _remember(kept: OrderedDict[Any, Any], key: Any, value: Any) -> None:
     kept[key] = value
     if len(kept) > MOST_REMEMBERED:
         kept.popitem(last=False)
-
-
-try:
-    import anyio
-    import uvicorn
-    from mcp import MCPError
-    from mcp.server.stdio import stdio_server
-    from mcp.types import (
-        INTERNAL_ERROR,
-        CallToolRequestParams,
-        CallToolResult,
-        ListToolsResult,
-        PaginatedRequestParams,
-    )
-except ImportError as missing:
-    raise ConfigurationError("the MCP gateway needs mcp: pip install 'turngate[mcp]'") from missing
 
 
 log = logging.getLogger("turngate.mcp_gateway")

@@ -8,15 +8,14 @@ from __future__ import annotations
 import importlib
 from typing import Final, Protocol, cast
 
-from turngate.domain.errors import ConfigurationError
+from turngate.domain.errors import MissingExtraError
 from turngate.models.port import StreamingModel
 
 PROVIDERS: Final = ("anthropic", "google", "bedrock", "mistral", "groq")
-"""Those that come with ``turngate[providers]``; pydantic-ai knows more, each with a package of its own."""
+"""Those that come with the extra ``providers``; pydantic-ai knows more, each with a package of its own."""
 FORMS: Final = "NAME:MODEL of anthropic, google, bedrock, mistral or groq (their keys by their own variables)"
 ALIASES: Final = {"google-gla": "google", "google-vertex": "google-cloud"}
 """Older names for two of them, under which their fields may not be kept apart."""
-INSTALL: Final = "pip install 'turngate[providers]'"
 
 
 class _Providers(Protocol):
@@ -26,7 +25,7 @@ class _Providers(Protocol):
 
 
 def knows_provider(provider: str) -> bool:
-    """Tell whether there is such a provider; one of ``turngate[providers]`` counts without it."""
+    """Tell whether there is such a provider; one of the extra ``providers`` counts without it."""
     if provider in PROVIDERS or provider in ALIASES:
         return True
     try:
@@ -48,8 +47,6 @@ def provider_model(provider: str, name: str, *, timeout: float) -> StreamingMode
     except ImportError:
         if provider not in PROVIDERS:
             return None
-        raise ConfigurationError(
-            f"the model '{provider}:{name}' needs pydantic-ai, which is not installed: {INSTALL}",
-            spec=f"{provider}:{name}",
-        ) from None
+        spec = f"{provider}:{name}"
+        raise MissingExtraError(f"the model {spec!r}", "providers", spec=spec) from None
     return providers.make(provider, name, timeout=timeout) if providers.is_known(provider) else None

@@ -2,7 +2,7 @@
 
 Owns the exchange and nothing else: the mapping is in ``pydantic_ai_request`` and ``pydantic_ai_response``, errors in
 ``errors``, the making of models in ``providers``. It never retries, and neither do the clients below
-it: that is Temporal's. Needs ``turngate[providers]``; only the ``pydantic_ai_*`` modules import pydantic-ai.
+it: that is Temporal's. Needs the extra ``providers``; only the ``pydantic_ai_*`` modules import pydantic-ai.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 
-from turngate.domain.errors import ConfigurationError
+from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.models.pydantic_ai.errors import Asked, secrets_in
 from turngate.models.pydantic_ai.model import PydanticAIModel
 
@@ -48,10 +48,11 @@ def make(provider: str, name: str, *, timeout: float) -> PydanticAIModel:
         model = infer_model(spec, lambda inferred: _provider(inferred, base_url, timeout))
         url = _shown(model.base_url or base_url or "")
     except ImportError as error:
-        extra = PACKAGE_EXTRA.search(str(error))
-        install = f"pip install '{extra[0] if extra else 'turngate[providers]'}'"
+        package = PACKAGE_EXTRA.search(str(error))
+        if package is None:
+            raise MissingExtraError(f"the model {spec!r}", "providers", spec=spec) from None
         raise ConfigurationError(
-            f"the model {spec!r} needs a package that is not installed: {install}", spec=spec
+            f"the model {spec!r} needs a package that is not installed: pip install '{package[0]}'", spec=spec
         ) from None
     except UserError as error:
         raise ConfigurationError(_fix(spec, str(error)), spec=spec) from None

@@ -15,7 +15,7 @@ from turngate.cli.api_link import ApiLink, find_api
 from turngate.cli.options import DataDir, Url
 from turngate.cli.terminal import when_unread
 from turngate.client import TurngateClient
-from turngate.domain.errors import ConfigurationError
+from turngate.domain.errors import MissingExtraError
 from turngate.frontends.lines import JsonLines
 from turngate.text.plain_text import plain
 
@@ -57,7 +57,7 @@ def acp(
 
     The editor starts this command by itself; docs/howto/use-from-an-editor.md shows its configuration. A session is a
     conversation, and works in the editor's project directory. Answers in the editor are yours: decisions go by the name of
-    the token's owner. Needs the extra `acp`: pip install 'turngate[acp]'. Ends when stdin ends; runs go on. Exit code: 0.
+    the token's owner. Needs the extra `acp`. Ends when stdin ends; runs go on. Exit code: 0.
     """
     try:
         from turngate.frontends.acp.agent import serve_acp  # noqa: PLC0415 - an extra, needed here alone
@@ -65,9 +65,7 @@ def acp(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "acp":
             raise
-        raise ConfigurationError(
-            "the Agent Client Protocol's package is not installed: pip install 'turngate[acp]'"
-        ) from None
+        raise MissingExtraError("the Agent Client Protocol", "acp") from None
     link = find_api(data_dir, url)
 
     async def serve() -> None:

@@ -8,14 +8,14 @@ from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.options import DataDir, Url
 from turngate.client import TurngateClient
-from turngate.domain.errors import ConfigurationError
+from turngate.domain.errors import ConfigurationError, MissingExtraError
 
 
 def tui(data_dir: DataDir = None, url: Url = None) -> None:
     """Answer requests and follow runs in this terminal, by the page's keys. `?` shows them.
 
     Decisions go by the name of the token's owner. It shows what was known while the API is away, and goes on when it is
-    back. Works without colour (`NO_COLOR`), from 80 columns by 24 lines. Needs the extra `tui`: pip install 'turngate[tui]'.
+    back. Works without colour (`NO_COLOR`), from 80 columns by 24 lines. Needs the extra `tui`.
     Exit code: 0; runs go on.
     """
     try:
@@ -23,7 +23,7 @@ def tui(data_dir: DataDir = None, url: Url = None) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "textual":
             raise
-        raise ConfigurationError("the terminal UI's package is not installed: pip install 'turngate[tui]'") from None
+        raise MissingExtraError("the terminal UI", "tui") from None
     if not terminal.is_interactive():
         raise ConfigurationError(
             "the terminal UI needs a terminal for its input and its output: use `turngate requests` and "
