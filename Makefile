@@ -14,7 +14,7 @@ DEV_STAMP := $(VENV)/.turngate-dev-$(CHECKOUT)
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test chaos lint bench lock openapi histories clean
+.PHONY: help setup setup-dev demo test chaos lint bench dist lock openapi histories clean
 # The two set-ups write to the same environment.
 .NOTPARALLEL:
 
@@ -49,6 +49,9 @@ lint: setup-dev ## Run lint, types and import contracts only
 
 bench: setup-dev ## Measure the numbers the design promises
 	@"$(VENV)/bin/python" tests/bench/run.py
+
+dist: setup ## Build the wheel and the source archive into dist/
+	@scripts/dist
 
 lock: ## Resolve both locks again from pyproject.toml
 	@scripts/lock

@@ -310,17 +310,7 @@ def test_without_a_stack_a_command_says_how_to_start_one(tmp_path: Path) -> None
     assert "turngate up" in refused.stderr
 
 
-# The demo
-
-
-def test_the_demo_approved_mends_the_project(tmp_path: Path) -> None:
-    """Every gate approved by somebody else than the starter: the tests pass and there is a commit, both looked at."""
-    played = turngate("demo", "--decide", "approve", "--port", str(embedded_temporal.choose_port()), cwd=tmp_path)
-    assert played.returncode == 0, played.stdout + played.stderr
-    assert "approved by demo-operator" in played.stdout
-    assert "verified: the tests pass, and there is a commit" in played.stdout
-    assert "scripted:" in played.stdout
-    assert "Traceback" not in played.stderr
+# The demo (approved: test_installed_wheel.py)
 
 
 def test_the_demo_rejected_leaves_the_project_alone(tmp_path: Path) -> None:
