@@ -2,7 +2,7 @@
 
 Beside it runs any Turngate (``turngate up``). The agent's own loop, model and tools stay as they are: what is added is the
 middleware, in place of LangChain's human-in-the-loop one, and the line that waits. It needs
-``pip install 'turngate[langchain]'``.
+Turngate's extra ``langchain``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An agent that keeps a git repository through an MCP server: it may look by itself, and a person approves each commit.
 
 It shows how a server's tools become a toolkit under a prefix, which of them run without asking, and a policy that denies
-one of them. It needs ``pip install 'turngate[mcp]' mcp-server-git mcp-server-time``. Run it in a repository, or name one
-in ``KEEPER_REPOSITORY``: ``turngate up mcp_app:app``.
+one of them. It needs Turngate's extra ``mcp`` and the packages ``mcp-server-git`` and ``mcp-server-time``. Run it in a
+repository, or name one in ``KEEPER_REPOSITORY``: ``turngate up mcp_app:app``.
 """
 
 from __future__ import annotations

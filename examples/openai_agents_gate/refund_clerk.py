@@ -2,7 +2,7 @@
 
 Stop it while it waits; it goes on when started again. Beside it runs any Turngate (``turngate up``). The agent's own loop, model
 and tools stay as they are: what is added is the gate around its tool, and the line that waits. It needs
-``pip install 'turngate[openai-agents]'``.
+Turngate's extra ``openai-agents``.
 """
 
 from __future__ import annotations

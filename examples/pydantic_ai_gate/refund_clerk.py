@@ -1,7 +1,7 @@
 """A pydantic-ai agent whose refunds wait for a person in Turngate's inbox. Stop it while it waits; it goes on when started again.
 
 Beside it runs any Turngate (``turngate up``). The agent's own loop, model and tools stay as they are: what is added is the gate
-among its capabilities, and the two lines that wait. It needs ``pip install 'turngate[pydantic-ai]'``.
+among its capabilities, and the two lines that wait. It needs Turngate's extra ``pydantic-ai``.
 """
 
 from __future__ import annotations
