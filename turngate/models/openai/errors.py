@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any, Final
 
 from turngate.domain.errors import ModelError, ModelErrorClass
@@ -118,42 +119,28 @@ def _redirected(status: int, headers: Mapping[str, str], endpoint: Endpoint) -> 
     )
 
 
+_CLASSES: Final[Mapping[int, ModelErrorClass]] = {
+    401: "authentication",
+    402: "permission",
+    403: "permission",
+    404: "not_found",
+    405: "not_found",
+    408: "rate_limited",
+    409: "rate_limited",
+    410: "not_found",
+    413: "context_length",
+    425: "rate_limited",
+    429: "rate_limited",
+}
+_RETRYABLE: Final = frozenset[ModelErrorClass]({"rate_limited", "server_error"})
+
+
 def _classified(status: int, error: Any, endpoint: Endpoint, wait: float | None) -> ModelError:
     said = _said(error, endpoint)
     codes = {str(error.get(key)) for key in ("code", "type")} if isinstance(error, dict) else set()
-    retryable = False
-    match status:
-        case 401:
-            error_class: ModelErrorClass = "authentication"
-            message = f"the provider at {endpoint.url} refused the key; set TURNGATE_OPENAI_API_KEY to a valid one"
-            if endpoint.secret is None:
-                message = f"the provider at {endpoint.url} wants a key; set TURNGATE_OPENAI_API_KEY"
-        case 402 | 403:
-            error_class = "permission"
-            message = f"the provider at {endpoint.url} does not allow this key to use {endpoint.model!r}"
-            if status == 402:  # noqa: PLR2004 - RFC 9110 §15.5.3: payment required
-                message = f"the account behind the key at {endpoint.url} has no credit; add credit or use another key"
-        case 404 | 405 | 410:
-            error_class = "not_found"
-            message = (
-                f"no model named {endpoint.model!r} at {endpoint.url}; "
-                "check the agent's model, and that TURNGATE_OPENAI_BASE_URL ends where /chat/completions begins"
-            )
-        case 429 if "insufficient_quota" in codes:
-            error_class = "permission"
-            message = f"the account behind the key at {endpoint.url} has used up its quota; raise it or use another key"
-        case 408 | 409 | 425 | 429:
-            error_class, retryable = "rate_limited", True
-            message = f"the provider at {endpoint.url} asks to come back later (status {status})"
-        case _ if status >= 500:  # noqa: PLR2004 - RFC 9110 §15.6: server error
-            error_class, retryable = "server_error", True
-            message = f"the provider at {endpoint.url} failed (status {status})"
-        case _ if status == 413 or "context_length_exceeded" in codes or TOO_LONG.search(said):  # noqa: PLR2004
-            error_class = "context_length"
-            message = f"the conversation is longer than {endpoint.model!r} takes; use a model with a larger context"
-        case _:
-            error_class = "invalid_request"
-            message = f"the provider at {endpoint.url} does not accept the request (status {status})"
+    error_class = _class_of(status, codes, said)
+    message = _message_of(error_class, status, endpoint)
+    retryable = error_class in _RETRYABLE
     return ModelError(
         f"{message}. It said: {said}" if said else message,
         error_class=error_class,
@@ -172,3 +159,43 @@ def _said(error: Any, endpoint: Endpoint) -> str:
     if isinstance(metadata, dict) and metadata.get("raw"):
         words = f"{words}: {metadata['raw']}"
     return endpoint.redact(" ".join(words.split()))
+
+
+def _class_of(status: int, codes: set[str], said: str) -> ModelErrorClass:
+    if status == HTTPStatus.TOO_MANY_REQUESTS and "insufficient_quota" in codes:
+        return "permission"
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "server_error"
+    if status in _CLASSES:
+        return _CLASSES[status]
+    if "context_length_exceeded" in codes or TOO_LONG.search(said):
+        return "context_length"
+    return "invalid_request"
+
+
+def _message_of(error_class: ModelErrorClass, status: int, endpoint: Endpoint) -> str:
+    url, model = endpoint.url, endpoint.model
+    match error_class:
+        case "authentication" if endpoint.secret is None:
+            return f"the provider at {url} wants a key; set TURNGATE_OPENAI_API_KEY"
+        case "authentication":
+            return f"the provider at {url} refused the key; set TURNGATE_OPENAI_API_KEY to a valid one"
+        case "permission" if status == HTTPStatus.PAYMENT_REQUIRED:
+            return f"the account behind the key at {url} has no credit; add credit or use another key"
+        case "permission" if status == HTTPStatus.TOO_MANY_REQUESTS:
+            return f"the account behind the key at {url} has used up its quota; raise it or use another key"
+        case "permission":
+            return f"the provider at {url} does not allow this key to use {model!r}"
+        case "not_found":
+            return (
+                f"no model named {model!r} at {url}; "
+                "check the agent's model, and that TURNGATE_OPENAI_BASE_URL ends where /chat/completions begins"
+            )
+        case "rate_limited":
+            return f"the provider at {url} asks to come back later (status {status})"
+        case "server_error":
+            return f"the provider at {url} failed (status {status})"
+        case "context_length":
+            return f"the conversation is longer than {model!r} takes; use a model with a larger context"
+        case _:
+            return f"the provider at {url} does not accept the request (status {status})"

@@ -13,6 +13,7 @@ told what is wrong with it, and a message that nothing can be made of is ``malfo
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
@@ -136,26 +137,29 @@ def _message(received: JsonValue) -> tuple[Message, bool, str]:
     text, blocks, wrong = _content(received.get("content"))
     if is_deeper(received, MAX_DEPTH):
         return _said(text), False, "its message nests too deep"
-    refusal, calls = received.get("refusal") or "", received.get("tool_calls") or []
+    refusal = received.get("refusal") or ""
     if not isinstance(refusal, str):
         refusal, wrong = "", wrong or "its refusal is not text"
+    calls = received.get("tool_calls") or []
     if not isinstance(calls, list):
         calls, wrong = [], wrong or "its tool_calls are not a list"
     opaque = _without(received, READ_OF_MESSAGE)
     opaque = {key: value for key, value in opaque.items() if value or key not in SAYS_NOTHING}
-    parts: list[Part] = []
     reasoning = opaque.get("reasoning_content") or opaque.get("reasoning")
-    if isinstance(reasoning, str) and reasoning:
-        parts.append(ReasoningPart(text=reasoning))
+    parts = [*_words(reasoning, text, refusal), *map(_call, calls)]
     if blocks is not None:
         opaque["content"] = blocks
-    if text:
-        parts.append(TextPart(text=text))
-    if refusal:
-        parts.append(TextPart(text=refusal, provider_options=_options({"refusal": True})))
-    parts.extend(_call(call) for call in calls)
     message = Message(role="assistant", parts=tuple(parts), provider_options=_options(opaque))
     return message, bool(refusal), wrong
+
+
+def _words(reasoning: JsonValue, text: str, refusal: str) -> Iterator[Part]:
+    if isinstance(reasoning, str) and reasoning:
+        yield ReasoningPart(text=reasoning)
+    if text:
+        yield TextPart(text=text)
+    if refusal:
+        yield TextPart(text=refusal, provider_options=_options({"refusal": True}))
 
 
 def _said(text: str) -> Message:

@@ -107,13 +107,14 @@ class Pieces:
             self._texts.setdefault("content", []).append(value)
             if value:
                 yield Piece("text", "content", value)
-            return
-        if isinstance(value, str):  # Mistral's reasoning models think in blocks, then go on in plain text
-            value = [{"type": "text", "text": value}] if value else []
-        if not isinstance(value, list):
-            if value is not None:
-                self._kept["content"] = value
-            return
+        elif isinstance(value, str):  # Mistral's reasoning models think in blocks, then go on in plain text
+            yield from self._content_blocks([{"type": "text", "text": value}] if value else [])
+        elif isinstance(value, list):
+            yield from self._content_blocks(value)
+        elif value is not None:
+            self._kept["content"] = value
+
+    def _content_blocks(self, value: list[JsonValue]) -> Iterator[Piece]:
         if self._blocks is None:
             before = "".join(self._texts.pop("content", []))
             self._blocks = [{"type": "text", "text": before}] if before else []
@@ -153,33 +154,29 @@ class _Calls:
         return found
 
     def _place_of(self, piece: dict[str, JsonValue]) -> int:
-        index, call_id = piece.get("index"), piece.get("id")
-        function = piece.get("function")
-        name, more = (function.get("name"), function.get("arguments")) if isinstance(function, dict) else (None, None)
-        place = self._at_index.get(index) if isinstance(index, int) else None
-        if place is None and call_id:
-            place = next((at for at, each in enumerate(self._calls) if _id_of(each) == call_id), None)
-            if name and isinstance(index, int) and place in self._at_index.values():
-                place = None  # a call with an index of its own, which its server gave another's id
-        if place is None and not isinstance(index, int) and not call_id and not name and self._calls:
-            place = len(self._calls) - 1
-        if place is None or self._is_another(self._calls[place], call_id, name, more):
+        """Return which call a piece goes on with; a call that it begins is added."""
+        begins = _Beginning.of(piece)
+        place = self._goes_on_with(begins)
+        if place is None or begins.is_another_than(self._calls[place]):
             self._calls.append({"id": None, "name": None, "arguments": [], "kept": {}, "of_function": {}})
             place = len(self._calls) - 1
-        if isinstance(index, int):
-            self._at_index[index] = place
+        if begins.place is not None:
+            self._at_index[begins.place] = place
         return place
 
-    @staticmethod
-    def _is_another(call: Any, call_id: JsonValue, name: JsonValue, more: JsonValue) -> bool:
-        """Tell whether a piece for this call's place begins another call, which its server gave the same index."""
-        if not isinstance(call, dict):
-            return True
-        if call_id and call["id"]:
-            return bool(call_id != call["id"])
-        if not name or not call["name"]:
-            return False
-        return bool(name != call["name"] or (more and _is_json(_arguments(call["arguments"]))))
+    def _goes_on_with(self, begins: _Beginning) -> int | None:
+        """Return the call that the piece names by index or id, or else the last one; None: it names none that is known."""
+        place = None if begins.place is None else self._at_index.get(begins.place)
+        if place is not None:
+            return place
+        if begins.call_id:
+            place = next((at for at, each in enumerate(self._calls) if _id_of(each) == begins.call_id), None)
+            if begins.name and begins.place is not None and place in self._at_index.values():
+                return None  # a call with an index of its own, which its server gave another's id
+            return place
+        if begins.place is None and not begins.name and self._calls:
+            return len(self._calls) - 1
+        return None
 
     @staticmethod
     def _take(call: dict[str, Any], piece: dict[str, JsonValue]) -> tuple[str, str]:
@@ -188,29 +185,59 @@ class _Calls:
         if not isinstance(function, dict):  # without the object around them
             function = {key: piece[key] for key in ("name", "arguments") if key in piece}
             piece = {key: value for key, value in piece.items() if key not in function}
-        named, more = "", ""
         for key, value in piece.items():
-            match key:
-                case "id":
-                    call["id"] = call["id"] or value
-                case "function" | "index":
-                    pass
-                case _:
-                    call["kept"][key] = _later(call["kept"].get(key), value)
-        for key, value in function.items():
-            match key:
-                case "name" if not call["name"]:
+            if key == "id":
+                call["id"] = call["id"] or value
+            elif key not in {"function", "index"}:
+                call["kept"][key] = _later(call["kept"].get(key), value)
+        return _take_function(call, function)
+
+
+class _Beginning(NamedTuple):
+    """What a piece says of its call. ``place``: its index among the calls. ``arguments``: those of the piece."""
+
+    place: int | None
+    call_id: JsonValue
+    name: JsonValue
+    arguments: JsonValue
+
+    @staticmethod
+    def of(piece: dict[str, JsonValue]) -> _Beginning:
+        index, function = piece.get("index"), piece.get("function")
+        named = function if isinstance(function, dict) else {}
+        return _Beginning(
+            place=index if isinstance(index, int) else None,
+            call_id=piece.get("id"),
+            name=named.get("name"),
+            arguments=named.get("arguments"),
+        )
+
+    def is_another_than(self, call: Any) -> bool:
+        """Tell whether the piece begins another call than this one in its place, which its server gave the same index."""
+        if not isinstance(call, dict):
+            return True
+        if self.call_id and call["id"]:
+            return bool(self.call_id != call["id"])
+        if not self.name or not call["name"]:
+            return False
+        return bool(self.name != call["name"] or (self.arguments and _is_json(_arguments(call["arguments"]))))
+
+
+def _take_function(call: dict[str, Any], function: dict[str, JsonValue]) -> tuple[str, str]:
+    named, more = "", ""
+    for key, value in function.items():
+        match key:
+            case "name":
+                if not call["name"]:
                     call["name"] = value
                     named = value if isinstance(value, str) else ""
-                case "name":
-                    pass
-                case "arguments":
-                    more = value if isinstance(value, str) else ""
-                    if value is not None:
-                        call["arguments"].append(value)
-                case _:
-                    call["of_function"][key] = _later(call["of_function"].get(key), value)
-        return named, more
+            case "arguments":
+                more = value if isinstance(value, str) else ""
+                if value is not None:
+                    call["arguments"].append(value)
+            case _:
+                call["of_function"][key] = _later(call["of_function"].get(key), value)
+    return named, more
 
 
 def paired(text: str) -> str:
@@ -258,22 +285,27 @@ def _extend(entries: list[JsonValue], more: list[JsonValue], text_key: dict[str,
     A joined text is a list of its pieces until :func:`_rejoined`.
     """
     for entry in more:
-        last = entries[-1] if entries else None
         key = text_key.get(str(entry.get("type"))) if isinstance(entry, dict) else None
         if not isinstance(entry, dict) or key is None or not isinstance(entry.get(key), str | list | None):
             entries.append(entry)
-        elif isinstance(last, dict) and all(last.get(same) == entry.get(same) for same in ("type", "index")):
-            joined: Any = last.get(key)
-            said: Any = entry.get(key)
-            if joined is None:
-                last[key] = _begun(said)
-            elif isinstance(said, list):
-                _extend(joined, said, TEXT_OF_BLOCK)
-            elif said is not None:
-                joined.append(said)
-            last.update({name: _later(last.get(name), value) for name, value in entry.items() if name != key})
+            continue
+        last = entries[-1] if entries else None
+        if isinstance(last, dict) and all(last.get(same) == entry.get(same) for same in ("type", "index")):
+            _join(last, entry, key)
         else:
             entries.append({**entry, key: _begun(entry[key])} if key in entry else entry)
+
+
+def _join(last: dict[str, Any], entry: dict[str, Any], key: str) -> None:
+    """Join an entry to the last one, which it goes on with; ``key``: of their text."""
+    before, more = last.get(key), entry.get(key)
+    if before is None:
+        last[key] = _begun(more)
+    elif isinstance(more, list):
+        _extend(before, more, TEXT_OF_BLOCK)
+    elif more is not None:
+        before.append(more)
+    last.update({name: _later(last.get(name), value) for name, value in entry.items() if name != key})
 
 
 def _begun(said: Any) -> Any:
