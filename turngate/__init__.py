@@ -1,28 +1,42 @@
 """What tool authors import: ``from turngate import Agent, App, Toolkit, tool``.
 
-Everything here is free of I/O, because importing ``turngate.domain`` (as workflow code does) runs this module first.
+Everything here is free of I/O, because importing ``turngate.domain`` (as workflow code does) runs this module first. Each name
+is imported when it is first used: the command line and the client run this module too, and need few of them.
 """
 
-from turngate.domain.agents.app import Agent, App, Limits, sub_agent
-from turngate.domain.agents.context_window import Context
-from turngate.domain.agents.hooks import Deny, HookedCall, Hooks, RunScope
-from turngate.domain.agents.no_progress import NoProgress
-from turngate.domain.errors import ConfigurationError
-from turngate.domain.policy.judge import Judge
-from turngate.domain.policy.policy import Policy, Rule
-from turngate.domain.runs.budgets import Price
-from turngate.domain.tools.context import ToolContext
-from turngate.domain.tools.control_calls import Finish, HandOff, Signal, SwitchModel, WaitUntil
-from turngate.domain.tools.declare import declare_tool, interaction_tool, provider_tool, signal_tool, tool
-from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
-from turngate.domain.tools.middleware import Invocation, Proceed
-from turngate.domain.tools.parameters import Parameters
-from turngate.domain.tools.presentation import CommandBlock, DiffBlock, JsonBlock, Presentation, TableBlock, TextBlock
-from turngate.domain.tools.preview import Preview
-from turngate.domain.tools.probes import DidNotHappen, Happened, ProbeAnswer
-from turngate.domain.tools.results import Failure, Ok
-from turngate.domain.tools.tool import Tool, ToolManifest
-from turngate.domain.tools.toolkit import Toolkit
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from turngate.domain.agents.app import Agent, App, Limits, sub_agent
+    from turngate.domain.agents.context_window import Context
+    from turngate.domain.agents.hooks import Deny, HookedCall, Hooks, RunScope
+    from turngate.domain.agents.no_progress import NoProgress
+    from turngate.domain.errors import ConfigurationError
+    from turngate.domain.policy.judge import Judge
+    from turngate.domain.policy.policy import Policy, Rule
+    from turngate.domain.runs.budgets import Price
+    from turngate.domain.tools.context import ToolContext
+    from turngate.domain.tools.control_calls import Finish, HandOff, Signal, SwitchModel, WaitUntil
+    from turngate.domain.tools.declare import declare_tool, interaction_tool, provider_tool, signal_tool, tool
+    from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
+    from turngate.domain.tools.middleware import Invocation, Proceed
+    from turngate.domain.tools.parameters import Parameters
+    from turngate.domain.tools.presentation import (
+        CommandBlock,
+        DiffBlock,
+        JsonBlock,
+        Presentation,
+        TableBlock,
+        TextBlock,
+    )
+    from turngate.domain.tools.preview import Preview
+    from turngate.domain.tools.probes import DidNotHappen, Happened, ProbeAnswer
+    from turngate.domain.tools.results import Failure, Ok
+    from turngate.domain.tools.tool import Tool, ToolManifest
+    from turngate.domain.tools.toolkit import Toolkit
 
 __all__ = [
     "Agent",
@@ -72,3 +86,48 @@ __all__ = [
     "sub_agent",
     "tool",
 ]
+
+_EXPORTS: Final = {
+    "turngate.domain.agents.app": ("Agent", "App", "Limits", "sub_agent"),
+    "turngate.domain.agents.context_window": ("Context",),
+    "turngate.domain.agents.hooks": ("Deny", "HookedCall", "Hooks", "RunScope"),
+    "turngate.domain.agents.no_progress": ("NoProgress",),
+    "turngate.domain.errors": ("ConfigurationError",),
+    "turngate.domain.policy.judge": ("Judge",),
+    "turngate.domain.policy.policy": ("Policy", "Rule"),
+    "turngate.domain.runs.budgets": ("Price",),
+    "turngate.domain.tools.context": ("ToolContext",),
+    "turngate.domain.tools.control_calls": ("Finish", "HandOff", "Signal", "SwitchModel", "WaitUntil"),
+    "turngate.domain.tools.declare": ("declare_tool", "interaction_tool", "provider_tool", "signal_tool", "tool"),
+    "turngate.domain.tools.failures": ("InvalidToolInput", "ToolFailure"),
+    "turngate.domain.tools.middleware": ("Invocation", "Proceed"),
+    "turngate.domain.tools.parameters": ("Parameters",),
+    "turngate.domain.tools.presentation": (
+        "CommandBlock",
+        "DiffBlock",
+        "JsonBlock",
+        "Presentation",
+        "TableBlock",
+        "TextBlock",
+    ),
+    "turngate.domain.tools.preview": ("Preview",),
+    "turngate.domain.tools.probes": ("DidNotHappen", "Happened", "ProbeAnswer"),
+    "turngate.domain.tools.results": ("Failure", "Ok"),
+    "turngate.domain.tools.tool": ("Tool", "ToolManifest"),
+    "turngate.domain.tools.toolkit": ("Toolkit",),
+}
+_MODULE_OF: Final = {name: module for module, names in _EXPORTS.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name (PEP 562)."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, imported or not."""
+    return sorted({*globals(), *__all__})
