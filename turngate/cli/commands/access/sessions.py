@@ -19,7 +19,7 @@ from turngate.store.access.sessions import Session
 from turngate.text.instants import minute
 from turngate.text.plain_text import plain_line
 
-session_app = typer.Typer(no_args_is_help=True, help="See who is logged in, and log them out.")
+app = typer.Typer(no_args_is_help=True, help="See who is logged in, and log people out.")
 
 
 def login_link(
@@ -47,7 +47,7 @@ def login_link(
         terminal.note(f"nothing runs from {settings.data_dir} now: the link works once `turngate up` does")
 
 
-@session_app.command("list")
+@app.command("list")
 def session_list(data_dir: DataDir = None) -> None:
     """List who is logged in: id, name, role, by what, since, last seen, with which browser."""
     settings = load_settings(data_dir=data_dir)
@@ -73,7 +73,7 @@ def session_list(data_dir: DataDir = None) -> None:
     )
 
 
-@session_app.command("revoke")
+@app.command("revoke")
 def session_revoke(
     session: Annotated[str | None, typer.Argument(help="The session's id.", show_default=False)] = None,
     user: Annotated[str | None, typer.Option(help="Everywhere this person is logged in, instead of one.")] = None,

@@ -42,10 +42,10 @@ class _Tokens(TyperGroup):
         return parsed
 
 
-token_app = typer.Typer(cls=_Tokens, no_args_is_help=True, help="Let programs in: API tokens, made, listed, revoked.")
+app = typer.Typer(cls=_Tokens, no_args_is_help=True, help="API tokens for programs: add, list, revoke.")
 
 
-@token_app.command("add")
+@app.command("add")
 def token_add(
     name: Annotated[str, typer.Argument(help="Who or what holds it; decisions and runs carry this name.")],
     scope: Annotated[
@@ -82,7 +82,7 @@ def token_add(
     terminal.note("keep it safe: it is stored hashed and cannot be shown again")
 
 
-@token_app.command("list")
+@app.command("list")
 def token_list(data_dir: DataDir = None) -> None:
     """List the tokens that hold: id, name, scopes, whose, made, last used, out of date. Never a secret."""
     settings = load_settings(data_dir=data_dir)
@@ -108,7 +108,7 @@ def token_list(data_dir: DataDir = None) -> None:
     )
 
 
-@token_app.command("revoke")
+@app.command("revoke")
 def token_revoke(
     name: Annotated[str, typer.Argument(help="The token's name, for all of that name, or its id.")],
     data_dir: DataDir = None,

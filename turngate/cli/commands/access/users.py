@@ -34,7 +34,7 @@ class RoleChoice(StrEnum):
     ADMIN = "admin"
 
 
-user_app = typer.Typer(no_args_is_help=True, help="Let people in: names, roles and passwords.")
+app = typer.Typer(no_args_is_help=True, help="The people who can log in: names, roles, passwords.")
 
 UserName = Annotated[str, typer.Argument(help="The user's name; large and small letters count as the same.")]
 PasswordStdin = Annotated[
@@ -42,7 +42,7 @@ PasswordStdin = Annotated[
 ]
 
 
-@user_app.command("add")
+@app.command("add")
 def add(
     name: Annotated[str, typer.Argument(help="Their name: decisions carry it.")],
     role: Annotated[RoleChoice, typer.Option(help="viewer sees, operator decides too, admin looks after it all.")],
@@ -68,7 +68,7 @@ def add(
         terminal.note(f"let them in with `turngate login-link {plain_line(name)}`")
 
 
-@user_app.command("list")
+@app.command("list")
 def listed(data_dir: DataDir = None) -> None:
     """List the users: name, role, how they come in, since when, e-mail."""
 
@@ -84,7 +84,7 @@ def listed(data_dir: DataDir = None) -> None:
     )
 
 
-@user_app.command("role")
+@app.command("role")
 def role(
     name: UserName,
     role: Annotated[RoleChoice, typer.Argument(help="Their role from now on.")],
@@ -99,7 +99,7 @@ def role(
     terminal.line(f"{plain_line(name)} is {role.value} now")
 
 
-@user_app.command("password")
+@app.command("password")
 def password(name: UserName, password_stdin: PasswordStdin = False, data_dir: DataDir = None) -> None:
     """Give a user another password. Every session of theirs ends."""
     wanted = _password(from_stdin=password_stdin)
@@ -111,13 +111,13 @@ def password(name: UserName, password_stdin: PasswordStdin = False, data_dir: Da
     terminal.line(f"{plain_line(name)} has another password; their sessions have ended")
 
 
-@user_app.command("disable")
+@app.command("disable")
 def disable(name: UserName, data_dir: DataDir = None) -> None:
     """Keep a user out: their sessions end, their tokens stop working, at once."""
     _set_disabled(data_dir, name, disabled=True)
 
 
-@user_app.command("enable")
+@app.command("enable")
 def enable(name: UserName, data_dir: DataDir = None) -> None:
     """Let a disabled user in again."""
     _set_disabled(data_dir, name, disabled=False)

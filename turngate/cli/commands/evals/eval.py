@@ -176,7 +176,7 @@ def eval_app(
         ),
     ] = None,
 ) -> None:
-    """Run an agent over cases, with swapped handlers and scripted approvers, and report how it did.
+    """Run your app against a file of cases, and report how it did.
 
     Each case goes through the real engine, on a server of its own that is gone afterwards. Keys of providers are taken from
     the environment, as by `turngate up`.

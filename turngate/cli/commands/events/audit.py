@@ -28,7 +28,7 @@ STREAM: Final = "-"
 TOLD_EACH: Final = 50_000
 """After so many events a line on stderr says how far it is."""
 
-app = typer.Typer(no_args_is_help=True, help="Take the audit log out, and check that nobody has changed it.")
+app = typer.Typer(no_args_is_help=True, help="The audit log: export it, and verify that no one has changed it.")
 
 
 @app.command()

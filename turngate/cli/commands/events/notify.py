@@ -29,7 +29,7 @@ from turngate.wire.notifications import DeliveryView
 
 MAX_ROWS: Final = 200
 
-app = typer.Typer(no_args_is_help=True, help="Tell people outside: check channels, try them, read the delivery log.")
+app = typer.Typer(no_args_is_help=True, help="Notifications: check channels, test them, read the delivery log.")
 
 
 class StatusChoice(StrEnum):

@@ -69,7 +69,7 @@ def mcp_gateway(
         typer.Option(metavar="URL", help="Turngate's API.", show_default="TURNGATE_API_URL, or that of this directory"),
     ] = None,
 ) -> None:
-    """Put Turngate's gates before the tools of an MCP server.
+    """Put Turngate's gates in front of the tools of an MCP server.
 
     Enter this in a client's configuration where the server's own command would stand:
     `turngate mcp-gateway --name files -- COMMAND ARGS…`. Each call is judged by policy; one that asks waits for an operator, also

@@ -24,7 +24,7 @@ SESSIONS: Final = Path("turngate") / "acp-sessions"
 
 
 def rpc(data_dir: DataDir = None, url: Url = None) -> None:
-    """Speak JSON-RPC 2.0 on stdin and stdout, one message a line: start, follow and stop runs, read and decide requests.
+    """Let a program drive Turngate: JSON-RPC 2.0 on stdin and stdout.
 
     `rpc.discover` lists the methods with JSON Schemas. Params are given by name. What the token may not do, the API refuses.
     stdout has nothing but messages; notes and errors go to stderr. Ends when stdin ends, or nobody reads stdout any more; runs
@@ -53,7 +53,7 @@ def acp(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Speak the Agent Client Protocol on stdin and stdout: an editor drives an agent, and answers its gates.
+    """Let an editor drive an agent: the Agent Client Protocol on stdin and stdout.
 
     The editor starts this command by itself; docs/howto/use-from-an-editor.md shows its configuration. A session is a
     conversation, and works in the editor's project directory. Answers in the editor are yours: decisions go by the name of

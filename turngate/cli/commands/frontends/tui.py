@@ -12,7 +12,7 @@ from turngate.domain.errors import ConfigurationError, MissingExtraError
 
 
 def tui(data_dir: DataDir = None, url: Url = None) -> None:
-    """Answer requests and follow runs in this terminal, by the page's keys. `?` shows them.
+    """Answer requests and follow runs in a terminal UI, with the keys of the pages.
 
     Decisions go by the name of the token's owner. It shows what was known while the API is away, and goes on when it is
     back. Works without colour (`NO_COLOR`), from 80 columns by 24 lines. Needs the extra `tui`.

@@ -15,7 +15,7 @@ from turngate.wire.policy import GrantView
 
 SHOWN: Final = 50
 
-app = typer.Typer(invoke_without_command=True, help="Calls that are approved in advance: list them, take them back.")
+app = typer.Typer(invoke_without_command=True, help="Calls that are approved in advance: list grants, revoke one.")
 
 
 @app.callback()

@@ -61,7 +61,7 @@ def recover(
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Go on with runs whose workflow is gone, from their last closed step.
+    """Continue runs whose workflow is gone, from their last closed step.
 
     It is gone when Temporal's database was lost, or when somebody terminated it. What was decided counts, and nothing is
     done again: a `once` call that was at work becomes a question. A run whose workflow is open is left alone. Without RUN
@@ -86,7 +86,7 @@ def reconcile(
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Compare the store with Temporal: runs without workflows, workflows without runs, requests that differ.
+    """Compare the store with Temporal, and report runs and requests that differ.
 
     Asks the workflow of each live run, so a worker has to run. --fix brings the inbox to what the workflows say, and
     decides nothing. Exits with 1 when something is off (with --fix: and stays so).

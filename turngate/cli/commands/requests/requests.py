@@ -56,7 +56,7 @@ def requests(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """List the requests that wait for a decision, oldest first; sub-agents' with the agents above them."""
+    """List the requests that wait for a decision, oldest first."""
     link = find_api(data_dir, url)
     with link.client() as client:
         page = client.list_requests(status="all" if every else "pending", limit=SHOWN)
@@ -100,7 +100,7 @@ def decide(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Decide a request. Shows the call it decides, and decides exactly that call.
+    """Decide a request: approve, edit, reject, or answer it.
 
     The decision names the call's digest: if the call is another one by then, nothing is decided.
     """

@@ -31,7 +31,7 @@ READ_CHARS: Final = 20_000
 def compare(
     run_id: RunId, other_id: OtherId, as_json: AsJson = False, data_dir: DataDir = None, url: Url = None
 ) -> None:
-    """Lay a run (A) beside another one (B), such as its fork or retry: what they share, and where and in what they differ."""
+    """Compare two runs, such as a run and its fork: what they share and where they differ."""
     link = find_api(data_dir, url)
     with link.client() as client:
         found = client.compare_runs(run_id, other_id)

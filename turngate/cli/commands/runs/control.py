@@ -19,7 +19,7 @@ def interrupt(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Stop a run: tools that run are cancelled, open gates close, and the conversation can go on later."""
+    """Stop a run: its running tools are cancelled and its open requests close."""
     with find_api(data_dir, url).client() as client:
         client.interrupt(run_id, reason=reason)
     terminal.line(f"{run_id} is told to stop")
@@ -31,7 +31,7 @@ def pause(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Hold a run: calls that run go on to their ends, nothing new starts until it is resumed."""
+    """Hold a run: calls that run finish, and nothing new starts until you resume it."""
     link = find_api(data_dir, url)
     with link.client() as client:
         client.pause(run_id, reason=reason)
@@ -40,7 +40,7 @@ def pause(
 
 
 def resume(run_id: RunId, data_dir: DataDir = None, url: Url = None) -> None:
-    """Let a held run go on."""
+    """Resume a run that is on hold."""
     with find_api(data_dir, url).client() as client:
         client.resume(run_id)
     terminal.line(f"{run_id} is told to go on")
@@ -60,7 +60,7 @@ def send(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Say something more in a run's conversation, while it is live or after it."""
+    """Send a message to a run's conversation, while the run is live or later."""
     link = find_api(data_dir, url)
     with link.client() as client:
         run = client.send_message(run_id, text, while_running=while_running)
@@ -79,7 +79,7 @@ def model(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Switch a live run's model: its next request goes to this one, and so does one that waits to be tried again."""
+    """Switch a live run to another model."""
     with find_api(data_dir, url).client() as client:
         run = client.switch_model(run_id, spec)
     terminal.line(f"{run.id} goes on with {plain(run.model)}")

@@ -53,7 +53,7 @@ def replay(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Do a run over with its recorded results: against the code of the worker as it is now, another model, prompt or policy.
+    """Repeat a run from its recorded results, as a dry run: no tool runs, no one is asked.
 
     The model is really asked. A call that the run made, too, gets the result recorded there; any other is closed as a
     divergence. No tool runs and nobody is asked. Exit code: 0 when all went as then, 4 when something diverged.

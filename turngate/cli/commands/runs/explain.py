@@ -20,7 +20,7 @@ COMMAND_MARGIN: Final = "      "
 
 
 def explain(run_id: RunId, as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -> None:
-    """Say why a run failed, or what a live one waits for: step, cause, calls, decisions, attempts, and what to do next."""
+    """Say why a run failed or what it waits for, and what to do next."""
     link = find_api(data_dir, url)
     with link.client() as client:
         found = client.explain_run(run_id)

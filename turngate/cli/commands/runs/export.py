@@ -23,7 +23,7 @@ def export(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Print a run that has ended as a fixture: its input, the model's responses, the decisions, and what came of them.
+    """Print a run that has ended as a fixture, which a test plays again.
 
     A test plays it again against your app (`turngate_replay`, a pytest fixture). It holds the conversation's content, so
     read it before you commit it; of people it says `starter` and `operator`, and of the machine nothing.

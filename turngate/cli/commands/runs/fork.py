@@ -60,7 +60,7 @@ def retry(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Go on where a run failed or was interrupted, in its conversation, with nothing new said.
+    """Continue a run that failed or was interrupted, where it ended.
 
     What it did stays done, and nothing is sent twice: of each call the model knows whether it ran. Ctrl-C leaves the new
     run running. Exit code: 0 completed, 1 failed, 3 interrupted.
@@ -113,7 +113,7 @@ def fork(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Start a run that shares another one's past up to a step, and goes on with MESSAGE in a conversation of its own.
+    """Continue a run from one of its closed steps, in a new conversation.
 
     The other run stays as it is, and may still be running; what its tools did is not undone. What it has of its own
     (instructions, tools, policy) the fork has, too, unless it is told otherwise. Ctrl-C leaves the fork running.

@@ -29,7 +29,7 @@ def result(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Print what a call returned, whole, however little of it the model was shown.
+    """Print the whole result of a call, also when the model got only a part of it.
 
     A text is printed as it is, anything else as indented JSON; --json prints `{"result": …}` as the API sends it. On a
     terminal characters that nobody sees are marked; in a pipe and in FILE everything is as the tool wrote it.

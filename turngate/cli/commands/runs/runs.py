@@ -83,7 +83,7 @@ def run(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Start a run and follow it. In a terminal you can answer its gates right here; the page works as well.
+    """Start a run and follow it. In a terminal you can answer its requests right here.
 
     With --json each line on stdout is one JSON object with `type` and `seq`, the last one `run.outcome`; notes and errors
     go to stderr, and so does what waits for an operator where stdout is a file. Ctrl-C leaves the run running.
@@ -117,7 +117,7 @@ def watch(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Follow a run from its beginning to its end, and answer its gates in a terminal.
+    """Follow a run to its end. In a terminal you can answer its requests right here.
 
     With --json each line on stdout is one JSON object with `type` and `seq`, the last one `run.outcome`. Ctrl-C leaves the
     run running.
@@ -140,7 +140,7 @@ def runs(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """List runs, newest first. A sub-agent's run shows the agents above it, and the run whose call it answers.
+    """List runs, newest first.
 
     What waits in it waits in the same inbox: `turngate requests`.
     """

@@ -35,7 +35,7 @@ SHOWN: Final = 50
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Runs that the clock starts: make, list, change, hold, fire, delete.",
+    help="Runs that start by the clock: create, list, change, pause, run, delete.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Its name or id, as `turngate schedule list` shows it.")]

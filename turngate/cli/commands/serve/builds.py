@@ -126,7 +126,7 @@ def builds(
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """List the builds that workers came up with (`turngate worker --build-id`), and how many open runs each still has.
+    """List the workers' builds and their open runs, or choose the build for new runs.
 
     A run stays with the build that began it until it continues as new, which long runs do. Once a build is not current
     and has no open runs, its workers may be stopped.

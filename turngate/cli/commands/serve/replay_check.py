@@ -331,7 +331,7 @@ def replay_check(
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Replay the histories of runs with this release's workflow code: would it go on with them?
+    """Check before a deploy that this release can continue the runs there are.
 
     Run it with the new release, before its first worker starts. Nothing is executed and nothing is changed: histories are
     read, from Temporal as `turngate worker` finds it. They hold ids and names, no conversation content. Sub-agents' runs

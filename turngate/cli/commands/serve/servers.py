@@ -176,7 +176,7 @@ def up(
     temporal_port: TemporalPort = None,
     temporal_ui: TemporalUi = False,
 ) -> None:
-    """Run everything here: Temporal, the store, a worker with APP, the API and the operators' pages.
+    """Run everything on this machine: Temporal, the store, a worker, the API and the pages.
 
     Prints a link that logs your browser in. Runs survive a stop: start again with the same data directory and they go
     on. Stop with Ctrl-C.
@@ -215,7 +215,7 @@ def worker(
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Run a worker with APP: it calls models and runs tools. Start as many as you like.
+    """Run a worker, which calls models and runs tools. Start as many as you like.
 
     Finds Temporal by TEMPORAL_ADDRESS, or by the data directory that `turngate up` or `turngate temporal` uses.
     """
@@ -241,12 +241,12 @@ def api(
 
 
 def temporal(data_dir: DataDir = None, port: TemporalPort = None, ui: TemporalUi = False) -> None:
-    """Run the embedded Temporal alone, for `turngate worker` and `turngate api` with the same data directory."""
+    """Run the embedded Temporal alone, for a worker and an API on this machine."""
     serve_temporal(_settings(data_dir=data_dir, temporal_port=port), ui=ui)
 
 
 def migrate(data_dir: DataDir = None) -> None:
-    """Bring the store's schema to this version. Safe to repeat; run it before new workers and APIs start."""
+    """Bring the database's schema to this version, before new workers and APIs start."""
     migrate_store(_settings(data_dir=data_dir))
 
 

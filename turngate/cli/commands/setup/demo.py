@@ -242,7 +242,7 @@ def demo(
     data_dir: DataDir = None,
     port: ApiPort = None,
 ) -> None:
-    """Watch an agent mend a failing test in a small project, and decide what it may do.
+    """Watch an agent fix a failing test in a small project, and decide what it may do.
 
     Everything runs on this machine, in fresh directories. The model is a script unless TURNGATE_MODEL names a real one.
     """

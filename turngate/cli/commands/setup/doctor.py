@@ -208,7 +208,7 @@ def doctor(
         bool, typer.Option("--probe", help="Ask each model a short question; it may cost something.")
     ] = False,
 ) -> None:
-    """Check this machine, the data directory, the database, Temporal, the port, APP with its agents, and its models.
+    """Check this machine, your app and its models, and say how to fix what is wrong.
 
     Exit code 1 when something is wrong; each ✗ says how to mend it. A ! works, and may still not be what you meant, such
     as a tool without a handler.

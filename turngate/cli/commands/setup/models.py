@@ -107,7 +107,7 @@ def models(
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
-    """List the profiles of models.toml, the models that APP names, and the providers: can each be used from here?
+    """List profiles, models and providers, and whether each can be used from here.
 
     A provider can be used when its package is installed and its key is set. Exit code 1 when a profile or a model that is
     named cannot be used.
