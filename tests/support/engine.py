@@ -5,29 +5,21 @@ Only the model is a script, which is also what a user may choose.
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
-import worker as composition
-from activities.engine.engine import Engine
-from approvals_api.events.feed import EventFeed
 from approvals_api.gateway.client import Gateway
-from approvals_api.principal import OPERATOR_SCOPES, Principal
+from approvals_api.principal import Principal
 from approvals_api.requests import decide as decide_request
 from approvals_api.runs import start as start_run
-from approvals_api.services import Services
-from approvals_api.settings import ApiSettings
 from turngate.domain.agents.app import Agent, App, Limits
 from turngate.domain.agents.hooks import Hooks
 from turngate.domain.agents.model_profiles import Profiles
@@ -47,15 +39,21 @@ from turngate.runtime.app_loader import check_app
 from turngate.runtime.embedded_temporal import TUNING, temporal_binary
 from turngate.runtime.temporal_client import data_converter
 from turngate.runtime.worker_group import WorkerGroup
-from turngate.store import agents as published
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.policy import policies
 from turngate.store.requests import requests
 from turngate.store.runs import calls, executions, messages, runs
-
-Found = TypeVar("Found")
-DEADLINE_SECONDS = 20.0
+from turngate.testing.harness import (
+    DEADLINE_SECONDS,
+    OPERATOR,
+    STARTER,
+    TIME_SKIPPING,
+    EngineHarness,
+    OneModel,
+    build_harness,
+    until,
+)
 
 
 def person(name: str, role: Role = "operator", *, machine: bool = False) -> Principal:
@@ -63,10 +61,6 @@ def person(name: str, role: Role = "operator", *, machine: bool = False) -> Prin
     return Principal(
         name=name, via="token" if machine else "session", scopes=ROLE_SCOPES[role], role=role, machine=machine
     )
-
-
-STARTER = Principal(name="starter", via="session", scopes=OPERATOR_SCOPES)
-OPERATOR = Principal(name="operator", via="session", scopes=OPERATOR_SCOPES)
 
 
 def call(name: str, raw_input: str, call_id: str = "") -> ToolCallPart:
@@ -137,29 +131,6 @@ class Cast:
             raise ConfigurationError(f"there is no model {spec!r}") from None
 
 
-@dataclass
-class OneModel:
-    """Resolves every spec to one model."""
-
-    model: LanguageModel
-
-    def resolve(self, spec: str) -> LanguageModel:
-        del spec
-        return self.model
-
-
-async def until(look: Callable[[], Awaitable[Found | None]], what: str, seconds: float = DEADLINE_SECONDS) -> Found:
-    """Return what ``look`` finds, as soon as it finds it; fails after the deadline saying what never came."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = await look()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"after {seconds} s: no {what}")
-        await asyncio.sleep(0.02)
-
-
 class Clock:
     """A Temporal server on which time stands still for each run until it is moved."""
 
@@ -175,12 +146,7 @@ class Clock:
 @asynccontextmanager
 async def standing_clock() -> AsyncIterator[Clock]:
     """The real dev server with its time skipping, which is experimental and off unless it is asked for."""
-    switches = [
-        *TUNING,
-        "frontend.WorkflowTimeSkippingEnabled=true",
-        # How far a timer's task may be put off; the server's default of 1 s would be waited for at each skip.
-        'history.timerProcessorMaxTimeShift="10ms"',
-    ]
+    switches = [*TUNING, *TIME_SKIPPING]
     environment = await WorkflowEnvironment.start_time_skipping_v2(
         ts_config=TimeSkippingConfig(enabled=False),
         data_converter=data_converter(),
@@ -191,29 +157,15 @@ async def standing_clock() -> AsyncIterator[Clock]:
         yield Clock(environment)
 
 
-class Stack:
-    """One engine under test."""
-
-    def __init__(self, client: Client, database: Database, engine: Engine, task_queue: str) -> None:
-        self.client = client
-        self.database = database
-        self.engine = engine
-        self.task_queue = task_queue
-        self.services = Services(
-            database=database,
-            gateway=Gateway(client, update_wait=timedelta(seconds=15)),
-            feed=EventFeed(database),
-            settings=ApiSettings(heartbeat_timeout_seconds=2),
-        )
+class Stack(EngineHarness):
+    """One engine under test, and what the store has of its runs."""
 
     def worker(self, **options: Any) -> WorkerGroup:
         """A worker with the cache off, so that every workflow task replays."""
         # With the cache off, the SDK may cancel a local activity that has just ended, and warns that it is not there. As
         # an error, which pytest makes of it, the warning would end the worker.
         warnings.filterwarnings("ignore", message="Cannot find activity to cancel")
-        return composition.build_worker(
-            self.client, self.engine, task_queue=self.task_queue, **{"max_cached_workflows": 0, **options}
-        )
+        return super().worker(**{"max_cached_workflows": 0, **options})
 
     async def start(self, text: str = "go", **options: Any) -> runs.Run:
         options.setdefault("agent", "agent")
@@ -374,14 +326,9 @@ async def stack(
         App(agents=[agent, *agents], policy=policy, services=services, prices=prices or {}, judge=judge),
         base=Path.cwd(),
     )
-    task_queue = f"test-{secrets.token_hex(4)}"
-    await composition.publish_agents(app, database, task_queue=task_queue)
-    if profiles is not None:
-        async with database.write() as conn:
-            await published.publish_model_names(conn, profiles, ())
     models = model if isinstance(model, Cast) else OneModel(model)
-    engine = composition.build_engine(app, database, models, profiles)
-    made = Stack(client, database, engine, task_queue)
+    built = await build_harness(app, client, database, models, profiles=profiles)
+    made = Stack(client, database, built.engine, built.task_queue)
     if not working:
         yield made
         return

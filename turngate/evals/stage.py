@@ -33,7 +33,7 @@ from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import agents
 from turngate.store.database import Database
-from turngate.testing.engine import TIME_SKIPPING
+from turngate.testing.harness import TIME_SKIPPING
 from worker import build_engine, build_worker, publish_agents
 
 UPDATE_WAIT: Final = timedelta(seconds=15)

@@ -8,7 +8,8 @@ that ``turngate export`` wrote down: the model, the decisions and the expiries a
 
 from __future__ import annotations
 
-from turngate.testing.engine import OPERATOR, STARTER, RunningApp, running_app
+from turngate.testing.engine import RunningApp, running_app
+from turngate.testing.harness import OPERATOR, STARTER
 from turngate.testing.replay import replay_fixture
 from turngate.testing.report import Divergence, ReplayReport
 

@@ -11,31 +11,22 @@ in this process, in a directory of the test's own. Nothing is simulated: gates w
 
 from __future__ import annotations
 
-import asyncio
 import json
-import secrets
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, TypeVar
 
 import structlog
 from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.testing import TimeSkipper, TimeSkippingConfig
 
-from approvals_api.events.feed import EventFeed
-from approvals_api.gateway.client import Gateway
-from approvals_api.principal import OPERATOR_SCOPES, Principal
 from approvals_api.requests import decide as decide_request
 from approvals_api.requests.views import request_detail, request_page
 from approvals_api.runs import start as start_run
 from approvals_api.runs import views as run_views
-from approvals_api.services import Services
-from approvals_api.settings import ApiSettings
 from turngate.domain.agents.app import App
 from turngate.domain.contract import InterruptInput
 from turngate.domain.errors import ConfigurationError
@@ -51,30 +42,19 @@ from turngate.runtime.app_loader import check_app
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
+from turngate.testing.harness import OPERATOR, STARTER, TIME_SKIPPING, EngineHarness, OneModel, build_harness, until
 from turngate.wire.calls import CallView
 from turngate.wire.requests import RequestDetail, RequestItem
 from turngate.wire.runs import RunDetail
-from worker import build_engine, build_worker, publish_agents
-
-Found = TypeVar("Found")
-
-STARTER: Final = Principal(name="starter", via="session", scopes=OPERATOR_SCOPES)
-OPERATOR: Final = Principal(name="operator", via="session", scopes=OPERATOR_SCOPES)
-UPDATE_WAIT: Final = timedelta(seconds=15)
-TIME_SKIPPING: Final = (
-    "frontend.WorkflowTimeSkippingEnabled=true",
-    # How far a timer's task may be put off; the server's default of 1 s would be waited for at each skip.
-    'history.timerProcessorMaxTimeShift="10ms"',
-)
 
 
 class RunningApp:
     """An app at work. Every waiting method fails after ``deadline`` (seconds) with what it waited for."""
 
     def __init__(
-        self, services: Services, agents: list[str], *, deadline: float, clock: TimeSkipper | None = None
+        self, harness: EngineHarness, agents: list[str], *, deadline: float, clock: TimeSkipper | None = None
     ) -> None:
-        self.services = services
+        self.services = harness.services
         self._agents = agents
         self._deadline = deadline
         self._clock = clock
@@ -103,7 +83,9 @@ class RunningApp:
             fitting = (each for each in waiting if tool in {None, each.tool_name} and kind in {None, each.kind})
             return next(fitting, None)
 
-        return await self._until(look, f"pending request in run {run_id} (tool {tool or 'any'}, kind {kind or 'any'})")
+        return await until(
+            look, f"pending request in run {run_id} (tool {tool or 'any'}, kind {kind or 'any'})", self._deadline
+        )
 
     async def pending(self, run_id: str) -> list[RequestItem]:
         """Return the requests that wait in the run and in its sub-agents' now, oldest first."""
@@ -157,7 +139,7 @@ class RunningApp:
             detail = await self.run(run_id)
             return None if detail.status == "running" else detail
 
-        return await self._until(look, f"end of run {run_id}")
+        return await until(look, f"end of run {run_id}", self._deadline)
 
     async def run(self, run_id: str) -> RunDetail:
         """Return the run with its steps, as it is now."""
@@ -190,25 +172,6 @@ class RunningApp:
         while more := {child for child, parent in parents.items() if parent in family} - family:
             family |= more
         return family
-
-    async def _until(self, look: Callable[[], Awaitable[Found | None]], what: str) -> Found:
-        last = time.monotonic() + self._deadline
-        while time.monotonic() < last:
-            found = await look()
-            if found is not None:
-                return found
-            await asyncio.sleep(0.03)
-        raise AssertionError(f"after {self._deadline} s: no {what}")
-
-
-@dataclass
-class _OneModel:
-    model: LanguageModel
-
-    def resolve(self, spec: str) -> LanguageModel:
-        """Return the test's model, whatever the agents name."""
-        del spec
-        return self.model
 
 
 @asynccontextmanager
@@ -251,7 +214,6 @@ async def running_app(
     loaded = check_app(tested.with_handlers(handlers or {}), base=base or Path.cwd())
     own_models = Models(ModelSettings(script_base=loaded.base))
     database = Database(f"sqlite:///{directory / 'turngate.db'}")
-    task_queue = f"test-{secrets.token_hex(4)}"
     try:
         await database.migrate()
         switches = TIME_SKIPPING if clock else ()
@@ -259,17 +221,11 @@ async def running_app(
             client = await Client.connect(temporal.address, data_converter=data_converter())
             skipper = TimeSkipper(client, config=TimeSkippingConfig(enabled=False)) if clock else None
             client = client if skipper is None else skipper.client
-            await publish_agents(loaded, database, task_queue=task_queue)
-            engine = build_engine(loaded, database, own_models if one is None else _OneModel(one))
-            services = Services(
-                database=database,
-                gateway=Gateway(client, update_wait=UPDATE_WAIT),
-                feed=EventFeed(database),
-                settings=ApiSettings(heartbeat_timeout_seconds=2),
-            )
-            async with build_worker(client, engine, task_queue=task_queue, graceful_shutdown_seconds=0.5):
+            models = own_models if one is None else OneModel(one)
+            harness = await build_harness(loaded, client, database, models)
+            async with harness.worker(graceful_shutdown_seconds=0.5):
                 names = [agent.name for agent in app.agents]
-                yield RunningApp(services, names, deadline=deadline, clock=skipper)
+                yield RunningApp(harness, names, deadline=deadline, clock=skipper)
     finally:
         await own_models.aclose()
         await database.close()

@@ -31,7 +31,8 @@ from turngate.models.port import ModelRequest
 from turngate.recording import STARTER_WORD, recorded_end, recorded_responses
 from turngate.store.clock import from_text
 from turngate.store.runs import messages
-from turngate.testing.engine import OPERATOR, STARTER, RunningApp, running_app
+from turngate.testing.engine import RunningApp, running_app
+from turngate.testing.harness import OPERATOR, STARTER
 from turngate.testing.report import Divergence, Kind, ReplayReport, compared
 from turngate.wire.requests import RequestDetail, RequestItem
 from turngate.wire.runs import RunDetail

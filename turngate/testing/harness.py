@@ -1,0 +1,107 @@
+"""One engine over a store and a Temporal client that the caller opened: what every test of an engine stands on.
+
+:func:`turngate.testing.running_app` opens both for a builder; the project's own tests share them between tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+from temporalio.client import Client
+
+from activities.engine.engine import Engine, ModelResolver
+from approvals_api.events.feed import EventFeed
+from approvals_api.gateway.client import Gateway
+from approvals_api.principal import OPERATOR_SCOPES, Principal
+from approvals_api.services import Services
+from approvals_api.settings import ApiSettings
+from turngate.domain.agents.model_profiles import Profiles
+from turngate.models.port import LanguageModel
+from turngate.runtime.app_loader import LoadedApp
+from turngate.runtime.worker_group import WorkerGroup
+from turngate.store import agents
+from turngate.store.database import Database
+from worker import build_engine, build_worker, publish_agents
+
+Value = TypeVar("Value")
+
+STARTER: Final = Principal(name="starter", via="session", scopes=OPERATOR_SCOPES)
+OPERATOR: Final = Principal(name="operator", via="session", scopes=OPERATOR_SCOPES)
+DEADLINE_SECONDS: Final = 20.0
+LOOK_EVERY_SECONDS: Final = 0.02
+UPDATE_WAIT: Final = timedelta(seconds=15)
+TIME_SKIPPING: Final = (
+    "frontend.WorkflowTimeSkippingEnabled=true",
+    # How far a timer's task may be put off; the server's default of 1 s would be waited for at each skip.
+    'history.timerProcessorMaxTimeShift="10ms"',
+)
+
+
+async def until(look: Callable[[], Awaitable[Value | None]], what: str, seconds: float = DEADLINE_SECONDS) -> Value:
+    """Return the first true value that ``look`` returns. Raises AssertionError after ``seconds``, naming ``what``."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = await look()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"after {seconds} s: no {what}")
+        await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+
+@dataclass
+class OneModel:
+    """Resolves every model name to one model."""
+
+    model: LanguageModel
+
+    def resolve(self, spec: str) -> LanguageModel:
+        """Return the test's model, whatever the agents name."""
+        del spec
+        return self.model
+
+
+class EngineHarness:
+    """One engine: its store, its Temporal client, the API's operations on both, and workers on a task queue of its own."""
+
+    def __init__(self, client: Client, database: Database, engine: Engine, task_queue: str) -> None:
+        self.client = client
+        self.database = database
+        self.engine = engine
+        self.task_queue = task_queue
+        self.services = Services(
+            database=database,
+            gateway=Gateway(client, update_wait=UPDATE_WAIT),
+            feed=EventFeed(database),
+            settings=ApiSettings(heartbeat_timeout_seconds=2),
+        )
+
+    def worker(self, **options: Any) -> WorkerGroup:
+        """Return a worker; ``options`` as of ``worker.build_worker``. It runs while it is entered."""
+        return build_worker(self.client, self.engine, task_queue=self.task_queue, **options)
+
+
+async def build_harness(
+    app: LoadedApp, client: Client, database: Database, models: ModelResolver, *, profiles: Profiles | None = None
+) -> EngineHarness:
+    """Publish a checked app's agents and return its engine. No worker runs yet.
+
+    Args:
+        app: as ``turngate.runtime.app_loader.check_app`` returns it.
+        client: connected with Turngate's data converter.
+        database: migrated.
+        models: what resolves the agents' model names.
+        profiles: named models that runs may ask for.
+    """
+    task_queue = f"test-{secrets.token_hex(4)}"
+    await publish_agents(app, database, task_queue=task_queue)
+    if profiles is not None:
+        async with database.write() as conn:
+            await agents.publish_model_names(conn, profiles, ())
+    return EngineHarness(client, database, build_engine(app, database, models, profiles), task_queue)
