@@ -182,24 +182,28 @@ async def report(
             raise NotFoundError(f"there is no call {run_id!r}")
         call = await calls.get(conn, run_id, outside.tool_call_id)
         execution = await executions.get(conn, run_id, outside.tool_call_id)
-        again = result is not None and outside.reported == result and outside.running_for == attempt
         if call is None or execution is None:
             raise ConflictError("the call was not started", code="not_started")
-        if not again and (call.result is not None or execution.state == "unknown") and outside.reported is None:
-            late = True
-            told = {"tool_call_id": outside.tool_call_id, "tool": call.tool_name, "ok": isinstance(result, Ok)}
-            await events.append(conn, run_id, [("execution.late", told)])
+        again = result is not None and outside.reported == result and outside.running_for == attempt
+        closed = call.result is not None or execution.state == "unknown"
+        late = closed and outside.reported is None and not again
+        if late:
+            payload = {"tool_call_id": outside.tool_call_id, "tool": call.tool_name, "ok": isinstance(result, Ok)}
+            await events.append(conn, run_id, [("execution.late", payload)])
         elif not again and not await _kept(conn, run_id, attempt, result):
-            code = "reported" if outside.reported is not None else "not_started"
-            why = (
-                "another result was reported" if outside.reported is not None else "this attempt does not run the call"
-            )
-            raise ConflictError(why, code=code)
+            raise _refused(outside)
     if late:
         raise ConflictError("the report came too late: the call was closed, or a person is asked", code="too_late")
     if call.result is None:
         await _tell(services, run, outside.tool_call_id, "reported")
     return await look(services, run_id, wait_seconds=wait_seconds, states={"done", "unknown"})
+
+
+def _refused(outside: external_calls.ExternalCall) -> ConflictError:
+    """Return why a report does not count: another one came first, or another attempt runs the call."""
+    if outside.reported is not None:
+        return ConflictError("another result was reported", code="reported")
+    return ConflictError("this attempt does not run the call", code="not_started")
 
 
 async def list_open(

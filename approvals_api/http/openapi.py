@@ -145,21 +145,14 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
     summary, _blank, description = (route.description or route.name).replace("``", "`").partition("\n\n")
     operation["summary"] = " ".join(summary.split()).removesuffix(".")
     operation["description"] = description.strip()
-    statuses = [*ALWAYS]
     if route.path_format.startswith(PREFIX):
         operation["security"] = [{name: []} for name in SECURITY_SCHEMES]
-        statuses += WITH_CREDENTIAL
         needed = " or ".join(f"`{scope}`" for scope in _scopes(route.dependant))
         operation["description"] += f"\n\nNeeds the scope {needed}." if needed else ""
     operation["description"] = operation["description"].strip()
-    if "{" in route.path_format:
-        statuses += WITH_PATH_PARAMETER
-    if operation.get("parameters") or "requestBody" in operation:
-        statuses += WITH_INPUT
-    if "requestBody" in operation:
-        statuses += WITH_BODY
     for parameter in operation.get("parameters", ()):
         parameter["schema"] = _parameter_schema(parameter["schema"])
+    statuses = _statuses(operation, route)
     responses = {str(status): {"$ref": f"#/components/responses/{_shared_name(status)}"} for status in statuses}
     # FastAPI's own 422 has FastAPI's own shape, which install_problems replaces.
     own = {status: said for status, said in operation["responses"].items() if not _is_fastapis(said)}
@@ -167,6 +160,20 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
         if said["description"] == "Successful Response":
             said["description"] = operation["summary"]
     operation["responses"] = dict(sorted({**responses, **own}.items()))
+
+
+def _statuses(operation: Mapping[str, Any], route: APIRoute) -> list[int]:
+    """Return the statuses of problems that an endpoint has by what it takes, in the document's order."""
+    statuses = [*ALWAYS]
+    if route.path_format.startswith(PREFIX):
+        statuses += WITH_CREDENTIAL
+    if "{" in route.path_format:
+        statuses += WITH_PATH_PARAMETER
+    if operation.get("parameters") or "requestBody" in operation:
+        statuses += WITH_INPUT
+    if "requestBody" in operation:
+        statuses += WITH_BODY
+    return statuses
 
 
 def _is_fastapis(response: Mapping[str, Any]) -> bool:

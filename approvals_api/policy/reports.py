@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -111,16 +112,12 @@ async def _known(conn: Connection, tool: str, agent: str | None, workspace: str 
     published = await policies.published(conn)
     notes: list[str] = []
     having = [(each, known) for each in published for known in each.known_tools if known.name == tool]
-    of_agents = sorted({name for _each, known in having for name in known.agents})
-    if agent is None and len(of_agents) == 1:
-        agent = of_agents[0]
-        notes.append(f"No agent was named, so it is asked for {agent}, the only one with this tool.")
     if agent is None:
-        notes.append("No agent was named: rules about some agents only are taken as not speaking of the call.")
+        agent = _only_agent([known for _each, known in having], notes)
     app = await _app_of(conn, published, agent, notes)
     known = next((known for each, known in having if each is app and agent in known.agents), None)
-    if known is None:
-        known = having[0][1] if len(having) == 1 else None
+    if known is None and len(having) == 1:
+        known = having[0][1]
     if known is None:
         notes.append(f"No worker has published {tool!r}: its kind, effect and own ask are not known.")
         known = KnownTool(name=tool)
@@ -132,6 +129,16 @@ async def _known(conn: Connection, tool: str, agent: str | None, workspace: str 
         grants=[each.grant for each in await grants.standing(conn)],
         notes=notes,
     )
+
+
+def _only_agent(having: Sequence[KnownTool], notes: list[str]) -> str | None:
+    """Return the one agent that has the tool; None: there are several, or none."""
+    agents = sorted({name for known in having for name in known.agents})
+    if len(agents) != 1:
+        notes.append("No agent was named: rules about some agents only are taken as not speaking of the call.")
+        return None
+    notes.append(f"No agent was named, so it is asked for {agents[0]}, the only one with this tool.")
+    return agents[0]
 
 
 async def _app_of(

@@ -9,12 +9,14 @@ from approvals_api.lookups import existing_request, existing_run
 from approvals_api.paging import encode_cursor
 from approvals_api.runs.step_views import in_part, presentation_of
 from approvals_api.runs.views import message_views, run_summary
+from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.database import Connection
 from turngate.store.requests import requests
-from turngate.store.requests.requests import Decision, ListedRequest, Request
+from turngate.store.requests.requests import ListedRequest, Request
 from turngate.store.runs import calls, executions, messages, steps
+from turngate.store.runs.calls import Call
 from turngate.wire.decisions import DecisionView
 from turngate.wire.requests import ApprovalView, EarlierApproval, RequestDetail, RequestItem
 from turngate.wire.view import Page
@@ -38,7 +40,6 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     step = await steps.get(conn, request.run_id, call.step) if call else None
     result = call.settled_result if call else None
     execution = await executions.get(conn, request.run_id, request.tool_call_id)
-    content = await requests.decision(conn, request.decision_id) if request.decision_id else None
     asked = [each.id for each in await requests.of_call(conn, request.run_id, request.tool_call_id, kind=request.kind)]
     given = await requests.of_request(conn, request_id) if request.quorum > 1 else []
     head = step.assistant_message_id if step else run.head_message_id
@@ -52,7 +53,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         ask_terms=request.ask_terms,
         given=[ApprovalView.model_validate(each) for each in given],
         allowed_verbs=list(request.ask_terms.verbs(request.kind)) if request.status == "pending" else [],
-        decision=_decision_view(request, content),
+        decision=await _decision_view(conn, request),
         execution=execution.state if execution else "not_started",
         partial_output=execution.partial_output if execution else "",
         edited_input=call.edited_input if call else None,
@@ -63,7 +64,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         instead_of=_neighbour(request, asked, -1),
         replaced_by=_neighbour(request, asked, 1),
         earlier=await _earlier(conn, _neighbour(request, asked, -1)),
-        judged=Verdict.model_validate_json(call.verdict).judged if call and call.verdict else None,
+        judged=_judgement(call),
         run=run_summary(run),
         messages=message_views(await messages.path_to(conn, head)),
     )
@@ -72,6 +73,13 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
 def request_item(request: ListedRequest) -> RequestItem:
     """Return a request as the inbox shows it."""
     return RequestItem.model_validate(request)
+
+
+def _judgement(call: Call | None) -> Judgement | None:
+    """Return what the judge said of a call, if it was asked."""
+    if call is None or not call.verdict:
+        return None
+    return Verdict.model_validate_json(call.verdict).judged
 
 
 def _neighbour(request: Request, asked: Sequence[str], side: Literal[-1, 1]) -> str | None:
@@ -98,10 +106,11 @@ async def _earlier(conn: Connection, request_id: str | None) -> EarlierApproval 
     )
 
 
-def _decision_view(request: Request, content: Decision | None) -> DecisionView | None:
+async def _decision_view(conn: Connection, request: Request) -> DecisionView | None:
     """Return the winning answer; a decision without content has no row of its own."""
     if request.decision_id is None or request.verb is None or request.decided_by is None or request.decided_at is None:
         return None
+    content = await requests.decision(conn, request.decision_id)
     return DecisionView(
         id=request.decision_id,
         verb=request.verb,

@@ -46,12 +46,7 @@ MAX_INPUT_CHARS: Final = 200
 
 async def replay_report(conn: Connection, source: Run, replay: Run) -> DryReplayReport:
     """Return what became of a dry replay so far. ``source``: the run whose record it goes by."""
-    behind = (replay.forked_from_step or 0) if replay.forked_from_run_id == source.id else 0
-    recorded = {
-        each.tool_call_id: each
-        for each in await calls.of_run(conn, source.id)
-        if each.step > behind and each.tool_name != EXTEND_BUDGET  # that one is the engine's own
-    }
+    recorded = await _recorded_calls(conn, source, replay)
     made = await calls.of_run(conn, replay.id)
     diverged = [each for each in made if each.recorded_call_id is None]
     answered = {each.recorded_call_id for each in made}
@@ -72,6 +67,16 @@ async def replay_report(conn: Connection, source: Run, replay: Run) -> DryReplay
         same_end=same_end,
         same=not diverged and not not_made and same_end,
     )
+
+
+async def _recorded_calls(conn: Connection, source: Run, replay: Run) -> dict[str, Call]:
+    """Return the calls that the replay goes by: those after the step it begins at, without the engine's own."""
+    behind = (replay.forked_from_step or 0) if replay.forked_from_run_id == source.id else 0
+    return {
+        each.tool_call_id: each
+        for each in await calls.of_run(conn, source.id)
+        if each.step > behind and each.tool_name != EXTEND_BUDGET
+    }
 
 
 def _change(now: Call, then: Call) -> VerdictChange | None:

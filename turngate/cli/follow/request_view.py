@@ -42,20 +42,30 @@ def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
         terminal.line(("  what changed since that approval", "dim"))
         for piece in diff_lines(changed):
             terminal.line(MARGIN, piece)
-    if request.preview:
-        terminal.line(("  preview", "dim"))
-        is_command = request.preview_kind == "command"
-        shown = shlex.join(command_words(request.preview)) if is_command else request.preview
-        for piece in preview_lines(shown, is_diff=request.preview_kind == "diff"):
-            terminal.line(MARGIN, piece)
-    if request.result is not None and request.presentation is not None:
-        kind = request.result.kind if isinstance(request.result, Failure) else "result"
-        terminal.line(("  ", ""), (plain_line(kind, 64), "dim"))
-        for piece in presentation_lines(request.presentation):
-            terminal.line(MARGIN, piece)
+    _show_preview(request)
+    _show_result(request)
     if with_words and request.agent_words.strip():
         terminal.line(("  the agent says", "dim"))
         terminal.line(("\n".join(AGENT_MARGIN + line for line in plain(request.agent_words).split("\n")), "cyan"))
+
+
+def _show_preview(request: RequestDetail) -> None:
+    if not request.preview:
+        return
+    terminal.line(("  preview", "dim"))
+    is_command = request.preview_kind == "command"
+    text = shlex.join(command_words(request.preview)) if is_command else request.preview
+    for piece in preview_lines(text, is_diff=request.preview_kind == "diff"):
+        terminal.line(MARGIN, piece)
+
+
+def _show_result(request: RequestDetail) -> None:
+    if request.result is None or request.presentation is None:
+        return
+    kind = request.result.kind if isinstance(request.result, Failure) else "result"
+    terminal.line(("  ", ""), (plain_line(kind, 64), "dim"))
+    for piece in presentation_lines(request.presentation):
+        terminal.line(MARGIN, piece)
 
 
 def _more_facts(request: RequestDetail) -> Iterator[tuple[str, str]]:

@@ -72,11 +72,10 @@ async def come_to(
     if before is not None and before.outcome != "waiting":
         return before
     new = Fire(schedule_id=schedule_id, fire_at=as_text(fire_at), outcome="waiting", fired_by=by)
-    if schedule is None or schedule.deleted_at is not None or (schedule.paused_at is not None and by is None):
+    if schedule is None or not _fires(schedule, by):
         if before is not None:
-            await _note(
-                conn, schedule, replace(new, outcome="skipped", reason="the schedule was paused or deleted"), before
-            )
+            skipped = replace(new, outcome="skipped", reason="the schedule was paused or deleted")
+            await _note(conn, schedule, skipped, before)
         return None
     if before is None and by is None and now() - fire_at > timedelta(seconds=schedule.catch_up_seconds):
         late = f"no worker took it within {schedule.catch_up_seconds} s"
@@ -85,13 +84,23 @@ async def come_to(
         unknown = f"the worker's app has no agent {schedule.agent!r}"
         return await _note(conn, schedule, replace(new, outcome="missed", reason=unknown), before)
     live = await _live(conn, schedule)
-    if live is None:
-        opened = replace(new, outcome="opened", run_id=derived_id("run", schedule_id, new.fire_at))
-        await _open(conn, schedule, opened, agent)
-        return await _note(conn, schedule, opened, before)
+    if live is not None:
+        return await _hold_up(conn, schedule, new, before, live)
+    opened = replace(new, outcome="opened", run_id=derived_id("run", schedule_id, new.fire_at))
+    await _open(conn, schedule, opened, agent)
+    return await _note(conn, schedule, opened, before)
+
+
+def _fires(schedule: Schedule, by: str | None) -> bool:
+    """Tell whether a schedule starts runs. A paused one does so out of turn only."""
+    return schedule.deleted_at is None and (schedule.paused_at is None or by is not None)
+
+
+async def _hold_up(conn: Connection, schedule: Schedule, new: Fire, before: Fire | None, live: str) -> Fire:
+    """Return what becomes of a fire while the run of an earlier one is live: it waits, or is skipped."""
+    if new.fired_by is not None:
+        return replace(new, outcome="skipped", reason=live)
     held_up = replace(new, reason=f"run {live} was still live")
-    if by is not None:
-        return replace(held_up, outcome="skipped", reason=live)
     if schedule.overlap == "buffer_one":
         return before or await _buffer(conn, schedule, held_up)
     return await _note(conn, schedule, replace(held_up, outcome="skipped"), before)
