@@ -1,4 +1,4 @@
-"""Doing the same with many things, a few at a time."""
+"""Running the same operation on many items, a few at a time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Item = TypeVar("Item")
 
 
 async def for_each(items: Iterable[Item], act: Callable[[Item], Awaitable[None]], *, at_once: int) -> None:
-    """Do ``act`` with each item, begun in order, at most ``at_once`` under way.
+    """Run ``act`` on each item, in order, at most ``at_once`` in flight.
 
-    The first error ends all of it, and is raised as it is.
+    The first error cancels the rest and is raised as it is.
     """
     waiting = iter(items)
 

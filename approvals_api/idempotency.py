@@ -1,4 +1,4 @@
-"""``Idempotency-Key``: the same change again gets the first answer, and happens once. Decisions and runs keep their own."""
+"""``Idempotency-Key``: a repeated change happens once and gets the first answer. Decisions and runs keep their own keys."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ async def once(
     principal: Principal,
     key: str | None,
     *,
-    asked: Sequence[str],
+    content: Sequence[str],
     answer: type[Answer],
     act: Callable[[Connection], Awaitable[Answer]],
 ) -> Answer:
-    """Make a change in one write transaction and return its answer; a repeat under the same key returns the first one.
+    """Make a change in one write transaction and return its answer; a repeat under the same key returns the first answer.
 
-    Answer and change are one transaction: there is no moment at which a crash could leave one without the other. A key is
-    the principal's own; what fails is not kept, so the same key may be used again for it.
+    Answer and change are one transaction, so no crash leaves one without the other. A key belongs to its principal. A change
+    that fails keeps no answer: the same key may be used for it again.
 
     Args:
         services: the process's services.
-        principal: who asks.
+        principal: who makes the change.
         key: 1 to 255 printable characters; None: every call is a change of its own.
-        asked: everything that makes this change what it is: what kind, of what, with which content.
+        content: what identifies this change: its kind, its target and its content.
         answer: the model that answers are.
         act: makes the change on the connection.
 
@@ -53,17 +53,17 @@ async def once(
     if not (0 < len(key) <= MAX_KEY_CHARS and key.isprintable()):
         message = f"Idempotency-Key: 1 to {MAX_KEY_CHARS} printable characters"
         raise InvalidInputError(message, errors=[{"pointer": "", "message": message}])
-    fingerprint = framed_sha256(*asked)
+    fingerprint = framed_sha256(*content)
     try:
         async with services.database.write() as conn:
             first = await _first(conn, principal, key, fingerprint, answer)
             if first is not None:
                 return first
-            made = await act(conn)
+            fresh = await act(conn)
             await idempotent_answers.keep(
-                conn, principal=principal.name, key=key, fingerprint=fingerprint, answer=made.model_dump_json()
+                conn, principal=principal.name, key=key, fingerprint=fingerprint, answer=fresh.model_dump_json()
             )
-            return made
+            return fresh
     except IntegrityError:
         # The same key at the same moment: one of the two was kept, and this one's change was rolled back.
         async with services.database.read() as conn:
@@ -76,12 +76,12 @@ async def once(
 async def _first(
     conn: Connection, principal: Principal, key: str, fingerprint: str, answer: type[Answer]
 ) -> Answer | None:
-    kept = await idempotent_answers.get(conn, principal.name, key)
-    if kept is None:
+    stored = await idempotent_answers.get(conn, principal.name, key)
+    if stored is None:
         return None
-    if kept.fingerprint != fingerprint:
+    if stored.fingerprint != fingerprint:
         raise ConflictError(
-            "this Idempotency-Key was used for something else: send this under a key of its own",
+            "this Idempotency-Key was used for something else: send this under a new key",
             code="idempotency_key_reused",
         )
-    return answer.model_validate_json(kept.answer)
+    return answer.model_validate_json(stored.answer)

@@ -1,4 +1,4 @@
-"""Find one row by its id, or say that there is none."""
+"""Finding one row by its id, or saying that there is none."""
 
 from __future__ import annotations
 

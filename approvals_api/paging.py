@@ -11,8 +11,8 @@ from typing import Protocol, TypeVar
 from turngate.domain.errors import InvalidInputError
 
 
-class HasPlace(Protocol):
-    """Anything with a place in a list: when it was made, and its id."""
+class Listed(Protocol):
+    """A row of a list: when it was created, and its id."""
 
     @property
     def created_at(self) -> str: ...  # noqa: D102
@@ -21,7 +21,7 @@ class HasPlace(Protocol):
     def id(self) -> str: ...  # noqa: D102
 
 
-Kept = TypeVar("Kept", bound=HasPlace)
+Row = TypeVar("Row", bound=Listed)
 
 
 def encode_cursor(created_at: str, item_id: str) -> str:
@@ -29,13 +29,13 @@ def encode_cursor(created_at: str, item_id: str) -> str:
     return base64.urlsafe_b64encode(f"{created_at}|{item_id}".encode()).decode().rstrip("=")
 
 
-def one_page(found: Sequence[Kept], limit: int) -> tuple[Sequence[Kept], str | None]:
-    """Return the first ``limit`` of what was found, and the cursor of what comes behind them; None: nothing does."""
-    shown = found[:limit]
-    return shown, encode_cursor(shown[-1].created_at, shown[-1].id) if len(found) > limit else None
+def one_page(rows: Sequence[Row], limit: int) -> tuple[Sequence[Row], str | None]:
+    """Return the first ``limit`` rows, and the cursor of the rows after them; None: these are the last."""
+    page = rows[:limit]
+    return page, encode_cursor(page[-1].created_at, page[-1].id) if len(rows) > limit else None
 
 
-def page_after(items: Iterable[Kept], cursor: str | None, limit: int) -> tuple[Sequence[Kept], str | None]:
+def page_after(items: Iterable[Row], cursor: str | None, limit: int) -> tuple[Sequence[Row], str | None]:
     """Return one page of a whole list, newest first, and the cursor of the next.
 
     For lists that are short by nature, such as tokens. Raises InvalidInputError (code ``bad_cursor``).
@@ -56,6 +56,6 @@ def decode_cursor(cursor: str | None) -> tuple[str, str] | None:
     except (ValueError, binascii.Error):
         aware, created_at, item_id = False, "", ""
     if not aware or not item_id or "\x00" in item_id:
-        message = "not a cursor of ours: use next_cursor of the page before, or leave it out for the first page"
+        message = "this is no cursor of this list: use next_cursor of the page before, or omit it for the first page"
         raise InvalidInputError(message, code="bad_cursor", errors=[{"pointer": "", "message": f"cursor: {message}"}])
     return created_at, item_id

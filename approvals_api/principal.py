@@ -1,4 +1,4 @@
-"""The value that says who asks. It knows neither cookies nor requests: approvals_api.http.authentication makes it."""
+"""Who sends a request. A value: it knows neither cookies nor HTTP (``approvals_api.http.authentication`` makes it)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ OPERATOR_SCOPES: frozenset[str] = ROLE_SCOPES["operator"]
 
 @dataclass(frozen=True, kw_only=True)
 class Principal:
-    """Somebody who was let in. ``name`` becomes ``decided_by`` and ``started_by``; it never comes from a body.
+    """A person or program that is authenticated. ``name`` is stored as ``decided_by`` or ``started_by``; no body names it.
 
-    ``role``: as it is now. ``machine``: True for an API token that belongs to nobody. ``session_id``: of the browser's
+    ``role``: as it is now. ``machine``: True for an API token without a user. ``session_id``: of the browser's
     session, None for a token.
     """
 

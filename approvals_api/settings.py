@@ -1,4 +1,4 @@
-"""What the API is told from outside, as one frozen value; the composition root makes it from turngate's settings."""
+"""The API's settings, as one frozen value; the composition root makes it from turngate's settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OidcSettings:
     """How people log in by an OpenID provider (OpenID Connect Core 1.0, Authorization Code flow).
 
     ``issuer``: exactly as the provider spells it. ``role_claim``: the claim whose value, or one of whose values, gives a
-    role; a name with dots leads into nested claims. ``default_role``: of somebody whom it gives none; None: refused.
+    role; a name with dots leads into nested claims. ``default_role``: for a person to whom it gives none; None: refused.
     """
 
     issuer: str
@@ -39,7 +39,7 @@ class OidcSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RateLimitSettings:
-    """How often somebody may ask. ``per_second`` None: as often as they like, once they are let in.
+    """How often one principal may send requests. ``per_second`` None: without limit, once they are authenticated.
 
     ``logins_per_name`` and ``logins_per_address``: failed log-ins a minute; None: no limit.
     """
@@ -58,9 +58,9 @@ class ApiSettings:
     ``more_host_names``: further names to answer to there, such as a reverse proxy's. ``update_wait``: how long a
     decision waits for a worker before it is sent as a Signal. ``sse_ping``: pause between heartbeat comments.
     ``public_url``: where browsers reach it, without a trailing slash; None: as each request says. ``session_idle``: how
-    long a session may rest before it is over. ``oidc`` None: people log in by password or link only. ``channels``: to
-    whom notifications are sent; with none, nothing is. ``temporal_pages``: what Temporal's own page of a workflow begins
-    with, before a slash and its id; None: nobody knows.
+    long a session may be idle before it ends. ``oidc`` None: people log in by password or link only. ``channels``: where
+    notifications are sent; empty: nowhere. ``temporal_pages``: the address of Temporal's pages of workflows, without the
+    slash and the id; None: not known.
     """
 
     host: str = "127.0.0.1"

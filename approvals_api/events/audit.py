@@ -23,7 +23,7 @@ async def page(
 ) -> Page[AuditItem]:
     """Return one page of events, newest first. A page may be short, or empty, and still not be the last.
 
-    Who came in, from where and with what is shown to admins only.
+    Who logged in, from where and how is shown to admins only.
 
     Raises:
         ForbiddenError: ``missing_scope``.
@@ -32,8 +32,8 @@ async def page(
     principal.require("requests:read")
     before = _seq_of(cursor)
     async with database.read() as conn:
-        seen = replace(wanted, people=principal.may("admin"))
-        found = await audit.page(conn, seen, limit=limit, before=before)
+        allowed = replace(wanted, people=principal.may("admin"))
+        page_of_events = await audit.page(conn, allowed, limit=limit, before=before)
     items = [
         AuditItem(
             seq=event.seq,
@@ -45,13 +45,15 @@ async def page(
             created_at=event.created_at,
             hash=event.hash,
         )
-        for event in found.events
+        for event in page_of_events.events
     ]
-    return Page(items=items, next_cursor=None if found.next_before is None else str(found.next_before))
+    return Page(
+        items=items, next_cursor=None if page_of_events.next_before is None else str(page_of_events.next_before)
+    )
 
 
 async def chain_state(database: Database, principal: Principal, run_id: str) -> ChainState:
-    """Compute a chain anew. Raises NotFoundError when there is no such chain, ForbiddenError without the scope."""
+    """Compute a chain again. Raises NotFoundError when there is no such chain, ForbiddenError without the scope."""
     principal.require("requests:read")
     async with database.read() as conn:
         head = await events.chain_head(conn, run_id)
@@ -68,10 +70,10 @@ async def chain_state(database: Database, principal: Principal, run_id: str) -> 
 
 
 def _seq_of(cursor: str | None) -> int | None:
-    """Return the number to look below. Not opaque for secrecy, only for freedom: it is the last event's number."""
+    """Return the number to read before. The cursor is opaque so that it can change: it is the last event's number."""
     if cursor is None:
         return None
     if not (cursor.isascii() and cursor.isdecimal() and 0 < int(cursor) <= MAX_SEQ):
-        message = "not a cursor of ours: use next_cursor of the page before, or leave it out for the first page"
+        message = "this is no cursor of this list: use next_cursor of the page before, or omit it for the first page"
         raise InvalidInputError(message, code="bad_cursor", errors=[{"pointer": "", "message": f"cursor: {message}"}])
     return int(cursor)

@@ -1,4 +1,4 @@
-"""Who is asking: a person by session cookie or a program by bearer token, and what they may do.
+"""Who sends a request: a person by session cookie or a program by bearer token, and what they may do.
 
 Also the two guards that cookies need: the same-origin check of every unsafe request, and the form token of HTML forms.
 Logging in and out is :mod:`approvals_api.access.login`.
@@ -29,10 +29,10 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 async def authenticate(services: Services, request: Request) -> Principal:
-    """Return who is asking. A bearer token comes before a cookie. What a user may do is looked up anew each time.
+    """Return who sends the request. A bearer token wins over a cookie. What a user may do is looked up each time.
 
     Raises:
-        UnauthenticatedError: no credential, or one that is unknown, revoked or over, or whose user is disabled.
+        UnauthenticatedError: no credential, or one that is unknown, revoked or expired, or whose user is disabled.
         ForbiddenError: an unsafe request with a cookie that another site may have sent (code ``cross_origin``).
     """
     header = request.headers.get("authorization")
@@ -41,7 +41,7 @@ async def authenticate(services: Services, request: Request) -> Principal:
     cookie = session_secret(request)
     if cookie is None:
         raise UnauthenticatedError(
-            "nobody is logged in: open the log-in page, or send `Authorization: Bearer TOKEN` with a token from "
+            "you are not logged in: open the log-in page, or send `Authorization: Bearer TOKEN` with a token from "
             "`turngate token NAME --scope SCOPE`",
         )
     async with services.database.glance() as conn:
@@ -50,7 +50,7 @@ async def authenticate(services: Services, request: Request) -> Principal:
         raise UnauthenticatedError("this session is over: log in again")
     require_same_origin(request)
     if session.seen_is_due:
-        # Nobody is turned away because a note could not be written.
+        # A note that cannot be written is no reason to refuse the request.
         with contextlib.suppress(UnavailableError):
             async with services.database.write() as conn:
                 await sessions.note_seen(conn, session.id)
@@ -69,7 +69,7 @@ async def _by_token(services: Services, header: str) -> Principal:
         token = await tokens.find(conn, secret.strip()) if scheme.lower() == "bearer" else None
     if token is None:
         raise UnauthenticatedError(
-            "this token is unknown, revoked or out of date, or its user is disabled: send `Authorization: Bearer TOKEN` "
+            "this token is unknown, revoked or expired, or its user is disabled: send `Authorization: Bearer TOKEN` "
             "with one from `turngate token NAME --scope SCOPE`",
         )
     if token.use_is_due:
@@ -119,8 +119,8 @@ def session_secret(request: Request) -> str | None:
 def form_token(secret: str) -> str:
     """Return the token that forms of this session carry.
 
-    Keyed by the session's secret, so it needs no store, holds in every process and cannot be made by another site; the
-    secret cannot be won back from it.
+    Keyed by the session's secret, so it needs no store, is valid in every process and cannot be made by another site; the
+    secret cannot be derived from it.
     """
     return hmac.new(secret.encode(), b"turngate form token v1", hashlib.sha256).hexdigest()
 
@@ -129,11 +129,11 @@ def check_form_token(request: Request, token: str | None) -> None:
     """Raise ForbiddenError (code ``form_token``) unless the form was made for this request's session."""
     secret = session_secret(request)
     if secret is None or token is None or not hmac.compare_digest(form_token(secret).encode(), token.encode()):
-        raise ForbiddenError("this form is out of date: load the page again, then send it again", code="form_token")
+        raise ForbiddenError("this form is out of date: reload the page, then send it again", code="form_token")
 
 
 def set_session_cookie(request: Request, response: Response, secret: str) -> None:
-    """Give the browser its session. ``Lax``, not ``Strict``, so that a link from elsewhere finds the operator logged in."""
+    """Set the browser's session. ``Lax``, not ``Strict``, so that a link from elsewhere finds the operator logged in."""
     response.set_cookie(
         cookie_name(request),
         secret,
@@ -146,5 +146,5 @@ def set_session_cookie(request: Request, response: Response, secret: str) -> Non
 
 
 def clear_session_cookie(request: Request, response: Response) -> None:
-    """Take the session back from the browser."""
+    """Remove the session from the browser."""
     response.delete_cookie(cookie_name(request), path="/", httponly=True, samesite="lax", secure=is_https(request))

@@ -1,8 +1,8 @@
 """FastAPI dependencies, declared once, so that an endpoint reads as its signature.
 
 ``ReaderDep`` sees requests, ``RunReaderDep`` sees runs, ``OperatorDep`` reads and decides, ``StarterDep`` starts and stops
-runs, ``AdminDep`` looks after people and tokens, ``AnyoneDep`` is anybody who was let in. Each resolves to the
-:class:`Principal`, or refuses: 401 without a good credential, 403 without the scope, 429 to one who asks too often.
+runs, ``AdminDep`` administers people and tokens, ``AnyoneDep`` is every authenticated principal. Each resolves to the
+:class:`Principal`, or refuses: 401 without a valid credential, 403 without the scope, 429 for too many requests.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ServicesDep = Annotated[Services, Depends(services_of)]
 
 
 SCOPES_OF: dict[Callable[..., Any], tuple[Scope, ...]] = {}
-"""Each dependency below → the scopes any of which lets somebody in; for the OpenAPI document."""
+"""Each dependency below → the scopes any of which suffices; for the OpenAPI document."""
 
 
 def _holder_of(*scopes: Scope) -> Callable[[Request, Services], Awaitable[Principal]]:

@@ -96,7 +96,7 @@ class _ErrorAnswers:
         self._render_page = render_page
 
     async def on_turngate_error(self, request: Request, error: Exception) -> Response:
-        """Answer an error that Turngate meant to raise."""
+        """Answer an error that Turngate raises on purpose."""
         if not isinstance(error, TurngateError):
             raise error
         status = status_of(error)
@@ -132,9 +132,9 @@ class _ErrorAnswers:
         return self._answer(request, status, status.name.lower(), detail, {}, headers)
 
     async def on_bug(self, request: Request, _error: Exception) -> Response:
-        """Answer anything else. The server's log has the traceback; the caller learns nothing about our insides."""
-        detail = "Turngate failed here, and this is our mistake. The server's log says what happened."
-        # Starlette answers these outside of our middleware, which would have set the headers.
+        """Answer anything else. The server's log has the traceback; the caller sees nothing of it."""
+        detail = "Turngate failed: this is a bug. The server's log says what happened."
+        # Starlette answers these outside our middleware, which would have set the headers.
         return self._answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail, {}, SECURITY_HEADERS)
 
     def _answer(
@@ -179,15 +179,15 @@ def wants_page(request: Request) -> bool:
 def _allowed_methods(request: Request) -> list[str]:
     """Return the methods that this path has (RFC 9110 §10.2.1).
 
-    Of the paths that fit, the one with the fewest parameters is meant: ``/grants/preview`` is no grant's id.
+    Of the paths that match, the one with the fewest parameters counts: ``/grants/preview`` is no grant's id.
     """
-    path, found = request.scope["path"], defaultdict[str, set[str]](set)
+    path, methods = request.scope["path"], defaultdict[str, set[str]](set)
     for context in iter_route_contexts(request.app.routes):
         route: Any = context
         regex = getattr(route, "path_regex", None)
         if regex is not None and regex.match(path):
-            found[route.path_format] |= route.methods or set()
-    return sorted(found[min(found, key=lambda template: template.count("{"))]) if found else []
+            methods[route.path_format] |= route.methods or set()
+    return sorted(methods[min(methods, key=lambda template: template.count("{"))]) if methods else []
 
 
 def _field_problem(issue: Mapping[str, Any], *, malformed: bool) -> dict[str, str]:

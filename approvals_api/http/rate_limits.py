@@ -1,4 +1,4 @@
-"""How often somebody may ask: token buckets in this process, for those let in by name, and for log-ins.
+"""How often a principal may send requests, and how often log-ins may fail: token buckets in this process.
 
 In this process only, on purpose: two API processes allow twice as much, which is still a bound, and no request waits for
 a store to be counted. Algorithm: a bucket holds up to ``burst`` tokens and gains ``per_second``; a request takes one.
@@ -17,7 +17,7 @@ from turngate.domain.errors import TooManyRequestsError
 from turngate.domain.identity import name_key
 
 MAX_KEYS: Final = 10_000
-"""Buckets kept; whoever asks under ever new names cannot fill the memory."""
+"""Buckets in memory; a client that invents new names cannot fill it."""
 
 Clock = Callable[[], float]
 
@@ -32,7 +32,7 @@ class Buckets:
         self._burst = burst
         self._clock = clock
         self._max_keys = max_keys
-        # key → (tokens, at), the longest untouched first. A key that is not there has a full bucket.
+        # key → (tokens, at), the longest unused first. A key that is not there has a full bucket.
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, key: str) -> float:
@@ -45,7 +45,7 @@ class Buckets:
         return 0.0
 
     def give_back(self, key: str) -> None:
-        """Put back the token that a request took which does not count."""
+        """Put back the token of a request that does not count."""
         now = self._clock()
         self._keep(key, min(self._burst, self._tokens(key, now) + 1), now)
 
@@ -56,7 +56,7 @@ class Buckets:
     def _keep(self, key: str, tokens: float, now: float) -> None:
         self._buckets[key] = (tokens, now)
         self._buckets.move_to_end(key)
-        # The longest untouched has gained the most; giving it up early forgives it a few tokens at worst.
+        # The bucket that was unused longest has gained most tokens; dropping it early forgives a few at worst.
         while len(self._buckets) > self._max_keys:
             self._buckets.popitem(last=False)
 
@@ -79,9 +79,9 @@ class RateLimits:
         self._addresses = per_minute(settings.logins_per_address)
 
     def count_request(self, principal: str) -> None:
-        """Count a request of somebody who was let in. Raises TooManyRequestsError."""
+        """Count a request of an authenticated principal. Raises TooManyRequestsError."""
         if self._requests is not None:
-            _refuse(self._requests.take(principal), f"{principal!r} asks too often")
+            _refuse(self._requests.take(principal), f"too many requests by {principal!r}")
 
     def count_login(self, address: str, name: str | None = None) -> None:
         """Count a log-in before it is looked at. ``name``: of one by password. Raises TooManyRequestsError.
@@ -94,7 +94,7 @@ class RateLimits:
             _refuse(self._names.take(name_key(name)), "too many log-ins failed under this name")
 
     def forgive_login(self, address: str, name: str | None = None) -> None:
-        """Take a log-in back that was right: a whole office behind one address may come in at nine."""
+        """Take a successful log-in back: a whole office behind one proxy's address may log in at nine."""
         if self._addresses is not None:
             self._addresses.give_back(address)
         if self._names is not None and name is not None:

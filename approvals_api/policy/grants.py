@@ -143,8 +143,8 @@ async def create(
         await events.append(conn, events.SYSTEM, [("grant.created", {**told, **bounds, **target})])
         return grant_view(stored)
 
-    asked = ["grant", wanted.model_dump_json(), run_id or "", agent or ""]
-    return await once(services, principal, key, asked=asked, answer=GrantView, act=act)
+    content = ["grant", wanted.model_dump_json(), run_id or "", agent or ""]
+    return await once(services, principal, key, content=content, answer=GrantView, act=act)
 
 
 async def revoke(services: Services, principal: Principal, grant_id: str) -> GrantView:

@@ -40,7 +40,7 @@ async def comment(
         return CommentView.model_validate(added)
 
     asked = ("comment", request_id, text)
-    return await once(services, principal, idempotency_key, asked=asked, answer=CommentView, act=add)
+    return await once(services, principal, idempotency_key, content=asked, answer=CommentView, act=add)
 
 
 async def comment_page(

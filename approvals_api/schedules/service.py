@@ -72,7 +72,7 @@ async def create(
     asked = {**asdict(wanted), "timetable": wanted.timetable.model_dump_json()}
     try:
         made = await once(
-            services, principal, key, asked=["schedule", *map(repr, asked.values())], answer=_Made, act=act
+            services, principal, key, content=["schedule", *map(repr, asked.values())], answer=_Made, act=act
         )
     except IntegrityError:
         raise _name_taken(wanted.name) from None
@@ -187,7 +187,7 @@ async def fire_now(services: Services, principal: Principal, id_or_name: str, *,
         return _Made(id=fire.run_id)
 
     try:
-        made = await once(services, principal, key, asked=["fire", id_or_name], answer=_Made, act=act)
+        made = await once(services, principal, key, content=["fire", id_or_name], answer=_Made, act=act)
     except IntegrityError:
         raise ConflictError("another run was started at the same moment: send this again", code="run_live") from None
     async with services.database.read() as conn:

@@ -1,6 +1,6 @@
-"""JSON texts that must stay as they were sent: read one member's exact text, refuse what two readers could read apart.
+"""JSON texts that must stay as they were sent: read one member's exact text, refuse what two readers read differently.
 
-Pure. What an operator sends as ``args`` is what runs, byte for byte, so it is never written anew.
+Pure. What an operator sends as ``args`` is what runs, byte for byte, so it is never serialized again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def member_text(body: str, name: str) -> str | None:
 
     ``body`` must be JSON that was parsed before. Of two members with one name the last counts, as in ``json.loads``.
     """
-    found: str | None = None
+    member: str | None = None
     at = _skip_space(body, 0)
     if body[at : at + 1] != "{":
         return None
@@ -30,9 +30,9 @@ def member_text(body: str, name: str) -> str | None:
         start = _skip_space(body, _skip_space(body, at) + 1)  # over the colon
         _value, end = _DECODER.raw_decode(body, start)
         if key == name:
-            found = body[start:end]
+            member = body[start:end]
         at = _skip_space(body, _skip_space(body, end) + 1)  # over the comma or the closing brace
-    return found
+    return member
 
 
 def parse_exact(text: str, *, pointer: str, code: str) -> Any:
@@ -61,7 +61,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         names = [name for name, _value in pairs]
         repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {repeated!r} stands twice in one object")
+        raise ValueError(f"the name {repeated!r} is there twice in one object")
     return members
 
 

@@ -1,4 +1,4 @@
-"""Does a value fit a tool's JSON Schema (draft 2020-12)? Each misfit with its JSON pointer (RFC 6901)."""
+"""Does a value fit a tool's JSON Schema (draft 2020-12)? Each mismatch with its JSON pointer (RFC 6901)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Problem = dict[str, str]
 
 
 def problems_of(value: Any, schema: dict[str, Any], *, under: str) -> list[Problem]:
-    """Return ``{pointer, message}`` for each misfit, at most 20; empty when the value fits. ``under``: pointer prefix.
+    """Return ``{pointer, message}`` for each mismatch, at most 20; empty: the value fits. ``under``: pointer prefix.
 
     A ``$ref`` is resolved within the schema only: a schema can come from a remote tool server, and nothing is ever
     fetched on its word (the default registry of jsonschema would).
     """
     validator = Draft202012Validator(schema, registry=Registry())
     try:
-        found = [inner for error in validator.iter_errors(value) for inner in _meant(error)]
-        errors = sorted(found, key=lambda error: list(map(str, error.absolute_path)))
+        specific = [inner for error in validator.iter_errors(value) for inner in _most_specific(error)]
+        errors = sorted(specific, key=lambda error: list(map(str, error.absolute_path)))
     except Unresolvable as error:
         return [{"pointer": under, "message": f"the tool's schema refers to something it does not hold: {error}"}]
     except RecursionError:
@@ -40,23 +40,25 @@ def pointer_of(path: Iterable[Any]) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
-def _meant(error: ValidationError) -> list[ValidationError]:
-    """Return what a complaint about a choice of types comes down to: what is wrong with the one type the value is of.
+def _most_specific(error: ValidationError) -> list[ValidationError]:
+    """Return what is wrong with the one type that the value is of, for an error about a choice of types.
 
-    "0 is not valid under any of the given schemas" helps nobody whose number is too small. Where several types, or none,
-    could be meant, it stays.
+    "0 is not valid under any of the given schemas" does not tell a user that the number is too small. When several types,
+    or none, could be intended, the error stays as it is.
     """
     if error.validator not in {"anyOf", "oneOf"} or not error.context:
         return [error]
     options: dict[Any, list[ValidationError]] = {}
     for inner in error.context:
         options.setdefault(inner.relative_schema_path[0], []).append(inner)
-    meant = [inner for inner in options.values() if not any(_rules_out(each, error) for each in inner)]
-    return [each for inner in meant[0] for each in _meant(inner)] if len(meant) == 1 else [error]
+    possible = [inner for inner in options.values() if not any(_rules_out(each, error) for each in inner)]
+    if len(possible) != 1:
+        return [error]
+    return [each for inner in possible[0] for each in _most_specific(inner)]
 
 
 def _rules_out(inner: ValidationError, choice: ValidationError) -> bool:
-    """Tell whether a value that this is wrong with is of another type: its own type, or the constant that marks it."""
+    """Tell whether this error shows that the value is of another type: by its type, or by the constant that tags it."""
     depth = len(inner.absolute_path) - len(choice.absolute_path)
     return (depth == 0 and inner.validator == "type") or (depth == 1 and inner.validator in {"const", "enum"})
 
