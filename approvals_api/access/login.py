@@ -1,7 +1,7 @@
 """Logging in by link, password or OpenID provider, and out. Every way ends in a new session, or in an audited refusal.
 
-A log-in always makes a new session with a new secret and ends the one the browser had: a session that somebody else
-planted in a browser never becomes a person's.
+A log-in always makes a new session with a new secret and ends the one the browser had: a session that an attacker
+planted in a browser never becomes the session of the person who logs in.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Login:
         async with self.database.write() as conn:
             visitor = await access.use_link(conn, secret)
             if visitor is None:
-                await _tell_failure(conn, via="link", name="", address=self.browser.address)
+                await _record_failure(conn, via="link", name="", address=self.browser.address)
                 return None
             session = await _begin(conn, self.browser, visitor.name, role=visitor.role, via="link")
         self.limits.forgive_login(self.browser.address)
@@ -61,7 +61,7 @@ class Login:
     async def by_password(self, name: str, password: str) -> str | None:
         """Return the secret of a new session, or None when name or password is wrong, or the user is disabled.
 
-        Which of them it was is not told, and the answer takes as long for a name that nobody has. Raises TooManyRequestsError.
+        The answer does not say which, and takes as long for a name that does not exist. Raises TooManyRequestsError.
         """
         name = name[: 2 * MAX_NAME_CHARS]  # no name is longer, and each typed one is kept for a while to be counted
         self.limits.count_login(self.browser.address, name)
@@ -74,7 +74,7 @@ class Login:
             await users.one_at_a_time(conn)
             now = None if user is None else await users.user_called(conn, user.name)
             if not verified.right or now is None or now.disabled or now.password_hash != stored or stored is None:
-                await _tell_failure(conn, via="password", name=name, address=self.browser.address)
+                await _record_failure(conn, via="password", name=name, address=self.browser.address)
                 return None
             session = await _begin(conn, self.browser, now.name, role=now.role, via="password")
             if verified.new_hash is not None:
@@ -83,11 +83,11 @@ class Login:
         return session
 
     async def by_oidc(self, provider: OidcProvider | None, answer: Mapping[str, str], cookie: str | None) -> str:
-        """Return the secret of a new session for somebody who comes back from the OpenID provider.
+        """Return the secret of a new session for a person who comes back from the OpenID provider.
 
         Raises:
             ForbiddenError: ``oidc_refused`` or ``no_role``, with what to do; or ``user_disabled``.
-            ConflictError: their name is taken here, both ways to spell it.
+            ConflictError: their name is taken here.
             UnavailableError: the provider is away.
             TooManyRequestsError: too many failed from this address.
         """
@@ -112,7 +112,7 @@ class Login:
                 session = await _begin(conn, self.browser, user.name, role=user.role, via="oidc")
         except TurngateError:
             async with self.database.write() as conn:
-                await _tell_failure(conn, via="oidc", name=name, address=self.browser.address)
+                await _record_failure(conn, via="oidc", name=name, address=self.browser.address)
             raise
         self.limits.forgive_login(self.browser.address)
         return session
@@ -120,12 +120,12 @@ class Login:
     async def change_password(self, name: str, *, current: str, wanted: str) -> str | None:
         """Give a local user another password; returns the secret of a new session, None when the current one is wrong.
 
-        Every session they have ends, this one too: somebody else may have been in one of them.
+        All their sessions end, this one too: one of them may be someone else's.
 
         Raises:
             InvalidInputError: the wanted password is too short or too long.
-            ConflictError: an OpenID provider lets them in, so they have no password here.
-            NotFoundError: they are no stored user (a link let them in).
+            ConflictError: they log in by an OpenID provider, so they have no password here.
+            NotFoundError: they are no stored user (they logged in by a link).
             TooManyRequestsError: too many tries.
         """
         password = checked_password(wanted)
@@ -135,12 +135,12 @@ class Login:
         verified = await verify_password(user.password_hash, normal_password(current))
         if not verified.right:
             async with self.database.write() as conn:
-                await _tell_failure(conn, via="password", name=user.name, address=self.browser.address)
+                await _record_failure(conn, via="password", name=user.name, address=self.browser.address)
             return None
         self.limits.forgive_login(self.browser.address, name)
-        made = await hash_password(password)
+        password_hash = await hash_password(password)
         async with self.database.write() as conn:
-            await users.set_password(conn, user.name, made, by=user.name)
+            await users.set_password(conn, user.name, password_hash, by=user.name)
             return await sessions.begin(
                 conn, user.name, role=user.role, via="password", user_agent=self.browser.user_agent
             )
@@ -168,21 +168,21 @@ def role_of(claims: Mapping[str, Any], settings: OidcSettings) -> Role:
         return settings.default_role
     has = ", ".join(sorted(values)) if values else "nothing"
     raise ForbiddenError(
-        f"{urlsplit(settings.issuer).hostname} says who you are, but its claim {settings.role_claim!r} ({has}) gives you no "
-        "role here. Ask whoever runs this Turngate to put one of its values into TURNGATE_OIDC_VIEWER_VALUES, "
+        f"{urlsplit(settings.issuer).hostname} knows you, but its claim {settings.role_claim!r} ({has}) gives you no "
+        "role here. Ask the administrator of this Turngate to add one of its values to TURNGATE_OIDC_VIEWER_VALUES, "
         "TURNGATE_OIDC_OPERATOR_VALUES or TURNGATE_OIDC_ADMIN_VALUES",
         code="no_role",
     )
 
 
 def wanted_name(claims: Mapping[str, Any]) -> str:
-    """Return the first claim that can be a name here. Raises ForbiddenError when none can."""
+    """Return the first claim that is a valid name here. Raises ForbiddenError when none is."""
     for each in NAME_CLAIMS:
         try:
             return checked_name(str(claims.get(each, "")))
         except InvalidInputError:
             continue
-    raise ForbiddenError("the provider tells no name that can be shown here", code="oidc_refused")
+    raise ForbiddenError("the provider sends no name that can be shown here", code="oidc_refused")
 
 
 def _listed(claimed: object) -> list[Any]:
@@ -195,6 +195,6 @@ async def _begin(conn: Connection, browser: Browser, name: str, *, role: Role, v
     return await sessions.begin(conn, name, role=role, via=via, user_agent=browser.user_agent)
 
 
-async def _tell_failure(conn: Connection, *, via: Via, name: str, address: str) -> None:
+async def _record_failure(conn: Connection, *, via: Via, name: str, address: str) -> None:
     payload = {"via": via, "name": name[:MAX_NAME_CHARS], "address": address}
     await events.append(conn, events.SYSTEM, [("login.failed", payload)])

@@ -41,10 +41,10 @@ ALGORITHMS: Final = (
     "EdDSA",
     "Ed25519",
 )
-"""Never ``none``, and never HMAC: with it, whoever knows the client's secret could name anybody."""
+"""Never ``none``, and never HMAC: with it, anyone who knows the client's secret could claim to be any user."""
 CLOCK_SKEW_SECONDS: Final = 60
 ATTEMPT_SECONDS: Final = 600
-"""How long somebody may take to log in at the provider."""
+"""How long a person may take to log in at the provider."""
 KEEP_METADATA_SECONDS: Final = 3_600
 TIMEOUT_SECONDS: Final = 10.0
 
@@ -102,7 +102,7 @@ class OidcProvider:
             cookie: what :meth:`begin` gave this browser.
 
         Raises:
-            ForbiddenError: ``oidc_refused``: something does not fit; the message says what to do. Nobody is logged in.
+            ForbiddenError: ``oidc_refused``: something does not fit; the message says what to do. No one is logged in.
             UnavailableError: the provider cannot be reached.
         """
         attempt = self._attempt(answer, cookie)
@@ -110,19 +110,19 @@ class OidcProvider:
         if "iss" in answer or metadata.document.get("authorization_response_iss_parameter_supported") is True:
             _require(answer.get("iss") == self.settings.issuer, "the answer is from another provider")
         if "error" in answer or not answer.get("code"):
-            said = answer.get("error_description") or answer.get("error") or "no code"
-            raise _refused(f"the provider did not let you in ({said[:200]})")
+            reason = answer.get("error_description") or answer.get("error") or "no code"
+            raise _refused(f"the provider did not let you in ({reason[:200]})")
         async with self._client(metadata, attempt.redirect_uri) as client:
             tokens = await _fetched(client, metadata, answer["code"], attempt.verifier)
         claims = await self._id_claims(metadata, tokens.get("id_token"), attempt.nonce)
         if claim_at(claims, self.settings.role_claim) is None and "userinfo_endpoint" in metadata.document:
-            # Many providers keep the ID token small and tell groups here only.
+            # Many providers keep the ID token small and send groups here only.
             claims = {**await _userinfo(metadata, str(tokens.get("access_token", "")), claims["sub"]), **claims}
         return claims
 
     def _attempt(self, answer: Mapping[str, str], cookie: str | None) -> Attempt:
         """Return the attempt that this answer belongs to: same browser, within ten minutes."""
-        again = "this log-in was begun in another browser or window, or more than ten minutes ago"
+        again = "this log-in was started in another browser or window, or more than ten minutes ago"
         try:
             attempt = Attempt(**self._signer.loads(cookie or "", max_age=ATTEMPT_SECONDS))
         except (BadSignature, TypeError):
@@ -136,7 +136,7 @@ class OidcProvider:
             token = jwt.decode(str(id_token), metadata.keys, algorithms=ALGORITHMS)
         except (JoseError, ValueError):
             # The provider may have changed its keys since we read them.
-            fresh = await self._read_metadata(anew=True)
+            fresh = await self._read_metadata(refresh=True)
             try:
                 token = jwt.decode(str(id_token), fresh.keys, algorithms=ALGORITHMS)
             except (JoseError, ValueError) as error:
@@ -172,10 +172,10 @@ class OidcProvider:
             timeout=TIMEOUT_SECONDS,
         )
 
-    async def _read_metadata(self, *, anew: bool = False) -> _Metadata:
-        kept = self._metadata
-        if kept is not None and not anew and time.monotonic() - kept.read_at < KEEP_METADATA_SECONDS:
-            return kept
+    async def _read_metadata(self, *, refresh: bool = False) -> _Metadata:
+        cached = self._metadata
+        if cached is not None and not refresh and time.monotonic() - cached.read_at < KEEP_METADATA_SECONDS:
+            return cached
         issuer = self.settings.issuer
         async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
             document = await _json(client, f"{issuer.rstrip('/')}/.well-known/openid-configuration")
@@ -195,10 +195,10 @@ def claim_at(claims: Mapping[str, Any], path: str) -> object:
     """Return a claim by its name, or by a path with dots through nested claims (``realm_access.roles``); None: not there."""
     if path in claims:
         return claims[path]
-    found: object = claims
+    value: object = claims
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 async def _fetched(client: AsyncOAuth2Client, metadata: _Metadata, code: str, verifier: str) -> Mapping[str, Any]:
@@ -219,8 +219,8 @@ async def _userinfo(metadata: _Metadata, access_token: str, subject: str) -> Map
     headers = {"Authorization": f"Bearer {access_token}"}
     async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS, headers=headers) as client:
         document = await _json(client, endpoint)
-    # OpenID Connect Core 1.0 §5.3.2: else it may be about somebody else.
-    _require(document.get("sub") == subject, "the provider told about somebody else")
+    # OpenID Connect Core 1.0 §5.3.2: else it may be about someone else.
+    _require(document.get("sub") == subject, "the provider sent claims about someone else")
     return document
 
 
@@ -237,7 +237,7 @@ async def _json(client: httpx2.AsyncClient, url: str) -> Mapping[str, Any]:
 
 
 def _key_set(document: Mapping[str, Any]) -> KeySet:
-    """Return the keys we can use; a provider may publish kinds of keys that we do not know."""
+    """Return the keys we can use; a provider may publish kinds of keys that we don't know."""
     keys: list[Key] = []
     for each in document.get("keys", []):
         if not isinstance(each, dict) or each.get("use", "sig") != "sig" or each.get("kty") == "oct":
@@ -252,7 +252,7 @@ def _key_set(document: Mapping[str, Any]) -> KeySet:
 def _require_safe_url(name: str, url: object) -> None:
     parts = urlsplit(url if isinstance(url, str) else "")
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
-        raise UnavailableError(f"the OpenID provider's {name} is {str(url)[:200]!r}, and has to be an https address")
+        raise UnavailableError(f"the OpenID provider's {name} is {str(url)[:200]!r}, but must be an https address")
 
 
 def _require(good: bool, otherwise: str) -> None:
@@ -261,8 +261,10 @@ def _require(good: bool, otherwise: str) -> None:
 
 
 def _refused(what: str) -> ForbiddenError:
-    return ForbiddenError(f"{what}: go to the log-in page and begin again", code="oidc_refused")
+    return ForbiddenError(f"{what}: go to the log-in page and start again", code="oidc_refused")
 
 
 def _away(error: Exception) -> UnavailableError:
-    return UnavailableError(f"the OpenID provider cannot be reached or answers wrongly ({type(error).__name__})")
+    return UnavailableError(
+        f"the OpenID provider cannot be reached, or its answer is unusable ({type(error).__name__})"
+    )

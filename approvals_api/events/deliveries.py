@@ -1,4 +1,4 @@
-"""Reading the delivery log for people, and asking for a delivery to be sent once more."""
+"""The delivery log, for people: read it, and send a delivery again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from turngate.wire.notifications import DeliveryAttempt, DeliveryView
 from turngate.wire.view import Page
 
 RETRIED: Final = "notification.retried"
-"""The event of somebody who has a delivery sent once more: ``{delivery_id, channel, by}``."""
+"""The event of a delivery that a person sends again: ``{delivery_id, channel, by}``."""
 
 
 async def delivery_page(
@@ -32,20 +32,20 @@ async def delivery_page(
     status: DeliveryStatus | None = None,
 ) -> Page[DeliveryView]:
     """Return one page of deliveries, newest first."""
-    found = await deliveries.page(conn, limit=limit + 1, before=before, channel=channel, status=status)
-    shown, more = one_page(found, limit)
-    tries = await deliveries.attempts_of(conn, [each.id for each in shown])
-    return Page(items=[delivery_view(each, tries.get(each.id, ())) for each in shown], next_cursor=more)
+    rows = await deliveries.page(conn, limit=limit + 1, before=before, channel=channel, status=status)
+    listed, more = one_page(rows, limit)
+    tries = await deliveries.attempts_of(conn, [each.id for each in listed])
+    return Page(items=[delivery_view(each, tries.get(each.id, ())) for each in listed], next_cursor=more)
 
 
 async def send_again(conn: Connection, delivery_id: str, *, by: str) -> DeliveryView:
-    """Make a failed or waiting delivery due now, in the caller's write transaction; its senders take it from there.
+    """Make a failed or waiting delivery due now, in the caller's write transaction; its senders do the rest.
 
-    ``by``: who asked; it is in the audit log, and the event wakes the senders of every process. Call it last.
+    ``by``: who sends it again, for the audit log. The event wakes the senders of every process. Call it last.
 
     Raises:
         NotFoundError: there is no such delivery.
-        ConflictError: it was delivered, or is on its way (code ``not_retryable``).
+        ConflictError: it was delivered, or is being sent (code ``not_retryable``).
     """
     changed = await deliveries.send_again(conn, delivery_id, at=now())
     delivery = await deliveries.get(conn, delivery_id)

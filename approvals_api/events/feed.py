@@ -1,8 +1,8 @@
 """Live events, progress and deltas: one poller per process wakes every watcher; each watcher reads the stored rows itself.
 
 A poller, because SQLite has no notifications and what other processes write (the worker writes most) must be seen
-too. It runs only while somebody watches, and asks one question for all of them; more often while a model talks to somebody
-who listens.
+too. It runs only while someone watches, and runs one query for all of them; more often while a model streams words that
+someone follows.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from turngate.store.live.watch import Follower, Newest, Told
 logger = logging.getLogger(__name__)
 
 POLL_EVERY = timedelta(milliseconds=100)
-POLL_WHILE_TALKING = timedelta(milliseconds=20)
-"""While deltas come: they were up to 30 ms old when they were stored, and are to be seen within 150 ms."""
-TALKS_FOR = timedelta(seconds=2)
-"""After the last deltas. A model that is silent for longer is asked after at the usual pace."""
+POLL_WHILE_STREAMING = timedelta(milliseconds=20)
+"""While deltas arrive: they are up to 30 ms old when they are stored, and must be seen within 150 ms."""
+STREAMS_FOR = timedelta(seconds=2)
+"""After the last deltas. While a model is silent for longer, the poller keeps its usual pace."""
 
 
 class EventFeed:
-    """Follows what the store is told. Belongs to one event loop; :meth:`close` it before the database."""
+    """Follows what is written to the store. Belongs to one event loop; :meth:`close` it before the database."""
 
     def __init__(self, database: Database, *, poll_every: timedelta = POLL_EVERY) -> None:
         self._database = database
         self._poll_seconds = poll_every.total_seconds()
         self._seen = Newest(-1, -1, -1)
         self._an_event = asyncio.Event()
-        self._progress = asyncio.Event()  # or an event
-        self._deltas = asyncio.Event()  # or any of both
+        self._progress = asyncio.Event()  # progress, or an event
+        self._deltas = asyncio.Event()  # deltas, or either of the two
         self._listeners = 0
-        self._talked_at = -math.inf
+        self._streamed_at = -math.inf
         self._watchers = 0
         self._poller: asyncio.Task[None] | None = None
         self._closed = False
@@ -60,14 +60,14 @@ class EventFeed:
         progress_of: str | None = None,
         deltas_of: str | None = None,
     ) -> AsyncGenerator[Told, None]:
-        """Yield every event after ``after`` (exclusive) once, in order, and what is said between them: stored, then live.
+        """Yield every event after ``after`` (exclusive) once, in order, with progress and deltas between: stored, then live.
 
         ``run_id``: of one run and its sub-agents' runs, those that start meanwhile too. ``with_progress`` False: no
         progress. ``progress_of``: progress of this run and its sub-agents' runs only. ``deltas_of``: the same for deltas;
-        None: no deltas, :data:`turngate.store.live.watch.EVERY_RUN`: of every run that is followed. Of calls that had ended
-        before, no progress is given, of responses that were stored before, no deltas. Ends with :meth:`close`. Raises
-        UnavailableError when the store goes away; follow again from the last event's ``seq``, and the kept progress of
-        calls that execute is given again, as are the deltas of responses that are still made.
+        None: no deltas, :data:`turngate.store.live.watch.EVERY_RUN`: of every run that is followed. Calls that have
+        ended yield no progress, responses that are stored no deltas. Ends with :meth:`close`. Raises UnavailableError when
+        the store goes away; follow again from the last event's ``seq`` and get again the progress of calls that execute and
+        the deltas of responses that are still streaming.
         """
         follower = Follower(
             after, run_id=run_id, with_progress=with_progress, progress_of=progress_of, deltas_of=deltas_of
@@ -80,8 +80,8 @@ class EventFeed:
                     changed = self._deltas
                 async with self._database.read() as conn:
                     batch = await follower.read(conn)
-                for told in batch:
-                    yield told
+                for entry in batch:
+                    yield entry
                 if not batch:
                     await changed.wait()
 
@@ -130,17 +130,17 @@ class EventFeed:
             await asyncio.sleep(self._pause())
 
     def _pause(self) -> float:
-        talks = self._listeners and time.monotonic() - self._talked_at < TALKS_FOR.total_seconds()
-        return min(self._poll_seconds, POLL_WHILE_TALKING.total_seconds()) if talks else self._poll_seconds
+        streams = self._listeners and time.monotonic() - self._streamed_at < STREAMS_FOR.total_seconds()
+        return min(self._poll_seconds, POLL_WHILE_STREAMING.total_seconds()) if streams else self._poll_seconds
 
     def _wake(self, newest: Newest) -> None:
-        """Wake whom this concerns: many watchers want no progress, and a tool may report ten times a second."""
+        """Wake the watchers that this concerns: many want no progress, and a tool may report ten times a second."""
         before, self._seen = self._seen, newest
         an_event = newest.event_seq != before.event_seq
         progress = newest.progress_id != before.progress_id
         deltas = newest.delta_id != before.delta_id
         if deltas:
-            self._talked_at = time.monotonic()
+            self._streamed_at = time.monotonic()
         if an_event:
             woken, self._an_event = self._an_event, asyncio.Event()
             woken.set()

@@ -1,7 +1,7 @@
 """The loop of notifications: events into the outbox, the outbox to its receivers. Any number of API processes may run it.
 
-Nothing here is in anybody's way: no request waits for it, and each channel has senders of its own, so a receiver that hangs
-holds up its own messages only. What is in memory may be lost at any moment; the store knows the rest.
+Nothing waits for this loop: no request does, and each channel has its own senders, so a receiver that hangs holds up its own
+messages only. What is in memory may be lost at any moment; the store has everything else.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from turngate.store.events.events import Event
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = timedelta(seconds=5)
-"""Looked at the store this often though nothing woke us: for what another process left behind."""
+"""How often to read the store although nothing woke us: for what another process left unsent."""
 SENDERS: Final = 3
-"""Messages of one channel on their way at once, in one process."""
+"""Messages of one channel in flight at once, in one process."""
 TIDY_EVERY: Final = timedelta(hours=1)
 PAUSE_AFTER_FAILURE: Final = timedelta(seconds=2)
 
@@ -62,10 +62,10 @@ class Notifier:
         self._claiming = {channel.name: asyncio.Lock() for channel in channels}
 
     async def listen(self) -> None:
-        """Wake the reader whenever something happens, and the senders when somebody wants something sent once more."""
-        async for told in self._feed.follow(await self._feed.last_seq(), with_progress=False):
+        """Wake the reader on every event, and the senders when a person sends a delivery again."""
+        async for event in self._feed.follow(await self._feed.last_seq(), with_progress=False):
             self._happened.set()
-            if isinstance(told, Event) and told.type == RETRIED:
+            if isinstance(event, Event) and event.type == RETRIED:
                 for news in self._to_send.values():
                     news.set()
         await asyncio.Event().wait()  # the feed was closed: the process stops
@@ -73,14 +73,14 @@ class Notifier:
     async def read(self) -> None:
         """Read what is new, then wait for more."""
         self._happened.clear()  # before reading: what comes in between wakes us again
-        told = await self._reader.read()
-        for name in told.channels:
+        batch = await self._reader.read()
+        for name in batch.channels:
             self._to_send[name].set()
-        if not told.more:
+        if not batch.more:
             await _wait(self._happened, LOOK_EVERY)
 
     def sender(self, channel: Channel) -> Callable[[], Awaitable[None]]:
-        """Return what one of a channel's senders does again and again: send what is due, else wait."""
+        """Return what one of a channel's senders repeats: send what is due, else wait."""
 
         async def send_next() -> None:
             news = self._to_send[channel.name]
@@ -88,27 +88,27 @@ class Notifier:
                 channel.name
             ]:  # ours take turns; those of other processes are held off by the claim
                 news.clear()
-                found = await claim_due(self._database, channel.name)
-            if isinstance(found, Delivery):
+                due = await claim_due(self._database, channel.name)
+            if isinstance(due, Delivery):
                 news.set()  # there may be more, for those who wait
-                await send_claimed(self._database, channel, found)
+                await send_claimed(self._database, channel, due)
             else:
-                await _wait(news, _until(found))
+                await _wait(news, _until(due))
 
         return send_next
 
     async def tidy(self) -> None:
-        """End what belongs to channels that are configured no more, once it is as old as any delivery gets."""
+        """End deliveries to channels that are no longer configured, once they are older than any delivery may get."""
         at, names = now(), [channel.name for channel in self._channels]
         async with self._database.write() as conn:
             ended = await deliveries.fail_forgotten(conn, names, before=at - GIVE_UP_AFTER, at=at)
         if ended:
-            logger.warning("%d notification(s) to channels that are configured no more were given up", ended)
+            logger.warning("gave up %d notification(s) to channels that are no longer configured", ended)
         await asyncio.sleep(TIDY_EVERY.total_seconds())
 
 
 async def _for_ever(work: Callable[[], Awaitable[None]]) -> None:
-    """Do it again and again. A store that is away is waited for, and a mistake of ours ends nobody's notifications."""
+    """Repeat it forever: wait for a store that is away, and log a bug instead of ending the notifications."""
     while True:
         try:
             await work()
@@ -116,7 +116,7 @@ async def _for_ever(work: Callable[[], Awaitable[None]]) -> None:
             logger.warning("notifications pause: %s", error)
             await asyncio.sleep(PAUSE_AFTER_FAILURE.total_seconds())
         except Exception:
-            logger.exception("notifications stumbled, and go on")
+            logger.exception("notifications failed once, and continue")
             await asyncio.sleep(PAUSE_AFTER_FAILURE.total_seconds())
 
 

@@ -21,7 +21,7 @@ AWAY = "Temporal cannot be reached; nothing was changed. Try again when it is ba
 
 @contextmanager
 def reported(absent: Exception | None = None) -> Iterator[None]:
-    """Turn Temporal's transport errors into ours. ``absent``: that there is no such workflow, or schedule; else LookupError."""
+    """Turn Temporal's transport errors into ours. ``absent``: the error when there is no such workflow or schedule."""
     try:
         yield
     except RPCError as error:
@@ -42,7 +42,7 @@ async def start_turn(
     conflict: WorkflowIDConflictPolicy,
     wait: timedelta,
 ) -> bool:
-    """Start the workflow of a run; False when these policies leave the one that there is, or was, as it is.
+    """Start the workflow of a run; False when these policies leave an earlier one as it is.
 
     ``wait``: for the server's answer. Raises what :func:`reported` turns into ours.
     """

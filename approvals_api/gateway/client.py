@@ -49,9 +49,9 @@ RPC_WAIT = timedelta(seconds=3)
 READY_WAIT = timedelta(seconds=1)
 HEALTH_ATTEMPTS = 3
 HEALTH_PAUSE_SECONDS = 0.2
-"""A connection that broke is made anew by the next call, so one failure says little; a server that is gone fails them all."""
+"""A broken connection is reopened by the next call, so one failure says little; a server that is gone fails them all."""
 BUSY_WAIT = timedelta(seconds=5)
-"""How long a server that is there may take to answer before nothing is begun with it."""
+"""How long a busy server may take to answer before nothing is started with it."""
 
 
 class Gateway:
@@ -70,7 +70,7 @@ class Gateway:
     async def ready(self, within: timedelta = READY_WAIT) -> bool:
         """Tell whether Temporal answers in time, or has answered within the last second.
 
-        A server that is gone is found out within half a second.
+        It takes half a second to see that a server is gone.
         """
         if time.monotonic() - self._answered_at < READY_WAIT.total_seconds():
             return True
@@ -112,7 +112,7 @@ class Gateway:
             )
 
     async def decide(self, run_id: str, decision: DecideInput, *, content: str = "") -> DecideResult | None:
-        """Bring a decision to its run. None: recorded as a Signal, because no worker answered in time.
+        """Send a decision to its run. None: recorded as a Signal, because no worker answered in time.
 
         ``content``: what of the decision only the store keeps, as one text; empty when there is nothing.
 
@@ -121,7 +121,7 @@ class Gateway:
 
         Raises:
             GoneError: the run has ended.
-            ConflictError: somebody else was first (``winner`` is their decision id), or the digest differs.
+            ConflictError: someone else was first (``winner`` is their decision id), or the digest differs.
             ForbiddenError: this person may not decide it.
             InvalidInputError: the edit or answer does not fit, or the verb does not.
             UnavailableError: Temporal or the store is away.
@@ -138,19 +138,18 @@ class Gateway:
                 # The server holds ten updates per workflow at a time, and refuses more as exhausted: a Signal has no such bound.
                 if error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
                     raise
-            # No answer means no worker or no server; the second is told at once, not after another wait.
+            # No answer means no worker or no server; the second is an error at once, not after another wait.
             if not await self.ready():
                 raise UnavailableError(AWAY)
         await self.tell_decision(run_id, decision)
         return None
 
     async def _updated(self, run_id: str, decision: DecideInput, content: str) -> DecideResult:
-        """Send the Update; once more under another id where the answer is that the store was away.
+        """Send the Update; again under another id if the answer is that the store was away.
 
-        The server keeps an update's answer under its id, and gives it again to whoever sends that again. So the id is that
-        of the whole decision: where a worker refused an edit, a corrected one may come under the same decision id. And a
-        store that was away once would be away for this decision for ever. The run knows a decision by its own id, whatever
-        the update's.
+        The server keeps an update's answer under its id and repeats it to everyone who sends that id. So the id covers the
+        whole decision: after a worker refused an edit, a corrected one may have the same decision id. And a store that was
+        away once would be away for this decision forever. The run knows a decision by its own id, not by the update's.
         """
         handle = self._client.get_workflow_handle(run_id)
         whole = (decision.decision_id, decision.by, decision.verb, decision.digest, decision.outcome or "", content)
@@ -168,7 +167,7 @@ class Gateway:
                     raise
             else:
                 return result
-        raise RuntimeError("the last update neither answered nor failed")  # pragma: no cover - it did one of both
+        raise RuntimeError("the last update neither answered nor failed")  # pragma: no cover - it does one of both
 
     async def tell_decision(self, run_id: str, decision: DecideInput) -> None:
         """Send a decision as a Signal, durable from then on; one that the run knows already changes nothing.
@@ -197,27 +196,27 @@ class Gateway:
         await self._tell(run_id, contract.PAUSE, pause)
 
     async def resume(self, run_id: str, resume: ResumeInput) -> None:
-        """Tell the run to go on. Raises as :meth:`interrupt`."""
+        """Tell the run to continue. Raises as :meth:`interrupt`."""
         await self._tell(run_id, contract.RESUME, resume)
 
     async def supersede(self, run_id: str, supersede: SupersedeInput) -> None:
         """Tell the run that a newer message ends what waits in it. Raises as :meth:`interrupt`."""
         await self._tell(run_id, contract.SUPERSEDE, supersede)
 
-    async def tell_external(self, run_id: str, told: ExternalCallInput) -> None:
-        """Tell the run news of the call from outside that it stands for. Raises as :meth:`interrupt`."""
-        await self._tell(run_id, contract.EXTERNAL_CALL, told)
+    async def tell_external(self, run_id: str, news: ExternalCallInput) -> None:
+        """Tell the run that something happened to its external call. Raises as :meth:`interrupt`."""
+        await self._tell(run_id, contract.EXTERNAL_CALL, news)
 
     async def _tell(
         self,
         run_id: str,
         signal: str,
-        told: InterruptInput | PauseInput | ResumeInput | SupersedeInput | ExternalCallInput,
+        payload: InterruptInput | PauseInput | ResumeInput | SupersedeInput | ExternalCallInput,
     ) -> None:
         try:
             with _reported():
                 async with asyncio.timeout(RPC_WAIT.total_seconds()):
-                    await self._client.get_workflow_handle(run_id).signal(signal, told, rpc_timeout=RPC_WAIT)
+                    await self._client.get_workflow_handle(run_id).signal(signal, payload, rpc_timeout=RPC_WAIT)
         except GoneError:
             raise ConflictError(f"the run has ended, so there is nothing to {signal}", code="run_ended") from None
 

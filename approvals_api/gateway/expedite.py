@@ -1,4 +1,4 @@
-"""The part of the gateway that cuts a wait short: a model's next attempt is due now, not when its provider asked for it.
+"""The part of the gateway that cuts a wait short: a model's next attempt is due now, not when its provider asked.
 
 No workflow command and no history event (ADR 0027): the server only moves the attempt that it has scheduled
 (https://docs.temporal.io/activity-operations, "Reset"; servers from 1.28 on).
@@ -24,32 +24,32 @@ WAIT: Final = timedelta(seconds=2)
 
 
 async def expedite_model(client: Client, run_id: str) -> bool:
-    """Let a model request that waits to be tried again be tried now. True: it waited, and is tried.
+    """Send a model request that waits for its next attempt now. True: it waited.
 
-    One that is on its way is left alone. Never raises: a server that is away, or too old to know how (before 1.28), leaves
-    the wait as it is, and the attempt behind it does the same.
+    One that is in flight is left alone. Never raises: a server that is away, or too old (before 1.28), leaves the wait as it
+    is, and the attempt after it does the same.
     """
     handle = client.get_workflow_handle(run_id)
     try:
         async with asyncio.timeout(WAIT.total_seconds()):
-            found = await handle.describe(rpc_timeout=WAIT)
+            description = await handle.describe(rpc_timeout=WAIT)
             waiting = [
                 each.activity_id
-                for each in found.raw_description.pending_activities
+                for each in description.raw_description.pending_activities
                 if each.activity_type.name == contract.CALL_MODEL
                 and each.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
                 and each.attempt > 1
             ]
             for activity_id in waiting:
-                # Should it begin in this very moment, it is cancelled and begun anew; it had read the new model already.
+                # If it starts at this very moment, it is cancelled and started again; it already read the new model.
                 request = ResetActivityRequest(
                     namespace=client.namespace,
-                    execution=WorkflowExecution(workflow_id=run_id, run_id=found.run_id or ""),
+                    execution=WorkflowExecution(workflow_id=run_id, run_id=description.run_id or ""),
                     identity=client.identity,
                     id=activity_id,
                 )
                 await client.workflow_service.reset_activity(request, timeout=WAIT)
     except (RPCError, RuntimeError, TimeoutError) as error:  # a lazy client that cannot connect raises RuntimeError
-        logger.warning("the model of run %s is asked when its wait is over: %s", run_id, error)
+        logger.warning("the model of run %s is called when its wait is over: %s", run_id, error)
         return False
     return bool(waiting)

@@ -38,7 +38,7 @@ _NOTE: Final = "turngate revision "
 
 @dataclass(frozen=True, kw_only=True)
 class WantedSchedule:
-    """What Temporal is to keep. ``revision``: of the store's schedule that it says; ``task_queue``: of the agent's worker."""
+    """What Temporal must keep. ``revision``: of the store's schedule; ``task_queue``: of the agent's worker."""
 
     id: str
     revision: int
@@ -52,10 +52,10 @@ class WantedSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleLook:
-    """What Temporal keeps. ``revision``: 0 when it does not say one of ours. ``next_fires``: the next few, soonest first.
+    """What Temporal keeps. ``revision``: 0 when its note has none. ``next_fires``: the next few, soonest first.
 
-    ``passed_over``: fires that it skipped itself, because the one before was still to be taken by a worker. ``missed``: those
-    that came up while it was down for longer than the catch-up window.
+    ``passed_over``: fires that Temporal skipped because no worker had taken the one before. ``missed``: those that were due
+    while it was down for longer than the catch-up window.
     """
 
     revision: int
@@ -66,7 +66,7 @@ class ScheduleLook:
     missed: int
 
     def is_of(self, wanted: WantedSchedule) -> bool:
-        """Tell whether nothing has to be changed; what a newer revision says stays."""
+        """Tell whether nothing has to change; a newer revision stays."""
         same = self.paused == wanted.paused and self.task_queue == wanted.task_queue
         return self.revision > wanted.revision or (self.revision == wanted.revision and same)
 
@@ -130,8 +130,8 @@ def _revision_of(schedule: Schedule) -> int:
 
 def _schedule(wanted: WantedSchedule) -> Schedule:
     times = wanted.timetable
-    # What waits for a worker, or for the end of a run, is the one fire that is buffered; only the store sees the runs
-    # themselves (docs/adr/0018), so Temporal is asked for no more than that such fires do not pile up.
+    # A fire that waits for a worker, or for the end of a run, is the one that is buffered; only the store sees the runs
+    # themselves (docs/adr/0018), so Temporal only has to keep such fires from piling up.
     overlap = ScheduleOverlapPolicy.ALLOW_ALL if wanted.overlap == "allow" else ScheduleOverlapPolicy.SKIP
     return Schedule(
         action=ScheduleActionStartWorkflow(

@@ -1,6 +1,6 @@
-"""What Temporal knows of a live run at this moment: is its workflow there, does a worker look, what is under way.
+"""What Temporal knows of a live run now: does its workflow exist, does a worker poll, which activities are in flight.
 
-A part of the gateway: nobody else calls it. It changes nothing and starts nothing.
+Only :class:`approvals_api.gateway.client.Gateway` calls it. It changes nothing and starts nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ POLL_LASTS: Final = timedelta(seconds=70)
 
 @dataclass(frozen=True, kw_only=True)
 class PendingActivity:
-    """An activity under way. ``attempt``: from 1. ``since``: when this attempt began, or when it was put in the queue.
+    """An activity in flight. ``attempt``: from 1. ``since``: when this attempt began, or was put in the queue.
 
     ``taken``: a worker has it now. ``last_failure``: of the attempt before; empty for the first.
     """
@@ -40,9 +40,9 @@ class PendingActivity:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkflowLook:
-    """A workflow at one moment. ``closed``: Temporal has it, ended. ``gone``: it has not. ``away``: Temporal did not answer.
+    """A workflow at one moment. ``closed``: it has ended. ``gone``: Temporal has no such workflow. ``away``: no answer.
 
-    ``polled``: a worker looks at its task queue; None: not known. ``untaken_since``: since when its next workflow task waits
+    ``polled``: a worker polls its task queue; None: not known. ``untaken_since``: since when its next workflow task waits
     for a worker; None: none waits.
     """
 
@@ -57,18 +57,18 @@ async def look_at(client: Client, run_id: str) -> WorkflowLook:
     """Return what Temporal says about the run's workflow, in two short calls. Never raises for a server that is away."""
     try:
         async with asyncio.timeout(WAIT.total_seconds()):
-            found = await client.get_workflow_handle(run_id).describe(rpc_timeout=WAIT)
-            if found.status is not WorkflowExecutionStatus.RUNNING:
-                return WorkflowLook(state="closed", task_queue=found.task_queue)
-            return _running(found, polled=await _is_polled(client, found.task_queue))
+            description = await client.get_workflow_handle(run_id).describe(rpc_timeout=WAIT)
+            if description.status is not WorkflowExecutionStatus.RUNNING:
+                return WorkflowLook(state="closed", task_queue=description.task_queue)
+            return _running(description, polled=await _is_polled(client, description.task_queue))
     except RPCError as error:
         return WorkflowLook(state="gone" if error.status is RPCStatusCode.NOT_FOUND else "away")
     except (RuntimeError, TimeoutError):  # a lazy client that cannot connect raises RuntimeError
         return WorkflowLook(state="away")
 
 
-def _running(found: WorkflowExecutionDescription, *, polled: bool) -> WorkflowLook:
-    raw = found.raw_description
+def _running(description: WorkflowExecutionDescription, *, polled: bool) -> WorkflowLook:
+    raw = description.raw_description
     task = raw.pending_workflow_task if raw.HasField("pending_workflow_task") else None
     waits = task is not None and not task.HasField("started_time")
     pending = []
@@ -85,7 +85,7 @@ def _running(found: WorkflowExecutionDescription, *, polled: bool) -> WorkflowLo
         )
     return WorkflowLook(
         state="running",
-        task_queue=found.task_queue,
+        task_queue=description.task_queue,
         polled=polled,
         untaken_since=_instant(task.scheduled_time) if task is not None and waits else None,
         activities=tuple(pending),
