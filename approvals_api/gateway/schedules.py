@@ -81,17 +81,17 @@ class TemporalSchedules:
         """Return what Temporal keeps under this id, or None."""
         try:
             async with _bounded():
-                kept = await self._client.get_schedule_handle(schedule_id).describe(rpc_timeout=RPC_WAIT)
+                description = await self._client.get_schedule_handle(schedule_id).describe(rpc_timeout=RPC_WAIT)
         except LookupError:
             return None
-        action = kept.schedule.action
+        action = description.schedule.action
         return ScheduleLook(
-            revision=_revision_of(kept.schedule),
-            paused=kept.schedule.state.paused,
+            revision=_revision_of(description.schedule),
+            paused=description.schedule.state.paused,
             task_queue=action.task_queue if isinstance(action, ScheduleActionStartWorkflow) else "",
-            next_fires=tuple(kept.info.next_action_times[:NEXT_FIRES]),
-            passed_over=kept.info.num_actions_skipped_overlap,
-            missed=kept.info.num_actions_missed_catchup_window,
+            next_fires=tuple(description.info.next_action_times[:NEXT_FIRES]),
+            passed_over=description.info.num_actions_skipped_overlap,
+            missed=description.info.num_actions_missed_catchup_window,
         )
 
     async def create(self, wanted: WantedSchedule) -> bool:

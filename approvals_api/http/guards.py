@@ -18,7 +18,7 @@ STATIC_PREFIX = "/static/"
 
 
 class Guards:
-    """Refuses requests for names that are not ours and bodies that are too large; adds the security headers.
+    """Refuses requests for other host names and bodies that are too large; adds the security headers.
 
     The host check stops DNS rebinding: a page of another site whose name suddenly leads to 127.0.0.1 sends its own name
     as ``Host``, and its browser would hand it our answers as same-origin.
@@ -58,17 +58,17 @@ class Guards:
             return (
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "unknown_host",
-                f"this server answers to {', '.join(sorted(self._host_names))}, not to {host!r}",
+                f"this server answers requests for {', '.join(sorted(self._host_names))}, not for {host!r}",
             )
         if "chunked" in headers.get("transfer-encoding", "").lower():
-            # Without a length the limit below could only be enforced by counting; no client of ours sends one.
+            # Without a length the limit below could only be enforced by counting; our clients always send one.
             return HTTPStatus.LENGTH_REQUIRED, "length_required", "send a Content-Length"
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._max_body_bytes:
             return (
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 "too_large",
-                f"a body may have {self._max_body_bytes:,} bytes",
+                f"the body is too large: at most {self._max_body_bytes:,} bytes",
             )
         return None
 

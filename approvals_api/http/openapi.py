@@ -1,7 +1,7 @@
-"""The OpenAPI 3.1 document: FastAPI's own, plus what is true of every endpoint, said once.
+"""The OpenAPI 3.1 document: FastAPI's own, plus what applies to every endpoint, written once.
 
 An endpoint's docstring is its summary (first line) and description; its function's name is its operation id; statuses of
-its own stand in its ``responses=problems({…})``. Credentials, scopes and the statuses that every endpoint shares are added
+its own are in its ``responses=problems({…})``. Credentials, scopes and the statuses that every endpoint shares are added
 here. ``docs/openapi.json`` is this document (``make openapi`` writes it).
 """
 
@@ -31,24 +31,24 @@ DESCRIPTION: Final = """
 Approvals for AI agents: start runs, follow them, and decide what their gated tool calls may do.
 
 Errors are problem documents (RFC 9457, `application/problem+json`) with a stable `code` for programs. Lists come in pages:
-ask again with `cursor` set to the page's `next_cursor`. A `POST` with an `Idempotency-Key` may be sent again safely. `503`
-means that nothing was changed and the same request may be sent again after `Retry-After` seconds.
+for the next page, set `cursor` to this page's `next_cursor`. A `POST` with an `Idempotency-Key` can be repeated safely.
+`503` means that nothing was changed: repeat the same request after `Retry-After` seconds.
 """.strip()
 
 TAGS: Final = (
-    ("runs", "Runs, and what tool calls returned."),
+    ("runs", "Runs, and the results of their tool calls."),
     ("schedules", "Runs that the clock starts."),
-    ("conversations", "What was said."),
-    ("external calls", "Calls that another program runs itself, once they may: ask, start, report."),
-    ("events", "What happens, as it happens: server-sent events, resumed by `Last-Event-ID`."),
+    ("conversations", "The messages of a conversation."),
+    ("external calls", "Calls that another program runs itself once they are allowed: ask, start, report."),
+    ("events", "Live events: server-sent events, resumed by `Last-Event-ID`."),
     ("requests", "The operators' inbox, and decisions."),
-    ("agents", "The agents there are."),
-    ("policy", "The rules that judge each call: read, changed, asked why."),
-    ("grants", "Approvals of calls like one that was looked at: bounded, metered, revocable at once."),
-    ("notifications", "What was sent outside, and what came of it."),
+    ("agents", "The published agents, and the models."),
+    ("policy", "The rules that judge each call: read them, change them, explain them."),
+    ("grants", "Approvals of all calls like one: bounded, counted, revocable at once."),
+    ("notifications", "Notifications that were sent, and whether they arrived."),
     ("audit", "Who did what, hash-chained per run."),
-    ("people", "Who is logged in, and as whom programs act."),
-    ("health", "Is the process alive, and can it work? Without a credential."),
+    ("people", "Who is logged in, and the tokens of programs."),
+    ("health", "Is the process alive, and is it ready? Without a credential."),
 )
 
 SECURITY_SCHEMES: Final = {
@@ -61,23 +61,23 @@ SECURITY_SCHEMES: Final = {
         "type": "apiKey",
         "in": "cookie",
         "name": SESSION_COOKIE,
-        "description": "A person who is logged in. Requests that change something must come from Turngate's own pages.",
+        "description": "A person who is logged in. Requests with side effects must come from Turngate's own pages.",
     },
 }
 
 SHARED: Final[Mapping[int, str]] = {
     400: "`malformed_json`: the body is not JSON",
-    401: "`unauthenticated`: no credential, or one that is not (or no longer) valid",
+    401: "`unauthenticated`: no credential, or one that is not valid (any more)",
     403: "`missing_scope`, or the credential may not do this",
-    404: "`not_found`: there is no such thing",
+    404: "`not_found`: it does not exist",
     411: "`length_required`: send a Content-Length",
-    413: "`too_large`: the body is",
+    413: "`too_large`: the body is too large",
     421: "`unknown_host`: this server does not answer to that name",
-    422: "`invalid_input`: it does not fit; `errors` says where; nothing was saved",
-    429: "`rate_limited`: ask again after `Retry-After` seconds",
-    503: "`unavailable`: Temporal or the store is away; nothing was changed",
+    422: "`invalid_input`: the input does not fit; `errors` says where; nothing was saved",
+    429: "`rate_limited`: repeat the request after `Retry-After` seconds",
+    503: "`unavailable`: Temporal or the store can't be reached; nothing was changed",
 }
-"""What a status means wherever the endpoint says nothing else."""
+"""What a status means unless the endpoint says otherwise."""
 ALWAYS: Final = (421,)
 WITH_CREDENTIAL: Final = (401, 403, 429, 503)
 WITH_PATH_PARAMETER: Final = (404,)
@@ -89,7 +89,7 @@ class ApiApp(FastAPI):
     """FastAPI that serves this document, with problems that name no other media type."""
 
     def openapi(self) -> dict[str, Any]:
-        """Return the document; made once."""
+        """Return the document; built once."""
         if self.openapi_schema is None:
             document = super().openapi()
             for route in _routes(self):
@@ -99,7 +99,7 @@ class ApiApp(FastAPI):
             components["securitySchemes"] = SECURITY_SCHEMES
             components["schemas"] = _with_unnamed(components["schemas"])
             components["responses"] = {
-                _shared_name(each): problem_described(each, said) for each, said in SHARED.items()
+                _shared_name(each): problem_described(each, meaning) for each, meaning in SHARED.items()
             }
             self.openapi_schema = document
         return self.openapi_schema
@@ -112,11 +112,11 @@ def new_app(*, routers: Iterable[APIRouter], **options: Any) -> ApiApp:
         title="Turngate",
         version=version("turngate"),
         description=DESCRIPTION,
-        openapi_tags=[{"name": name, "description": said} for name, said in TAGS],
+        openapi_tags=[{"name": name, "description": description} for name, description in TAGS],
         openapi_url=OPENAPI_PATH,
         docs_url=None,
         redoc_url=None,
-        # A trailing slash is another path, and 404: a redirect would send the credential and the body once more.
+        # A trailing slash is another path, and 404: a redirect would send the credential and the body again.
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
         **options,
@@ -141,7 +141,7 @@ def _routes(app: FastAPI) -> Iterator[APIRoute]:
 
 
 def _complete(operation: dict[str, Any], route: APIRoute) -> None:
-    """Say what every endpoint has: words, credentials, and the statuses that they and its input bring."""
+    """Add what every endpoint has: summary, credentials, and the statuses that they and its input bring."""
     summary, _blank, description = (route.description or route.name).replace("``", "`").partition("\n\n")
     operation["summary"] = " ".join(summary.split()).removesuffix(".")
     operation["description"] = description.strip()
@@ -155,10 +155,10 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
     statuses = _statuses(operation, route)
     responses = {str(status): {"$ref": f"#/components/responses/{_shared_name(status)}"} for status in statuses}
     # FastAPI's own 422 has FastAPI's own shape, which install_problems replaces.
-    own = {status: said for status, said in operation["responses"].items() if not _is_fastapis(said)}
-    for said in own.values():
-        if said["description"] == "Successful Response":
-            said["description"] = operation["summary"]
+    own = {status: response for status, response in operation["responses"].items() if not _is_fastapis(response)}
+    for response in own.values():
+        if response["description"] == "Successful Response":
+            response["description"] = operation["summary"]
     operation["responses"] = dict(sorted({**responses, **own}.items()))
 
 
@@ -181,14 +181,14 @@ def _is_fastapis(response: Mapping[str, Any]) -> bool:
 
 
 def _parameter_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a parameter's schema without what it has twice, and without ``null``: a parameter is left out, never null."""
-    kept = {name: value for name, value in schema.items() if name not in {"title", "description"}}
-    choices = [each for each in kept.get("anyOf", ()) if each != {"type": "null"}]
+    """Return a parameter's schema without duplicates, and without ``null``: a parameter is omitted, never null."""
+    slim = {name: value for name, value in schema.items() if name not in {"title", "description"}}
+    choices = [each for each in slim.get("anyOf", ()) if each != {"type": "null"}]
     if len(choices) == 1:
-        kept = {**choices[0], **{name: value for name, value in kept.items() if name != "anyOf"}}
+        slim = {**choices[0], **{name: value for name, value in slim.items() if name != "anyOf"}}
     elif choices:
-        kept["anyOf"] = choices
-    return kept
+        slim["anyOf"] = choices
+    return slim
 
 
 def _shared_name(status: int) -> str:
@@ -196,7 +196,7 @@ def _shared_name(status: int) -> str:
 
 
 def _scopes(dependant: Dependant) -> tuple[Scope, ...]:
-    """Return the scopes any of which lets somebody in; empty when every credential does."""
+    """Return the scopes any of which suffices; empty: every credential does."""
     for each in dependant.dependencies:
         if each.call in SCOPES_OF:
             return SCOPES_OF[each.call]
@@ -204,7 +204,7 @@ def _scopes(dependant: Dependant) -> tuple[Scope, ...]:
 
 
 def _with_unnamed(schemas: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schemas with those that no endpoint names as its body: problems, and what streams carry."""
+    """Return the schemas and those that no endpoint has as its body: problems, and what streams carry."""
     named = {name: schema for name, schema in schemas.items() if name not in {"HTTPValidationError", "ValidationError"}}
     unnamed: tuple[type[BaseModel], ...] = (Problem, InvalidInputProblem, EventView, ProgressView, DeltaView)
     for model in unnamed:

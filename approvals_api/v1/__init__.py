@@ -1,4 +1,4 @@
-"""The JSON API, version 1: one router per noun. No rules here: endpoints translate between HTTP and the inner functions."""
+"""The JSON API, version 1: one router per noun. No rules here: endpoints translate between HTTP and the operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agents there are, and the models that a run may be given."""
+"""The published agents, and the models to choose from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = APIRouter(tags=["agents"])
 async def list_agents(services: ServicesDep, _principal: RunReaderDep) -> Page[AgentView]:
     """List the agents.
 
-    Those that workers have published, by name.
+    All agents that workers have published, by name.
     """
     async with services.database.read() as conn:
         return Page(items=await run_views.agent_list(conn))
@@ -27,7 +27,7 @@ async def list_agents(services: ServicesDep, _principal: RunReaderDep) -> Page[A
 async def list_models(services: ServicesDep, _principal: RunReaderDep) -> Page[ModelChoice]:
     """List the models to choose from.
 
-    The profiles of models.toml, and the agents' own models. A run takes any `PROVIDER:NAME` of a known provider besides.
+    The profiles of models.toml, and the agents' own models. A run also accepts any `PROVIDER:NAME` of a known provider.
     """
     async with services.database.read() as conn:
         return Page(items=await switch_model.model_choices(conn))

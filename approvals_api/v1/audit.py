@@ -1,4 +1,4 @@
-"""The audit log: who did what, newest first, and whether a run's chain holds."""
+"""The audit log: who did what, newest first, and whether a run's chain is intact."""
 
 from __future__ import annotations
 
@@ -33,19 +33,21 @@ async def list_audit(
         str | None,
         Query(
             alias="type",
-            description="Only this type; `*` stands for anything, as in `request.*`.",
+            description="Only this type; `*` matches anything, as in `request.*`.",
             max_length=MAX_TYPE_CHARS,
             pattern=TYPE_PATTERN,
         ),
     ] = None,
-    actor: Annotated[str | None, Query(description="Only what this one did.", max_length=255, pattern=STORABLE)] = None,
+    actor: Annotated[
+        str | None, Query(description="Only what this actor did.", max_length=255, pattern=STORABLE)
+    ] = None,
     since: Annotated[Instant | None, Query(description="From this instant on.")] = None,
     until: Annotated[Instant | None, Query(description="Before this instant.")] = None,
 ) -> Page[AuditItem]:
     """List events, newest first.
 
-    A page may have fewer items than `limit`, even none, and still a `next_cursor`: it looked through a part of the log, and
-    the rest is behind the cursor.
+    A page may have fewer items than `limit`, even none, and still a `next_cursor`: it covers a part of the log, and the next
+    page continues there.
     """
     wanted = AuditFilter(run_id=run_id, type=event_type, actor=actor, since=since, until=until)
     return await audit.page(services.database, principal, wanted, limit=limit, cursor=cursor)
@@ -53,5 +55,5 @@ async def list_audit(
 
 @router.get("/audit/chains/{run_id}")
 async def get_chain(run_id: RunId, services: ServicesDep, principal: ReaderDep) -> ChainState:
-    """Compute a run's hash chain anew, and say whether it holds. `system`: the chain of events of no run."""
+    """Compute a run's hash chain again, and say whether it is intact. `system`: the chain of events of no run."""
     return await audit.chain_state(services.database, principal, run_id)

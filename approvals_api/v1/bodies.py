@@ -1,4 +1,4 @@
-"""What clients send as bodies: strict models without coercion, and without members we do not know."""
+"""Request bodies: strict models without coercion and without unknown members."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from turngate.domain.runs.inbox import MAX_QUERY_CHARS
 from turngate.store.requests.claims import DEFAULT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS
 from turngate.store.requests.comments import MAX_CHARS
 
-# The inner functions check these bounds too, for the pages; here they are also told to whoever reads the document.
+# The operations check these bounds too, for the pages; here they also get into the OpenAPI document.
 Text = Annotated[
     str, Field(min_length=1, max_length=MAX_TEXT_CHARS, description="More than white space, and without U+0000.")
 ]
@@ -39,7 +39,7 @@ Workspace = Annotated[
 
 MAX_STEP: Final = 2**31 - 1
 MAX_TOKEN_SECONDS: Final = 10 * 31_536_000
-"""Ten years: longer, and it may as well never expire."""
+"""Ten years: a longer one might never expire at all."""
 
 
 class _Body(BaseModel):
@@ -47,10 +47,10 @@ class _Body(BaseModel):
 
 
 class StartRunBody(_Body):
-    """Start a run. ``conversation_id``: go on with this conversation. ``model``: in place of the agent's own.
+    """Start a run. ``conversation_id``: continue this conversation. ``model``: instead of the agent's own.
 
-    ``unattended``: nobody attends the inbox while it runs, and this becomes of what would be asked: ``deny`` refuses it,
-    ``park`` lets it wait without a clock, ``rules`` asks where a rule of the policy says so and refuses the rest.
+    ``unattended``: no one watches the inbox while it runs. It says what happens to requests: ``deny`` refuses them, ``park``
+    lets them wait without expiry, ``rules`` asks if a rule of the policy says so and refuses the rest.
     """
 
     agent: Id
@@ -62,14 +62,14 @@ class StartRunBody(_Body):
 
 
 class MessageBody(_Body):
-    """Say something more in a run's conversation. ``while_running``: what a live run does with it; None: as its agent says."""
+    """Send a message to a run's conversation. ``while_running``: what a live run does with it; None: as its agent says."""
 
     input: Text
     while_running: WhileRunning | None = None
 
 
 class RetryBody(_Body):
-    """Go on where a run ended. ``model``: in place of the run's own."""
+    """Continue where a run ended. ``model``: instead of the run's own."""
 
     model: ModelName | None = None
 
@@ -79,25 +79,24 @@ Instructions = Annotated[
     Field(
         min_length=1,
         max_length=MAX_INSTRUCTIONS_CHARS,
-        description="In place of the agent's. More than white space, without U+0000.",
+        description="Instead of the agent's. More than white space, without U+0000.",
     ),
 ]
-Tools = Annotated[list[Id], Field(max_length=MAX_TOOLS, description="Names: the agent has these of its tools only.")]
+Tools = Annotated[list[Id], Field(max_length=MAX_TOOLS, description="Names: the agent has only these of its tools.")]
 PolicySource = Annotated[
     str,
     Field(
         max_length=MAX_SOURCE_CHARS,
-        description="TOML: `[[rule]]` tables, in place of the app's rules, the stored ones and every grant.",
+        description="TOML: `[[rule]]` tables, instead of the app's rules, the stored rules and all grants.",
     ),
 ]
 
 
 class ForkBody(_Body):
-    """Go on from a closed step of a run, elsewhere. ``step``: None is its newest; what is left out is as in that run.
+    """Continue from a closed step of a run, in a new conversation. ``step``: None: the newest. The rest defaults to the run's.
 
-    ``policy`` takes the scope `admin`. ``plain``: of what that run has of its own (instructions, tools, policy) nothing is
-    taken over. ``summarise``: a fresh conversation that begins with a summary, written by the fork's model, of the past that
-    it would share.
+    ``policy`` needs the scope `admin`. ``plain``: take over none of the run's overrides (instructions, tools, policy).
+    ``summarise``: start a new conversation with a summary of the past, written by the fork's model, instead of sharing it.
     """
 
     text: Text
@@ -113,9 +112,9 @@ class ForkBody(_Body):
 
 
 class ReplayBody(_Body):
-    """Do a run over from its record, with no effect. ``dry``: has to be said, and is ``true``: there is no other replay.
+    """Run a run again from its record, without side effects. ``dry``: required, always ``true``.
 
-    ``step``: the closed step to begin behind; left out: its beginning. What is left out besides is as in that run.
+    ``step``: the closed step to start after; default: the run's beginning. The rest defaults to the run's.
     """
 
     dry: Literal[True]
@@ -135,7 +134,7 @@ class InterruptBody(_Body):
 
 
 class ModelBody(_Body):
-    """Let another model go on with a live run."""
+    """Switch a live run to another model."""
 
     model: ModelName
 
@@ -152,7 +151,7 @@ class DecisionBody(_Body):
 
 
 class NewTokenBody(_Body):
-    """Make an API token. ``user``: oneself, to act under one's own name; left out, it acts under ``name``."""
+    """Create an API token. ``user``: your own name, so that it acts as you; default: it acts under ``name``."""
 
     name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
     scopes: Annotated[list[Scope], Field(min_length=1)]
@@ -161,14 +160,14 @@ class NewTokenBody(_Body):
 
 
 class ClaimBody(_Body):
-    """Take a request on for a while. ``take_over``: also when somebody else's claim stands."""
+    """Claim a request for a while. ``take_over``: even if someone else holds a claim."""
 
     seconds: Annotated[int, Field(ge=SHORTEST_SECONDS, le=LONGEST_SECONDS)] = DEFAULT_SECONDS
     take_over: bool = False
 
 
 class CommentBody(_Body):
-    """Say something about a request to other people; no model reads it."""
+    """A comment on a request, for other people; no model reads it."""
 
     text: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)]
 
@@ -201,7 +200,7 @@ DECISION_EXAMPLES: Final[dict[str, Any]] = {
         "value": {"decision": "respond", "digest": _DIGEST, "args": {"answer": "Use the staging database."}},
     },
     "outcome": {
-        "summary": "Say what became of a call that may or may not have happened",
+        "summary": "Say whether a call that may or may not have happened did happen",
         "value": {"decision": "respond", "digest": _DIGEST, "outcome": "did_not_happen"},
     },
 }

@@ -1,11 +1,11 @@
-"""Events as they happen: server-sent events with a durable sequence, resumed by ``Last-Event-ID``; and what is said between.
+"""Live events: server-sent events with a durable sequence, resumed by ``Last-Event-ID``; progress and deltas between them.
 
-Progress is no part of the sequence: it is sent as ``event: progress`` without an ``id:``. It is kept while its call runs,
-so a watcher that comes late or comes back is given what is kept of the calls that still run; clients tell what they have
-seen by ``(run_id, tool_call_id, n)``, ``n`` growing within a call.
+Progress is no part of the sequence: it is sent as ``event: progress`` without an ``id:``. It is stored while its call runs,
+so a client that connects late or again gets the stored progress of the calls that still run; clients recognize repeats by
+``(run_id, tool_call_id, n)``, ``n`` growing within a call.
 
-What a model says while its response is made is sent in the same way, as ``event: delta``: who comes late is given what the
-response at hand has said so far. Clients tell what they have seen by ``(run_id, step, attempt, n)``, and drop all of it at
+The words of a model are sent in the same way while its response streams, as ``event: delta``: a client that connects late
+gets the words so far. Clients recognize repeats by ``(run_id, step, attempt, n)``, and drop all of them at
 ``step.responded``, whose response is stored.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
@@ -42,24 +42,24 @@ PROGRESS = "progress"
 DELTA = "delta"
 MAX_SEQ = 2**31 - 1
 GRACE_SECONDS = 1.0
-"""From the order to stop until streams that still run are cut off."""
+"""From the order to stop until open streams are cut off."""
 
 After = Annotated[
-    int | None, Query(ge=0, le=MAX_SEQ, description="Go on behind this `seq`; `Last-Event-ID` comes before it.")
+    int | None, Query(ge=0, le=MAX_SEQ, description="Continue after this `seq`; `Last-Event-ID` wins over it.")
 ]
 LastEventId = Annotated[
     str | None,
     Header(
         alias="Last-Event-ID",
         pattern=r"^[0-9]{0,10}$",
-        description="The `id:` that was seen last: the stream goes on behind it. Empty is the same as left out.",
+        description="The last `id:` that you have seen: the stream continues after it. Empty: as if omitted.",
     ),
 ]
 WhoseProgress = Annotated[
     str,
     Query(
         alias="progress",
-        description="What tools say while they run: `all`, `none`, or a run's id for it and its sub-agents' runs only.",
+        description="Progress of running tools: `all`, `none`, or a run's id for it and its sub-agents' runs only.",
         max_length=255,
         pattern=STORABLE,
     ),
@@ -68,15 +68,17 @@ WhoseDeltas = Annotated[
     str,
     Query(
         alias="deltas",
-        description="What models say while they answer: `all`, `none`, or a run's id for it and its sub-agents' runs only.",
+        description="Words of models while they answer: `all`, `none`, or a run's id for it and its sub-agents' runs only.",
         max_length=255,
         pattern=STORABLE,
     ),
 ]
-WithDeltas = Annotated[bool, Query(alias="deltas", description="Whether to tell what models say while they answer.")]
+WithDeltas = Annotated[
+    bool, Query(alias="deltas", description="Whether to send the words of models while they answer.")
+]
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Server-sent events; the schema is one event's. `progress` and `delta` come without an `id:`",
+        "description": "Server-sent events; the schema is one event's. `progress` and `delta` have no `id:`",
         "content": {
             "text/event-stream": {
                 "schema": {
@@ -112,17 +114,17 @@ async def follow_all_events(
     whose_progress: WhoseProgress = "all",
     whose_deltas: WhoseDeltas = "none",
 ) -> Response:
-    """Follow every run, and what belongs to none: grants and policy; for admins log-ins and people, too.
+    """Follow all runs, and events of no run: grants and policy; for admins also log-ins and people.
 
-    From ``Last-Event-ID`` or ``after`` (exclusive), or, with neither, from now on: then a bare ``id:`` comes first, so that
-    whoever connects again misses nothing.
+    From ``Last-Event-ID`` or ``after`` (exclusive), or, with neither, from now on: then a bare ``id:`` is sent first, so that
+    a client that connects again misses nothing.
 
-    What tools say while they run comes in between as ``event: progress``, without an id: first what is kept of the calls
-    that run now, again on every connection; tell repeats by ``(run_id, tool_call_id, n)``. ``progress``: ``all``, ``none``,
-    or a run's id for that run and its sub-agents' runs only.
+    Progress of running tools is sent between events as ``event: progress``, without an id. Each connection starts with the
+    stored progress of the calls that run now; recognize repeats by ``(run_id, tool_call_id, n)``. ``progress``: ``all``,
+    ``none``, or a run's id for that run and its sub-agents' runs only.
 
-    ``deltas`` asks in the same words for what models say while they answer, as ``event: delta``: of responses that are being
-    made first what they have said so far, again on every connection; tell repeats by ``(run_id, step, attempt, n)``.
+    ``deltas`` selects in the same way the words of models while they answer, as ``event: delta``. Each connection starts with
+    the words so far of responses that are streaming; recognize repeats by ``(run_id, step, attempt, n)``.
     """
     position = _position(last_event_id, after)
     since = await services.feed.last_seq() if position is None else position
@@ -135,7 +137,7 @@ async def follow_all_events(
     return _stream(
         services,
         followed if principal.may("admin") else _without_people(followed),
-        begins_behind=since if position is None else None,
+        starts_after=since if position is None else None,
     )
 
 
@@ -156,15 +158,15 @@ async def follow_run_events(
 
     From its beginning, or from a position on; the stream ends after its ``run.ended``.
 
-    Its sub-agents' runs are followed with it, however deep; each event names its own ``run_id``. What tools say while they
-    run comes in between as ``event: progress``, without an id: of calls that run when this connection is made first what is
-    kept of them, so tell repeats by ``(run_id, tool_call_id, n)``.
+    The runs of its sub-agents are included, however deep; each event names its own ``run_id``. Progress of running tools is
+    sent between events as ``event: progress``, without an id. A connection starts with the stored progress of the calls that
+    run then, so recognize repeats by ``(run_id, tool_call_id, n)``.
 
-    What the model says while it answers comes as ``event: delta``, in the same way: tell repeats by
-    ``(run_id, step, attempt, n)``. A greater ``attempt``, or a ``reset`` with its reason, voids what was said in the step;
-    with its ``step.responded`` the response is stored, and stands in place of all of it.
+    The words of the model while it answers are sent as ``event: delta``, in the same way: recognize repeats by
+    ``(run_id, step, attempt, n)``. A greater ``attempt``, or a ``reset`` with its reason, voids the words of the step so far;
+    at ``step.responded`` the response is stored and replaces all of them.
 
-    204 when the run has ended and nothing is left to send: it tells a browser not to connect again.
+    204: the run has ended and nothing is left to send; a browser does not connect again then.
     """
     position = _position(last_event_id, after) or 0
     async with services.database.read() as conn:
@@ -177,31 +179,31 @@ async def follow_run_events(
 
 
 async def _without_people(followed: AsyncGenerator[Told, None]) -> AsyncGenerator[Told, None]:
-    """Leave out who came in and how, which is for admins."""
+    """Leave out who logged in and how, which is for admins."""
     async with aclosing(followed):
-        async for told in followed:
+        async for entry in followed:
             if (
-                not isinstance(told, Event)
-                or told.run_id != events.SYSTEM
-                or told.type.startswith(events.FOR_ALL_READERS)
+                not isinstance(entry, Event)
+                or entry.run_id != events.SYSTEM
+                or entry.type.startswith(events.FOR_ALL_READERS)
             ):
-                yield told
+                yield entry
 
 
 async def _until_ended(followed: AsyncGenerator[Told, None], run_id: str) -> AsyncGenerator[Told, None]:
     async with aclosing(followed):
-        async for told in followed:
-            yield told
-            if isinstance(told, Event) and told.type == RUN_ENDED and told.run_id == run_id:
+        async for entry in followed:
+            yield entry
+            if isinstance(entry, Event) and entry.type == RUN_ENDED and entry.run_id == run_id:
                 return
 
 
 def _stream(
-    services: Services, followed: AsyncGenerator[Told, None], *, begins_behind: int | None = None
+    services: Services, followed: AsyncGenerator[Told, None], *, starts_after: int | None = None
 ) -> EventSourceResponse:
     closing = anyio.Event()
     return EventSourceResponse(
-        _sent(followed, closing, begins_behind),
+        _sent(followed, closing, starts_after),
         ping=services.settings.sse_ping.total_seconds(),
         shutdown_event=closing,
         shutdown_grace_period=GRACE_SECONDS,
@@ -209,21 +211,21 @@ def _stream(
 
 
 async def _sent(
-    followed: AsyncGenerator[Told, None], closing: anyio.Event, begins_behind: int | None
+    followed: AsyncGenerator[Told, None], closing: anyio.Event, starts_after: int | None
 ) -> AsyncIterator[ServerSentEvent]:
     """Yield what goes over the wire, until the events end or the server shuts down.
 
-    ``begins_behind``: a position that the watcher did not name. It is told to them in an event without data, which no
-    browser shows to a page: without it, one who connects again before the first event would miss what came in between.
+    ``starts_after``: a position that the client did not name. It is sent in an event without data, which no browser shows to
+    a page: without it, a client that connects again before the first event would miss the events in between.
 
-    ``closing`` is set when the server is told to stop. Returning then ends the body as HTTP wants it; being cancelled
-    a moment later would cut it off, which clients report as a broken connection.
+    ``closing`` is set when the server must stop. Returning then ends the body as HTTP requires; being cancelled a moment
+    later would cut it off, which clients report as a broken connection.
     """
     stop = asyncio.ensure_future(closing.wait())
     async with aclosing(followed):
         try:
-            if begins_behind is not None:
-                yield ServerSentEvent(id=str(begins_behind))
+            if starts_after is not None:
+                yield ServerSentEvent(id=str(starts_after))
             while True:
                 following = asyncio.ensure_future(anext(followed))
                 try:
@@ -233,28 +235,28 @@ async def _sent(
                         following.cancel()
                         await asyncio.wait({following})
                     if not following.cancelled():
-                        following.exception()  # seen, or asyncio would log it when it is us who are cancelled here
+                        following.exception()  # retrieved, or asyncio would log it when we are cancelled here
                 if following.cancelled():
                     return
                 yield _on_the_wire(following.result())
         except StopAsyncIteration:
             return
         except UnavailableError:
-            return  # the client connects again from the last id it saw, and is told 503 until the store is back
+            return  # the client connects again from the last id it saw, and gets 503 until the store is back
         finally:
             stop.cancel()
 
 
-def _on_the_wire(told: Told) -> ServerSentEvent:
-    if isinstance(told, Event):
-        return ServerSentEvent(data=event_view(told).model_dump_json(), event=told.type, id=str(told.seq))
-    if isinstance(told, Deltas):
-        return ServerSentEvent(data=delta_view(told).model_dump_json(), event=DELTA)
-    return ServerSentEvent(data=progress_view(told).model_dump_json(), event=PROGRESS)
+def _on_the_wire(entry: Told) -> ServerSentEvent:
+    if isinstance(entry, Event):
+        return ServerSentEvent(data=event_view(entry).model_dump_json(), event=entry.type, id=str(entry.seq))
+    if isinstance(entry, Deltas):
+        return ServerSentEvent(data=delta_view(entry).model_dump_json(), event=DELTA)
+    return ServerSentEvent(data=progress_view(entry).model_dump_json(), event=PROGRESS)
 
 
 def _position(last_event_id: str | None, after: int | None) -> int | None:
-    """Return where to go on. The header comes first: a browser that reconnects repeats the URL with its old ``after``."""
+    """Return where to continue. The header wins: a browser that reconnects repeats the URL with its old ``after``."""
     if last_event_id is None or last_event_id == "":
         return after
-    return min(int(last_event_id), MAX_SEQ)  # its pattern let only digits in
+    return min(int(last_event_id), MAX_SEQ)  # its pattern allows only digits

@@ -1,4 +1,4 @@
-"""Calls that another program runs: may it, with what, and what came of it."""
+"""External calls, which another program runs: may it run one, with which arguments, and what was the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
 from turngate.wire.external_calls import ExternalCallView, ExternalStart
 from turngate.wire.view import Page
 
-# What the programs send that run calls themselves.
+# Bodies.
 
 
 MAX_WAIT_SECONDS: Final = 60
@@ -29,7 +29,8 @@ Attempt = Annotated[
     str,
     Field(
         pattern=r"^[!-~]{8,64}$",
-        description="An id of your choice for this try to run the call: 8 to 64 printable ASCII characters. The same asks again.",
+        description="An id of your choice for this attempt to run the call: 8 to 64 printable ASCII characters. The same id "
+        "repeats the attempt.",
     ),
 ]
 
@@ -39,10 +40,10 @@ class _Body(BaseModel):
 
 
 class ExternalCallBody(_Body):
-    """A call that its sender would run. ``input``: the arguments, as the very JSON text that will run.
+    """A call that its sender wants to run. ``input``: the arguments, as the exact JSON text that will run.
 
-    ``context``: what whoever decides should know besides, such as the model's own words. ``turn``: an id of yours for the stretch
-    of a conversation in which the call was made, such as one message of a user and what follows from it.
+    ``context``: more for the person who decides, such as the model's own words. ``turn``: your id for the part of a
+    conversation in which the call was made, such as one message of a user and everything that follows from it.
     """
 
     source: Annotated[str, Field(pattern=rf"^{SOURCE.pattern}$", description="Names your program in policy and inbox.")]
@@ -56,8 +57,8 @@ class ExternalCallBody(_Body):
             min_length=1,
             max_length=255,
             pattern=STORABLE,
-            description="What a person rejected in a turn is closed when it is sent again in it, and nobody is asked. Without "
-            "one: for an hour, whatever conversation of the source it came from.",
+            description="A call that a person rejected in a turn is closed without a request when it is sent again in that turn. "
+            "Without a turn: for an hour, in every conversation of the source.",
         ),
     ] = None
 
@@ -76,7 +77,7 @@ class ReportedOk(_Body):
 
 
 class ReportedFailure(_Body):
-    """The call ran and failed, or could not run after all."""
+    """The call ran and failed, or could not run."""
 
     tag: Literal["failure"]
     kind: Annotated[str, Field(min_length=1, max_length=64, pattern=STORABLE)]
@@ -87,7 +88,7 @@ class ReportedFailure(_Body):
 class ReportBody(_Body):
     """Report a call's result. A failure's ``kind`` is your own word, or ``tool_failure``, ``execution_error``, ``timeout``.
 
-    ``result`` null: you do not know whether it happened. Of a call that runs once a person is asked.
+    ``result`` null: you don't know whether it happened. For a call that must not run twice, a person is asked.
     """
 
     attempt: Attempt
@@ -95,7 +96,7 @@ class ReportBody(_Body):
 
     @property
     def stored(self) -> Ok | Failure | None:
-        """The result as the engine keeps it."""
+        """The result as the engine stores it."""
         return None if self.result is None else TOOL_RESULT.validate_python(self.result.model_dump())
 
 
@@ -107,7 +108,7 @@ Wait = Annotated[
     Query(
         ge=0,
         le=MAX_WAIT_SECONDS,
-        description="Seconds to wait for an answer. The call is returned as it stands when they are over.",
+        description="Seconds to wait for an answer. After them the call is returned in its current state.",
     ),
 ]
 
@@ -120,9 +121,9 @@ Wait = Annotated[
 async def send_external_call(
     body: ExternalCallBody, services: ServicesDep, principal: StarterDep, response: Response, wait: Wait = 0
 ) -> ExternalCallView:
-    """Ask whether a call may run that you would run yourself.
+    """Ask whether you may run a call yourself.
 
-    Policy answers, or a person. The same `source` and `tool_call_id` again is the same call and gets the same answer.
+    Policy or a person answers. The same `source` and `tool_call_id` again is the same call and gets the same answer.
     """
     view = await external_service.send(
         services,
@@ -143,11 +144,13 @@ async def send_external_call(
 async def list_external_calls(
     services: ServicesDep,
     principal: RunReaderDep,
-    source: Annotated[str, Query(pattern=rf"^{SOURCE.pattern}$", description="As the calls were sent under.")],
+    source: Annotated[
+        str, Query(pattern=rf"^{SOURCE.pattern}$", description="The source that the calls were sent under.")
+    ],
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Page[ExternalCallView]:
-    """List the calls that you have open under a source, oldest first: to go on with them after a restart."""
+    """List your open calls of a source, oldest first: to continue them after a restart."""
     return await external_service.list_open(services, principal, source, limit=limit, cursor=cursor)
 
 
@@ -155,7 +158,7 @@ async def list_external_calls(
 async def get_external_call(
     call_id: CallId, services: ServicesDep, _principal: RunReaderDep, wait: Wait = 0
 ) -> ExternalCallView:
-    """Show a call, once it is `ready` or `done` or the time to wait is over."""
+    """Show a call, as soon as it is `ready` or `done` or the time to wait is over."""
     return await external_service.look(services, call_id, wait_seconds=wait)
 
 
@@ -168,9 +171,9 @@ async def get_external_call(
 async def start_external_call(
     call_id: CallId, body: StartBody, services: ServicesDep, principal: StarterDep
 ) -> ExternalStart:
-    """Redeem the answer, and get exactly what to run. Run nothing unless `run` is there.
+    """Redeem the answer, and get exactly what to run. Run nothing unless the answer has `run`.
 
-    The same `attempt` again gets the same answer, so a lost one can be asked for again.
+    The same `attempt` again gets the same answer, so a lost answer can be fetched again.
     """
     return await external_service.start(services, principal, call_id, attempt=body.attempt)
 
@@ -182,5 +185,5 @@ async def start_external_call(
 async def report_external_call(
     call_id: CallId, body: ReportBody, services: ServicesDep, principal: StarterDep
 ) -> ExternalCallView:
-    """Report what came of a call that you started. The same report again changes nothing."""
+    """Report the result of a call that you started. The same report again changes nothing."""
     return await external_service.report(services, principal, call_id, attempt=body.attempt, result=body.stored)

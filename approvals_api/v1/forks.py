@@ -1,4 +1,4 @@
-"""Dry replays, and previews: what a fork or a replay would use again and what would run anew."""
+"""Dry runs, and the plans of forks and dry runs: which results they would reuse and what would run again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from approvals_api.runs import dry_run
 from approvals_api.runs import plan as run_plan
 from approvals_api.runs.overrides import Changes, listed
 from approvals_api.v1.bodies import MAX_STEP, ModelName, ReplayBody
-from approvals_api.v1.new_runs import STARTED, begun
+from approvals_api.v1.new_runs import STARTED, started
 from approvals_api.v1.parameters import Id, IdempotencyKey, RunId
 from approvals_api.validation.text import STORABLE
 from turngate.wire.plans import Preview
@@ -22,10 +22,10 @@ from turngate.wire.runs import RunSummary
 router = APIRouter(tags=["runs"])
 
 NO_STEP = problems({422: "`no_such_step`, `unknown_agent`, `unknown_tool`: the message lists those there are"})
-REPLAYED = {**STARTED, **problems({409: "`dry_replay`: it is one itself; or `idempotency_key_reused`"})}
+DRY_RUN_STARTED = {**STARTED, **problems({409: "`dry_replay`: it is one itself; or `idempotency_key_reused`"})}
 MAX_TOOLS_CHARS = 10_000
 
-Step = Annotated[int | None, Query(ge=1, le=MAX_STEP, description="The closed step to go on from.")]
+Step = Annotated[int | None, Query(ge=1, le=MAX_STEP, description="The closed step to start after.")]
 Agent = Annotated[Id | None, Query(description="Another agent.")]
 Model = Annotated[ModelName | None, Query(description="Another model.")]
 Tools = Annotated[
@@ -33,10 +33,10 @@ Tools = Annotated[
     Query(
         max_length=MAX_TOOLS_CHARS,
         pattern=STORABLE,
-        description="Names with commas between them: the agent has these of its tools only; empty: none.",
+        description="Names with commas between them: the agent has only these of its tools; empty: none.",
     ),
 ]
-Plain = Annotated[bool, Query(description="Nothing that the run has of its own is taken over.")]
+Plain = Annotated[bool, Query(description="Take over none of the run's overrides.")]
 
 
 @router.get("/runs/{run_id}/fork", responses=NO_STEP)
@@ -49,14 +49,12 @@ async def preview_fork(
     model: Model = None,
     tools: Tools = None,
     plain: Plain = False,
-    summarise: Annotated[
-        bool, Query(description="A model first writes a summary, which stands in place of that past.")
-    ] = False,
+    summarise: Annotated[bool, Query(description="A model first writes a summary, which replaces the past.")] = False,
 ) -> Preview:
-    """Say what a fork would do.
+    """Show what a fork would do.
 
-    Which recorded results it goes on from, what has happened already and is not undone, what the model may do again, and
-    what differs. Changes nothing.
+    Which recorded results it starts from, what has happened already and is not undone, what the model may do again, and what
+    differs. Changes nothing.
     """
     changes = Changes(tools=listed(tools), plain=plain)
     return await run_plan.preview_fork(
@@ -75,12 +73,12 @@ async def preview_replay(
     tools: Tools = None,
     plain: Plain = False,
 ) -> Preview:
-    """Say what a dry replay would do: which recorded results answer its calls, and what differs. Changes nothing."""
+    """Show what a dry run would do: which recorded results answer its calls, and what differs. Changes nothing."""
     changes = Changes(tools=listed(tools), plain=plain)
     return await run_plan.preview_replay(services, run_id, step=step, agent=agent, model=model, changes=changes)
 
 
-@router.post("/runs/{run_id}/replay", status_code=HTTPStatus.CREATED, responses=REPLAYED)
+@router.post("/runs/{run_id}/replay", status_code=HTTPStatus.CREATED, responses=DRY_RUN_STARTED)
 async def replay_run(
     run_id: RunId,
     body: ReplayBody,
@@ -89,11 +87,11 @@ async def replay_run(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> RunSummary:
-    """Replay a run, dry.
+    """Start a dry run.
 
-    Starts a run that does this one over: the model is asked, policy judges, and calls get the results that were recorded
-    here. A call that was not made here is closed as a divergence. Nothing runs, and nobody is asked. The comparison of the
-    two says what came of it.
+    It takes this run's task again: the model is called, policy judges, and calls get the results that are recorded here. A
+    call that this run did not make is closed as a divergence. No tool runs, and no person is asked. Compare the two runs to
+    see the differences.
     """
     run = await dry_run.replay(
         services,
@@ -105,4 +103,4 @@ async def replay_run(
         changes=Changes(instructions=body.instructions, tools=body.tools, policy=body.policy, plain=body.plain),
         idempotency_key=idempotency_key,
     )
-    return begun(run, response)
+    return started(run, response)

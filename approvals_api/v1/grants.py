@@ -1,4 +1,4 @@
-"""Grants: listed, made, looked at, revoked."""
+"""Grants: list, create, show, revoke."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Body(BaseModel):
 
 
 class PatternBody(_Body):
-    """Every argument, each ``fixed`` to its one value or ``open`` to any; a call with another argument never fits."""
+    """Every argument, each ``fixed`` to one value or ``open`` to any; a call with another argument never matches."""
 
     fixed: dict[ArgumentName, JsonValue] = Field(default_factory=dict)
     open: list[ArgumentName] = Field(default_factory=list, max_length=100)
@@ -52,7 +52,7 @@ class GrantBody(_Body):
 
 
 class PreviewBody(_Body):
-    """Which request's call, and which of its arguments may have any value."""
+    """The request whose call is granted, and the arguments that may have any value."""
 
     request_id: Id
     open: list[ArgumentName] = Field(default_factory=list, max_length=100)
@@ -63,7 +63,7 @@ async def list_grants(
     services: ServicesDep,
     _principal: ReaderDep,
     status: Annotated[
-        Literal["standing", "all"], Query(description="Those that let calls through now, or ended ones too.")
+        Literal["standing", "all"], Query(description="`standing`: those that apply now; `all`: ended ones too.")
     ] = "standing",
     cursor: Cursor = None,
     limit: Limit = 50,
@@ -86,13 +86,13 @@ async def create_grant(
     request: Request,
     idempotency_key: IdempotencyKey = None,
 ) -> GrantView:
-    """Make a grant by itself.
+    """Create a grant without a decision.
 
-    One for everyone needs an admin. It never beats a deny rule, and an ask rule only where that says so and its maker could
-    decide it.
+    A grant for everyone needs an admin. A grant never overrides a deny rule. It overrides an ask rule only if the rule allows
+    it and the grant's maker may decide its requests.
     """
     pattern = member_text((await request.body()).decode(), "pattern")
-    parse_exact(pattern or "null", pointer="/pattern", code="invalid_grant")  # a name twice says two things
+    parse_exact(pattern or "null", pointer="/pattern", code="invalid_grant")  # refuses a name that is there twice
     wanted = WantedGrant(
         pattern=_pattern(body),
         scope=body.scope,
@@ -105,26 +105,26 @@ async def create_grant(
 
 @router.post("/grants/preview", responses=problems({404: "`not_found`: there is no such request"}))
 async def preview_grant(body: PreviewBody, services: ServicesDep, _principal: ReaderDep) -> GrantPreview:
-    """Show the exact pattern that a request's call would be granted by. Changes nothing.
+    """Show the exact pattern of a grant for a request's call. Changes nothing.
 
-    With how many of the newest calls of its tool it would have let through.
+    With the number of recent calls of the tool that it would have allowed.
     """
     return await grants.preview(services, body.request_id, list(body.open))
 
 
 @router.get("/grants/{grant_id}")
 async def get_grant(grant_id: GrantId, services: ServicesDep, _principal: ReaderDep) -> GrantDetail:
-    """Show a grant with the calls that it let through."""
+    """Show a grant with the calls that it allowed."""
     async with services.database.read() as conn:
         return await grants.grant_detail(conn, grant_id)
 
 
 @router.delete(
     "/grants/{grant_id}",
-    responses=problems({409: "`grant_ended`: it is revoked, expired or used up already"}),
+    responses=problems({409: "`grant_ended`: it is already revoked, expired or used up"}),
 )
 async def revoke_grant(grant_id: GrantId, services: ServicesDep, principal: OperatorDep) -> GrantView:
-    """Revoke a grant. No call that has not started by now passes on it."""
+    """Revoke a grant. Calls that have not started yet need another answer."""
     return await grants.revoke(services, principal, grant_id)
 
 

@@ -1,4 +1,4 @@
-"""What endpoints that start a run answer."""
+"""The answer of endpoints that start a run."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from approvals_api.runs import views as run_views
 from turngate.store.runs.runs import Run
 from turngate.wire.runs import RunSummary
 
-BEGUN: Final[dict[int | str, dict[str, Any]]] = {
+RUN_CREATED: Final[dict[int | str, dict[str, Any]]] = {
     201: {
-        "description": "The run as it begins; the first one again for a repeated Idempotency-Key",
+        "description": "The new run; for a repeated Idempotency-Key, the first one again",
         "headers": {"Location": {"description": "Where the run is", "schema": {"type": "string"}}},
     }
 }
 STARTED: Final = {
-    **BEGUN,
+    **RUN_CREATED,
     **problems({404: "No such run or conversation", 409: "`run_live` or `idempotency_key_reused`"}),
 }
 
 
-def begun(run: Run | RunSummary, response: Response) -> RunSummary:
-    """Return the run as the answer shows it, and tell where it is."""
+def started(run: Run | RunSummary, response: Response) -> RunSummary:
+    """Return the run as the answer's body, and set the answer's ``Location``."""
     response.headers["Location"] = f"/api/v1/runs/{run.id}"
     return run_views.run_summary(run) if isinstance(run, Run) else run

@@ -1,4 +1,4 @@
-"""Notifications: the delivery log, and sending once more."""
+"""Notifications: the delivery log, and sending again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def list_deliveries(
     channel: ChannelName = None,
     status: Annotated[DeliveryStatus | None, Query(description="Only deliveries of this status.")] = None,
 ) -> Page[DeliveryView]:
-    """List what was sent outside and what came of it, newest first."""
+    """List deliveries and whether they arrived, newest first."""
     before = decode_cursor(cursor)
     async with services.database.read() as conn:
         return await deliveries.delivery_page(conn, limit=limit, before=before, channel=channel, status=status)
@@ -48,12 +48,12 @@ async def list_deliveries(
 
 @router.post(
     "/notifications/deliveries/{delivery_id}/retry",
-    responses=problems({409: "`not_retryable`: it was delivered, or is on its way"}),
+    responses=problems({409: "`not_retryable`: it was delivered, or is being sent"}),
 )
 async def retry_delivery(delivery_id: DeliveryId, services: ServicesDep, principal: AdminDep) -> DeliveryView:
-    """Send a failed or waiting delivery once more.
+    """Send a failed or waiting delivery again.
 
-    It is due at once; the answer shows it as it waits. Beyond its 24 hours a delivery gets one attempt each time.
+    It is due at once; the answer shows it waiting. After its 24 hours a delivery gets one attempt each time.
     """
     async with services.database.write() as conn:
         return await deliveries.send_again(conn, delivery_id, by=principal.name)

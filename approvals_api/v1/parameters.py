@@ -1,4 +1,4 @@
-"""What clients send beside a body: ids in the path, pages, and the key of a call that may be sent again."""
+"""What clients send besides a body: ids in the path, pages, and the key of a request that may be repeated."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         pattern=r"^[!-~]([ -~]{0,253}[!-~])?$",
         description="1 to 255 printable ASCII characters of your choice. The same key with the same content again changes "
-        "nothing and gets the first answer; with other content it is refused (409).",
+        "nothing and gets the first answer; with other content the request is refused (409).",
     ),
 ]
 Cursor = Annotated[
     str | None,
     Query(
-        description="Where the page begins: `next_cursor` of the page before. Left out: the first page.",
+        description="Where the page begins: `next_cursor` of the page before. Omitted: the first page.",
         pattern=r"^[A-Za-z0-9_-]+$",
     ),
 ]
 Instant = Annotated[AwareDatetime, BeforeValidator(_only_rfc3339)]
-"""An instant with its zone. Left to itself, pydantic would take ``0.5`` for half a second after 1970, too."""
+"""An instant with its zone. On its own, pydantic would also take ``0.5`` as half a second after 1970."""
 Limit = Annotated[int, Query(ge=1, le=200, description="The most items a page may have.")]

@@ -1,4 +1,4 @@
-"""Who is asking."""
+"""People and programs: who you are, browser sessions, API tokens."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ router = APIRouter(tags=["people"])
 
 @router.get("/me")
 async def get_me(principal: AnyoneDep) -> MeView:
-    """Show who one is here: name, role, scopes, and how one came in."""
+    """Show who you are here: name, role, scopes, and how you logged in."""
     return MeView(
         name=principal.name,
         role=principal.role,
@@ -38,7 +38,7 @@ async def get_me(principal: AnyoneDep) -> MeView:
     )
 
 
-# Browser sessions: see where somebody is logged in, and end it.
+# Browser sessions.
 
 
 SessionId = Annotated[str, Path(description="The session's id, such as `ses_41c0…`.", max_length=64, pattern=STORABLE)]
@@ -48,31 +48,31 @@ SessionId = Annotated[str, Path(description="The session's id, such as `ses_41c0
 async def list_sessions(
     services: ServicesDep, principal: AnyoneDep, cursor: Cursor = None, limit: Limit = 50
 ) -> Page[SessionView]:
-    """List the sessions that hold, newest first: one's own, or everyone's with the scope `admin`."""
+    """List the open sessions, newest first: your own, or everyone's with the scope `admin`."""
     if principal.machine and not principal.may("admin"):
-        return Page(items=[])  # a program has none, even if somebody who was let in by a link has its name
+        return Page(items=[])  # a program has none, even if a person who logged in by a link has its name
     async with services.database.read() as conn:
-        found = await sessions.listed(conn, _whose(principal), idle=services.settings.session_idle)
-    page, more = page_after(found, cursor, limit)
+        open_sessions = await sessions.listed(conn, _whose(principal), idle=services.settings.session_idle)
+    page, more = page_after(open_sessions, cursor, limit)
     return Page(items=[SessionView.model_validate(each) for each in page], next_cursor=more)
 
 
 @router.delete("/sessions/{session_id}", status_code=HTTPStatus.NO_CONTENT)
 async def end_session(session_id: SessionId, services: ServicesDep, principal: AnyoneDep) -> None:
-    """End a session at once: one of one's own, or anybody's with the scope `admin`."""
+    """End a session at once: one of your own, or anyone's with the scope `admin`."""
     ended = False
     if not principal.machine or principal.may("admin"):
         async with services.database.write() as conn:
             ended = await sessions.revoke(conn, session_id, by=principal.name, of=_whose(principal))
     if not ended:
-        raise NotFoundError(f"there is no session {session_id!r} that you may end")
+        raise NotFoundError(f"there is no session {session_id!r} that you can end")
 
 
 def _whose(principal: Principal) -> str | None:
     return None if principal.may("admin") else principal.name
 
 
-# API tokens: see them, make one, revoke one.
+# API tokens.
 
 
 TokenId = Annotated[str, Path(description="The token's id, from the list.", max_length=64, pattern=STORABLE)]
@@ -82,24 +82,24 @@ TokenId = Annotated[str, Path(description="The token's id, from the list.", max_
 async def list_tokens(
     services: ServicesDep, _principal: AdminDep, cursor: Cursor = None, limit: Limit = 50
 ) -> Page[TokenView]:
-    """List the tokens that hold, newest first. Their secrets are nowhere."""
+    """List the valid tokens, newest first. Their secrets are stored nowhere."""
     async with services.database.read() as conn:
-        found = await tokens.listed(conn)
-    page, more = page_after(found, cursor, limit)
+        valid = await tokens.listed(conn)
+    page, more = page_after(valid, cursor, limit)
     return Page(items=[_token_view(each) for each in page], next_cursor=more)
 
 
 @router.post("/tokens", status_code=HTTPStatus.CREATED)
 async def issue_token(body: NewTokenBody, services: ServicesDep, principal: AdminDep) -> NewTokenView:
-    """Make a token; its secret is in this answer and nowhere else.
+    """Create a token; its secret is in this answer and nowhere else.
 
-    A token that starts runs may not decide requests too, unless it is bound to a user: an agent that holds it could
-    approve its own calls. Bound to a user, it acts under that one's name, so one can bind a token to oneself only.
+    A token that starts runs can't decide requests, unless it is bound to a user: an agent that holds it could approve its own
+    calls. Bound to a user, it acts under that user's name, so you can only bind a token to yourself.
     """
     if body.user is not None and (principal.machine or name_key(body.user) != name_key(principal.name)):
         raise ForbiddenError(
-            f"a token bound to {body.user!r} would decide in that name: only they can make it here, "
-            "or whoever runs this Turngate with `turngate token NAME --user USER`",
+            f"a token bound to {body.user!r} would decide in that name: only {body.user!r} can create it here, or the "
+            "administrator of this Turngate with `turngate token NAME --user USER`",
             code="not_yourself",
         )
     expires_at = None if body.expires_in_seconds is None else now() + timedelta(seconds=body.expires_in_seconds)
@@ -113,10 +113,10 @@ async def issue_token(body: NewTokenBody, services: ServicesDep, principal: Admi
             by=principal.name,
         )
     async with services.database.read() as conn:
-        made = await tokens.find(conn, secret)
-    if made is None:
+        token = await tokens.find(conn, secret)
+    if token is None:
         raise NotFoundError("the token was revoked at once")
-    return NewTokenView(**_token_view(made).model_dump(), secret=secret)
+    return NewTokenView(**_token_view(token).model_dump(), secret=secret)
 
 
 @router.delete("/tokens/{token_id}", status_code=HTTPStatus.NO_CONTENT)

@@ -1,4 +1,4 @@
-"""Policy: the rules in force, changing the stored ones, and asking why."""
+"""Policy: show the rules in force, change the stored ones, explain an answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ router = APIRouter(tags=["policy"])
 Source = Annotated[str, Field(max_length=MAX_SOURCE_CHARS, description="TOML: `[[rule]]` tables.")]
 Comment = Annotated[str, Field(max_length=MAX_COMMENT_CHARS, pattern=STORABLE)]
 Version = Annotated[int, Field(ge=0, le=2**31 - 1)]
-CHANGED = problems({409: "`policy_changed`: another version is in force by now; it names whose, and since when"})
+CHANGED = problems({409: "`policy_changed`: someone saved a newer version first; it says who, and when"})
 
 
 class _Body(BaseModel):
@@ -35,7 +35,7 @@ class _Body(BaseModel):
 
 
 class PolicyBody(_Body):
-    """Put rules in force in place of the stored ones. ``if_version``: the version that was changed; 0: none was stored."""
+    """Replace the stored rules. ``if_version``: the version that you changed; 0: none was stored."""
 
     source: Source
     if_version: Version
@@ -43,7 +43,7 @@ class PolicyBody(_Body):
 
 
 class RevertBody(_Body):
-    """Put an earlier version's rules in force again. ``if_version``: only if this version is in force now."""
+    """Restore an earlier version's rules. ``if_version``: only if this version is in force now."""
 
     version: Annotated[int, Field(ge=1, le=2**31 - 1)]
     if_version: Version | None = None
@@ -51,10 +51,10 @@ class RevertBody(_Body):
 
 
 class ExplainBody(_Body):
-    """A call to ask policy about. ``agent`` left out: the one that has the tool, if there is one only.
+    """A call to ask policy about. ``agent`` omitted: the one that has the tool, if it is the only one.
 
-    ``workspace``: the run's directory, absolute. ``unattended``: how the run answers what would be asked. ``policy``: TOML to
-    try in the place of the stored rules.
+    ``workspace``: the run's directory, absolute. ``unattended``: what happens to requests of the run. ``policy``: TOML to try
+    instead of the stored rules.
     """
 
     tool: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
@@ -69,7 +69,7 @@ class ExplainBody(_Body):
 async def get_policy(services: ServicesDep, _principal: ReaderDep) -> PolicyView:
     """Show the rules in force.
 
-    The stored ones, those of each app's file as its worker last published them, and the order in which they count.
+    The stored rules, those of each app's file as its worker last published them, and the order in which they apply.
     """
     async with services.database.read() as conn:
         return await policy_rules.policy_view(conn)
@@ -79,8 +79,7 @@ async def get_policy(services: ServicesDep, _principal: ReaderDep) -> PolicyView
 async def put_policy(body: PolicyBody, services: ServicesDep, principal: AdminDep) -> PolicyVersionDetail:
     """Store rules.
 
-    They are read and checked whole, and take the place of the stored ones as a new version. The same text again changes
-    nothing.
+    They are checked as a whole and replace the stored rules as a new version. The same text again changes nothing.
     """
     return await policy_rules.store_rules(
         services, principal, source=body.source, comment=body.comment, if_version=body.if_version
@@ -110,7 +109,7 @@ async def get_policy_version(
 
 @router.post("/policy/revert", responses={**CHANGED, **problems({404: "`not_found`: no such version"})})
 async def revert_policy(body: RevertBody, services: ServicesDep, principal: AdminDep) -> PolicyVersionDetail:
-    """Put the rules of an earlier version in force again, as a new version."""
+    """Restore the rules of an earlier version, as a new version."""
     return await policy_rules.revert(
         services, principal, version=body.version, comment=body.comment, if_version=body.if_version
     )
@@ -120,7 +119,7 @@ async def revert_policy(body: RevertBody, services: ServicesDep, principal: Admi
 async def explain_policy(
     body: ExplainBody, services: ServicesDep, _principal: ReaderDep, request: Request
 ) -> Explanation:
-    """Say what policy would answer to a call, and why each rule matches it or does not. Changes nothing."""
+    """Show what policy would answer to a call, and why each rule matches or doesn't. Changes nothing."""
     sent = member_text((await request.body()).decode(), "args")
     return await policy_reports.explain_call(
         services,

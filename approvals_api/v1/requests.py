@@ -1,4 +1,4 @@
-"""Requests: the inbox, and decisions."""
+"""Requests: the inbox, decisions, claims, comments, presence and saved views."""
 
 from __future__ import annotations
 
@@ -56,22 +56,22 @@ def inbox_filter(
     principal: ReaderDep,
     status: Annotated[
         InboxStatus,
-        Query(description="One status; `decided`: every one but `pending`; `all`: whatever it is."),
+        Query(description="One status; `decided`: all but `pending`; `all`: any status."),
     ] = "pending",
     kind: Annotated[RequestKind | None, Query(description="Only this kind.")] = None,
     agent: Annotated[str | None, _named("Only this agent's.")] = None,
     tool: Annotated[str | None, _named("Only calls of this tool.")] = None,
     risk: Annotated[Literal["low", "medium", "high"] | None, Query(description="Only of this risk.")] = None,
-    rule: Annotated[str | None, _named("Only what this rule asked for.")] = None,
+    rule: Annotated[str | None, _named("Only requests of this rule.")] = None,
     run_id: Annotated[str | None, _named("Only this run's.")] = None,
     claimed: Annotated[
-        str | None, _named("Whose claim stands: a person's name, `me` for one's own, `nobody` for none.")
+        str | None, _named("Who holds the claim: a person's name, `me` for yourself, `nobody` for no one.")
     ] = None,
     parked: Annotated[
-        bool | None, Query(description="Whether it ran out of time and waits on, because its rule says so.")
+        bool | None, Query(description="Whether its time ran out and it still waits, because its rule says so.")
     ] = None,
 ) -> InboxFilter:
-    """Return the filter as the one who asks means it."""
+    """Return the filter from the view of the principal: `me` is their name."""
     return InboxFilter(
         status=status,
         kind=kind,
@@ -98,7 +98,7 @@ async def list_requests(
 ) -> Page[RequestItem]:
     """List requests: pending ones oldest first, ended ones by their end, newest first.
 
-    All conditions hold together. A cursor belongs to the filter whose page gave it.
+    All conditions must match. A cursor belongs to the filter of its page.
     """
     after = decode_cursor(cursor)
     async with services.database.read() as conn:
@@ -116,7 +116,7 @@ async def count_requests(services: ServicesDep, _principal: ReaderDep, wanted: I
 async def get_request(request_id: RequestId, services: ServicesDep, principal: ReaderDep) -> RequestDetail:
     """Show a request with everything needed to decide it.
 
-    That somebody looked, and when they did for the first time, goes into the audit log.
+    Looking at it, and the first time that someone does, is recorded in the audit log.
     """
     async with services.database.read() as conn:
         detail = await request_detail(conn, request_id)
@@ -128,7 +128,7 @@ async def get_request(request_id: RequestId, services: ServicesDep, principal: R
 @router.post(
     "/requests/{request_id}/decisions",
     responses={
-        202: {"model": DecisionResult, "description": "Recorded; no worker has taken it up yet"},
+        202: {"model": DecisionResult, "description": "Recorded; no worker has processed it yet"},
         **problems(
             {
                 409: "`already_decided` (names the winner), `digest_differs` or `idempotency_key_reused`",
@@ -148,7 +148,8 @@ async def decide_request(
 ) -> DecisionResult:
     """Decide a request.
 
-    First wins: a later decision is told who won. The same Idempotency-Key with the same content gets the first answer.
+    The first decision wins: a later one gets the winner's name. The same Idempotency-Key with the same content gets the
+    first answer.
     """
     sent = None if body.args is None else member_text((await request.body()).decode(), "args")
     answer = await decide.submit(
@@ -178,9 +179,9 @@ async def decide_request(
 async def claim_request(
     request_id: RequestId, services: ServicesDep, principal: OperatorDep, body: ClaimBody | None = None
 ) -> ClaimView:
-    """Claim a request for a while, or renew one's own claim.
+    """Claim a request for a while, or renew your claim.
 
-    While it stands nobody else decides the request, unless they take it over. It expires and ends as it would anyway.
+    While you hold the claim, others can't decide the request unless they take it over. The request still expires as usual.
     """
     wanted = body or ClaimBody()
     lease = await claim.claim(services, principal, request_id, seconds=wanted.seconds, take_over=wanted.take_over)
@@ -190,10 +191,10 @@ async def claim_request(
 @router.delete(
     "/requests/{request_id}/claim",
     status_code=HTTPStatus.NO_CONTENT,
-    responses=problems({409: "`claimed`: it is somebody else's"}),
+    responses=problems({409: "`claimed`: someone else holds the claim"}),
 )
 async def release_request(request_id: RequestId, services: ServicesDep, principal: OperatorDep) -> None:
-    """Give a claim back; without one nothing happens."""
+    """Release a claim; without one nothing happens."""
     await claim.release(services, principal, request_id)
 
 
@@ -241,7 +242,7 @@ async def get_presence(request_id: RequestId, services: ServicesDep, principal: 
 
 @router.post("/requests/{request_id}/presence")
 async def keep_presence(request_id: RequestId, services: ServicesDep, principal: ReaderDep) -> Presence:
-    """Say that one still looks at the request, and see who else does. A page does so every half minute."""
+    """Report that you still look at the request, and see who else does. A page sends this every half minute."""
     return _presence(await presence.still_looking(services, principal, request_id))
 
 
@@ -259,25 +260,25 @@ ViewName = Annotated[
 
 @router.get("/views")
 async def list_views(services: ServicesDep, principal: ReaderDep) -> Page[SavedViewItem]:
-    """List one's own saved views, by name."""
+    """List your saved views, by name."""
     return Page(items=[SavedViewItem.model_validate(each) for each in await saved_views.every(services, principal)])
 
 
 @router.get("/views/{name}")
 async def get_view(name: ViewName, services: ServicesDep, principal: ReaderDep) -> SavedViewItem:
-    """Show one of one's own saved views."""
+    """Show one of your saved views."""
     return SavedViewItem.model_validate(await saved_views.existing(services, principal, name))
 
 
 @router.put("/views/{name}", responses=problems({409: "`too_many_views`"}))
 async def save_view(name: ViewName, body: SavedViewBody, services: ServicesDep, principal: ReaderDep) -> SavedViewItem:
-    """Save a filter of the inbox under a name, in place of what was there."""
+    """Save a filter of the inbox under a name; it replaces an older one."""
     return SavedViewItem.model_validate(await saved_views.save(services, principal, name, body.query))
 
 
 @router.delete("/views/{name}", status_code=HTTPStatus.NO_CONTENT)
 async def remove_view(name: ViewName, services: ServicesDep, principal: ReaderDep) -> None:
-    """Remove one of one's own saved views; one that is not there is fine."""
+    """Remove one of your saved views; if there is none, nothing happens."""
     await saved_views.remove(services, principal, name)
 
 
@@ -289,7 +290,7 @@ class _Body(BaseModel):
 
 
 class BulkItem(_Body):
-    """One request, with the digest of the call as it was shown. ``decision_id``: as its own Idempotency-Key."""
+    """One request, with the digest of the call as it was shown. ``decision_id``: its own Idempotency-Key."""
 
     request_id: Id
     digest: str
@@ -297,7 +298,7 @@ class BulkItem(_Body):
 
 
 class BulkBody(_Body):
-    """Decide requests of one tool and one rule alike; none of high risk."""
+    """Decide several requests of one tool and one rule in the same way; none of high risk."""
 
     decision: BulkVerb
     items: Annotated[list[BulkItem], Field(min_length=1, max_length=MAX_ITEMS)]
@@ -308,9 +309,9 @@ class BulkBody(_Body):
 async def decide_requests(
     body: BulkBody, services: ServicesDep, principal: OperatorDep, idempotency_key: IdempotencyKey = None
 ) -> DecidedItems:
-    """Decide many requests alike, each with an answer of its own.
+    """Decide many requests in the same way; each gets its own answer.
 
-    422 with `invalid_bulk`, and nothing sent, unless all are of one tool and one rule and none is of high risk. The same
+    422 with `invalid_bulk` and no decision unless all are of one tool and one rule and none is of high risk. The same
     body with the same Idempotency-Key gets the first answers.
     """
     return await bulk.decide_many(

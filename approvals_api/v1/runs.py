@@ -1,4 +1,4 @@
-"""Runs and conversations: start, look, talk on, stop."""
+"""Runs and conversations: start, show, send messages, stop, explain, compare."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from approvals_api.runs.overrides import Changes
 from approvals_api.runs.results import whole_result
 from approvals_api.runs.switch_model import switch_model
 from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, ModelBody, RetryBody, StartRunBody
-from approvals_api.v1.new_runs import STARTED, begun
+from approvals_api.v1.new_runs import STARTED, started
 from approvals_api.v1.parameters import ConversationId, Cursor, IdempotencyKey, Limit, RunId, ToolCallId
 from approvals_api.validation.text import STORABLE
 from turngate.domain.requests import RunStatus
@@ -59,7 +59,7 @@ async def start_run(
         model=body.model,
         idempotency_key=idempotency_key,
     )
-    return begun(run, response)
+    return started(run, response)
 
 
 @router.get("/runs")
@@ -96,10 +96,10 @@ async def send_message(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> RunSummary:
-    """Say something more in this run's conversation.
+    """Send a message to this run's conversation.
 
-    It starts the conversation's next run, with this one's agent, model and workspace. While a run of it is live, that one
-    takes the message, now or when it has ended: the answer is 202 then, and shows the live run.
+    It starts the conversation's next run, with this run's agent, model and workspace. While a run is live, that run takes the
+    message, now or when it has ended: the answer is 202 then, and shows the live run.
     """
     sent = await message_operations.send(
         services,
@@ -111,7 +111,7 @@ async def send_message(
     )
     if sent.message is not None:
         response.status_code = HTTPStatus.ACCEPTED
-    return begun(sent.run, response)
+    return started(sent.run, response)
 
 
 @router.post("/runs/{run_id}/fork", status_code=HTTPStatus.CREATED, responses=STARTED)
@@ -125,8 +125,8 @@ async def fork_run(
 ) -> RunSummary:
     """Fork a run.
 
-    Starts a run in a new conversation that shares this run's past up to a closed step; this run stays as it is. It may be
-    given instructions, tools and a policy of its own; `GET` says beforehand what is used again and what runs anew.
+    Starts a run in a new conversation that shares this run's past up to a closed step; this run stays as it is. The fork may
+    have its own instructions, tools and policy; `GET` shows beforehand what it reuses and what runs again.
     """
     run = await fork.fork(
         services,
@@ -141,7 +141,7 @@ async def fork_run(
         summarise=body.summarise,
         idempotency_key=idempotency_key,
     )
-    return begun(run, response)
+    return started(run, response)
 
 
 @router.post("/runs/{run_id}/retry", status_code=HTTPStatus.CREATED, responses=STARTED)
@@ -155,12 +155,12 @@ async def retry_run(
 ) -> RunSummary:
     """Retry a run.
 
-    Starts the run that goes on where this one failed or was interrupted, in the same conversation, with nothing new said.
-    What it did stays done; what its end closed is asked for again, if the model still wants it.
+    Starts a run that continues where this one failed or was interrupted, in the same conversation, without a new message.
+    What the run did stays done. The model makes the calls that its end closed again if it still needs them.
     """
     model = None if body is None else body.model
     run = await retry.retry(services, principal, run_id, model=model, idempotency_key=idempotency_key)
-    return begun(run, response)
+    return started(run, response)
 
 
 @router.post(
@@ -181,15 +181,15 @@ async def interrupt_run(
 @router.post(
     "/runs/{run_id}/pause",
     status_code=HTTPStatus.ACCEPTED,
-    responses=problems({409: "`run_ended`: there is nothing to hold"}),
+    responses=problems({409: "`run_ended`: there is nothing to pause"}),
 )
 async def pause_run(
     run_id: RunId, services: ServicesDep, principal: StarterDep, body: InterruptBody | None = None
 ) -> RunSummary:
-    """Hold a run.
+    """Pause a run.
 
-    Calls that run go on to their ends, and requests can be decided; nothing new starts until it is resumed. It is held a
-    moment later, so the answer still shows it as it is now. A repeat changes nothing more.
+    Running calls finish, and requests can be decided; nothing new starts until the run is resumed. It is paused a moment
+    later, so the answer still shows it as it is now. A repeat changes nothing more.
     """
     return run_views.run_summary(await pause(services, principal, run_id, reason=body.reason if body else ""))
 
@@ -197,24 +197,24 @@ async def pause_run(
 @router.post(
     "/runs/{run_id}/resume",
     status_code=HTTPStatus.ACCEPTED,
-    responses=problems({409: "`run_ended`: there is nothing that could go on"}),
+    responses=problems({409: "`run_ended`: there is nothing to resume"}),
 )
 async def resume_run(run_id: RunId, services: ServicesDep, principal: StarterDep) -> RunSummary:
-    """Let a held run go on. Of one that is not held nothing changes."""
+    """Resume a paused run. If it is not paused, nothing changes."""
     return run_views.run_summary(await resume(services, principal, run_id))
 
 
 @router.post(
     "/runs/{run_id}/model",
-    responses=problems({409: "`run_ended`: no request follows. `no_model`: its calls come from outside"}),
+    responses=problems({409: "`run_ended`: no model request follows. `no_model`: its calls are external"}),
 )
 async def switch_model_of_run(
     run_id: RunId, body: ModelBody, services: ServicesDep, principal: StarterDep
 ) -> RunSummary:
     """Switch a live run's model.
 
-    The next request goes to it, and so does one that waits to be tried again. It answers to the run's end, or until the next
-    switch. A repeat changes nothing more. A model that no worker knows is 422 `unknown_model`.
+    The next model request goes to it, and so does one that waits for its next attempt. It answers until the run ends or the
+    next switch. A repeat changes nothing more. A model that no worker knows is 422 `unknown_model`.
     """
     return run_views.run_summary(await switch_model(services, principal, run_id, model=body.model))
 
@@ -225,7 +225,7 @@ async def list_messages(
 ) -> Page[MessageView]:
     """List the messages of a conversation.
 
-    From its first to its newest closed one.
+    From the first message to the newest one of a closed step.
     """
     async with services.database.read() as conn:
         return Page(items=await run_views.conversation_messages(conn, conversation_id))
@@ -241,12 +241,12 @@ OtherId = Annotated[str, Path(description="The other run's id.", max_length=255,
 async def compare_runs(run_id: RunId, other_id: OtherId, services: ServicesDep, _principal: RunReaderDep) -> Comparison:
     """Show two runs side by side.
 
-    A run and its fork or retry, or two runs of one task: what past they share, and where and in what they differ.
+    A run and its fork or retry, or two runs of one task: the past they share, and where and how they differ.
     """
     return await compare(services.database, run_id, other_id)
 
 
-# Explanations: why a run failed, what a live one waits for, and which live ones stand still.
+# Explanations: why a run failed, what a live one waits for, and which live ones are stalled.
 
 
 StillFor = Annotated[
@@ -259,9 +259,9 @@ StillFor = Annotated[
 
 @router.get("/runs/{run_id}/explanation")
 async def explain_run(run_id: RunId, services: ServicesDep, _principal: RunReaderDep) -> Explanation:
-    """Explain a run: why it failed or what it waits for.
+    """Explain a run: why it failed, or what it waits for.
 
-    With the calls, decisions and attempts around it, and what to do next.
+    With the calls, decisions and attempts around that point, and what to do next.
     """
     return await explain.explain(services, run_id)
 
@@ -274,16 +274,16 @@ async def list_stuck_runs(
     limit: Limit = 50,
     still_for_seconds: StillFor = 60,
 ) -> Page[StuckRun]:
-    """List the live runs that stand still, newest first, each with its reason.
+    """List the stalled live runs, newest first, each with its reason.
 
-    A page looks at `limit` live runs, and shows those of them that stand still: it may be empty and not the last.
+    A page checks `limit` live runs and lists the stalled ones: it may be empty and not the last.
     """
     before = decode_cursor(cursor)
     still_for = timedelta(seconds=still_for_seconds)
     return await stalled.stuck_page(services, limit=limit, before=before, still_for=still_for)
 
 
-# Whole results: what a call returned, however little of it the model was shown.
+# Whole results, of which the model may have been shown a part.
 
 
 # A call's id is the provider's own: it may hold a slash, which ends a plain path parameter.
@@ -293,7 +293,7 @@ async def get_result(
 ) -> Response:
     """Show the whole result of a call.
 
-    However little of it the model was shown. 404 with ``no_result_yet`` while the call is open.
+    Even if the model was shown only a part of it. 404 with ``no_result_yet`` while the call is open.
     """
     async with services.database.read() as conn:
         stored = await whole_result(conn, run_id, tool_call_id)

@@ -1,4 +1,4 @@
-"""Schedules: made, listed, looked at, held, let go on, fired out of turn, deleted."""
+"""Schedules: create, list, show, change, pause, resume, run now, delete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from approvals_api.schedules import service as schedule_service
 from approvals_api.schedules.order import MAX_NOTES_CHARS, NewSchedule
 from approvals_api.schedules.views import schedule_detail, schedule_page
 from approvals_api.v1.bodies import InterruptBody, ModelName, Text, Workspace
-from approvals_api.v1.new_runs import BEGUN, begun
+from approvals_api.v1.new_runs import RUN_CREATED, started
 from approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Instant, Limit
 from approvals_api.validation.text import STORABLE
 from turngate.domain.agents.schedules import (
@@ -43,14 +43,14 @@ DELETED: Final[dict[int | str, dict[str, Any]]] = problems({409: "`schedule_dele
 
 def _text(value: object) -> object:
     if value is not None and not isinstance(value, str):
-        raise ValueError("an instant is a text")
+        raise ValueError("an instant is a string")
     return value
 
 
 class TimetableBody(Timetable):
     """When: ``cron`` (minute, hour, day of month, month, day of week) in ``time_zone``, or ``every_seconds`` from 1970 on.
 
-    ``starts_at``, ``ends_at``: no fire before, none after. ``jitter_seconds``: each is put off by a random time up to this.
+    ``starts_at``, ``ends_at``: no fire before or after. ``jitter_seconds``: each fire is delayed by a random time up to this.
     """
 
     every_seconds: Annotated[int, Field(strict=True, ge=1, le=MAX_EVERY_SECONDS)] | None = None
@@ -71,12 +71,12 @@ Notes = Annotated[str, Field(max_length=MAX_NOTES_CHARS, pattern=STORABLE)]
 
 
 class ScheduleBody(BaseModel):
-    """Start a run whenever the timetable says so; nobody attends it, as with ``unattended`` of a run.
+    """Start a run whenever the timetable says so. The run is unattended, as with ``unattended`` of a run.
 
-    ``conversation``: each run begins a ``new`` one, or they ``continue`` one: ``conversation_id``, or one of its own.
-    ``overlap``: what becomes of a fire while the run before it is live: ``skip`` it, let it wait for that run's end
-    (``buffer_one``; further ones are skipped), or ``allow`` it. ``catch_up_seconds``: a fire that nobody could take for
-    longer than this, because Temporal or the workers were down, is missed.
+    ``conversation``: each run begins a ``new`` one, or they ``continue`` one: ``conversation_id``, or the schedule's own.
+    ``overlap``: what happens to a fire while the run before it is live: ``skip`` it, let it wait for that run's end
+    (``buffer_one``; further ones are skipped), or ``allow`` it. ``catch_up_seconds``: a fire that was not taken for longer
+    than this, because Temporal or the workers were down, is missed.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -96,7 +96,7 @@ class ScheduleBody(BaseModel):
 
 
 class ScheduleChangeBody(BaseModel):
-    """Change a schedule. ``revision``: its own, as it was looked at. What is left out, or ``null``, stays as it is."""
+    """Change a schedule. ``revision``: the one that you changed. What is omitted, or ``null``, stays as it is."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -131,15 +131,15 @@ async def create_schedule(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> ScheduleDetail:
-    """Make a schedule.
+    """Create a schedule.
 
-    It is stored at once; `in_force` says whether Temporal keeps its time already.
+    It is stored at once; `in_force` says whether Temporal already has it.
     """
-    given = body.model_dump(exclude={"input", "timetable"})
-    wanted = NewSchedule(**given, text=body.input, timetable=Timetable(**body.timetable.model_dump()))
-    made = await schedule_service.create(services, principal, wanted, key=idempotency_key)
-    response.headers["Location"] = f"/api/v1/schedules/{made.id}"
-    return made
+    fields = body.model_dump(exclude={"input", "timetable"})
+    wanted = NewSchedule(**fields, text=body.input, timetable=Timetable(**body.timetable.model_dump()))
+    schedule = await schedule_service.create(services, principal, wanted, key=idempotency_key)
+    response.headers["Location"] = f"/api/v1/schedules/{schedule.id}"
+    return schedule
 
 
 @router.get("/schedules")
@@ -165,32 +165,32 @@ async def change_schedule(
 ) -> ScheduleDetail:
     """Change a schedule.
 
-    Its next fire is the first that goes by it. Whose it is, and whether its runs share a conversation, stays.
+    It applies from the next fire on. Its owner, and whether its runs share a conversation, stay as they are.
     """
-    given = body.model_dump(exclude={"revision", "input", "timetable"}, exclude_none=True)
+    changes = body.model_dump(exclude={"revision", "input", "timetable"}, exclude_none=True)
     if body.input is not None:
-        given["text"] = body.input
+        changes["text"] = body.input
     if body.timetable is not None:
-        given["timetable"] = Timetable(**body.timetable.model_dump())
-    return await schedule_service.update(services, principal, schedule_id, revision=body.revision, changes=given)
+        changes["timetable"] = Timetable(**body.timetable.model_dump())
+    return await schedule_service.update(services, principal, schedule_id, revision=body.revision, changes=changes)
 
 
 @router.post("/schedules/{schedule_id}/pause", responses=DELETED)
 async def pause_schedule(
     schedule_id: ScheduleId, services: ServicesDep, principal: StarterDep, body: InterruptBody | None = None
 ) -> ScheduleDetail:
-    """Hold a schedule: no fire opens a run until it is resumed.
+    """Pause a schedule: no fire starts a run until it is resumed.
 
-    Its live run goes on. A repeat changes nothing.
+    Its live run continues. A repeat changes nothing.
     """
     return await schedule_service.pause(services, principal, schedule_id, reason="" if body is None else body.reason)
 
 
 @router.post("/schedules/{schedule_id}/resume", responses=DELETED)
 async def resume_schedule(schedule_id: ScheduleId, services: ServicesDep, principal: StarterDep) -> ScheduleDetail:
-    """Let a schedule go on from its next fire.
+    """Resume a schedule from its next fire.
 
-    What came up while it was held is not made up for.
+    Fires that were due while it was paused are not made up for.
     """
     return await schedule_service.resume(services, principal, schedule_id)
 
@@ -199,7 +199,7 @@ async def resume_schedule(schedule_id: ScheduleId, services: ServicesDep, princi
     "/schedules/{schedule_id}/run",
     status_code=HTTPStatus.CREATED,
     responses={
-        **BEGUN,
+        **RUN_CREATED,
         **problems({409: "`run_live`, `schedule_deleted` or `idempotency_key_reused`"}),
     },
 )
@@ -210,11 +210,11 @@ async def run_schedule(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> RunSummary:
-    """Open a run of a schedule now, out of turn, also while it is held."""
-    return begun(await schedule_service.fire_now(services, principal, schedule_id, key=idempotency_key), response)
+    """Start a run of a schedule now, also while the schedule is paused."""
+    return started(await schedule_service.fire_now(services, principal, schedule_id, key=idempotency_key), response)
 
 
 @router.delete("/schedules/{schedule_id}", responses=DELETED)
 async def delete_schedule(schedule_id: ScheduleId, services: ServicesDep, principal: StarterDep) -> ScheduleDetail:
-    """Delete a schedule: nothing fires any more. Its runs stay, and live ones go on."""
+    """Delete a schedule: it never fires again. Its runs stay, and live ones continue."""
     return await schedule_service.delete(services, principal, schedule_id)
