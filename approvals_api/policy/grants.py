@@ -1,4 +1,4 @@
-"""Grants by themselves: listed, looked at, made without a decision, revoked, and what one would have let through."""
+"""Grants: which may be made, creating one without a decision, revoking, and what one would have allowed."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from turngate.wire.policy import GrantDetail, GrantPreview, GrantUseView, GrantV
 from turngate.wire.requests import RequestDetail
 from turngate.wire.view import Page
 
-# Grants at the edge: which may be made from a request, by whom; made by itself, listed and revoked.
+# Which grants may be made from a request, and by whom.
 
 
 def ungrantable(request: Request | RequestDetail) -> str | None:
     """Return why no grant can answer calls like this one, in words for people; None when one can."""
     if request.kind != "approval":
-        return "only a call that runs can be granted"
+        return "only approvals of calls can become grants"
     if request.risk == "high":
-        return "a call of high risk is decided one by one"
+        return "each call of high risk needs its own decision"
     if request.quorum > 1:
-        return "a call that several people have to approve is decided one by one"
+        return "each call that several people must approve needs its own decisions"
     if request.rule not in NOBODYS_RULES and not request.ask_terms.grantable:
-        return f"rule {request.rule!r} asks for each such call, and no grant beats it (grantable = true in it would let one)"
+        return f"rule {request.rule!r} asks for each such call, and no grant overrides it (set grantable = true to allow one)"
     return None
 
 
@@ -56,10 +56,10 @@ def check_grant(request: Request, principal: Principal, wanted: WantedGrant, *, 
     """
     problem = ungrantable(request)
     if problem is None and verb not in {"approve", "edit"}:
-        problem = "a grant goes with approve or edit"
+        problem = "a grant needs the decision approve or edit"
     decided = args if verb == "edit" and args is not None else request.input
     if problem is None and not wanted.pattern.fits_text(request.tool_name, decided):
-        problem = "the pattern does not fit the call that is decided here: it would grant something nobody looked at"
+        problem = "the pattern does not match the call that is decided here: it would grant calls that no one has seen"
     if problem is not None:
         raise InvalidInputError(problem, code="invalid_grant", errors=[{"pointer": "/grant", "message": problem}])
     require_scope(principal, wanted)
@@ -81,13 +81,13 @@ async def grant_page(
     conn: Connection, *, limit: int, before: tuple[str, str] | None = None, standing_only: bool = True
 ) -> Page[GrantView]:
     """Return one page of grants, newest first; ended ones too, unless ``standing_only``."""
-    found = await grants.page(conn, limit=limit + 1, before=before, standing_only=standing_only)
-    shown, more = one_page(found, limit)
-    return Page(items=[grant_view(each) for each in shown], next_cursor=more)
+    rows = await grants.page(conn, limit=limit + 1, before=before, standing_only=standing_only)
+    listed, more = one_page(rows, limit)
+    return Page(items=[grant_view(each) for each in listed], next_cursor=more)
 
 
 async def grant_detail(conn: Connection, grant_id: str) -> GrantDetail:
-    """Return a grant with the calls that it let through. Raises NotFoundError."""
+    """Return a grant with the calls that it allowed. Raises NotFoundError."""
     stored = await _existing(conn, grant_id)
     used_by = [GrantUseView.model_validate(each) for each in await grants.uses_of(conn, grant_id)]
     return GrantDetail(**grant_view(stored).model_dump(), used_by=used_by)
@@ -102,11 +102,11 @@ async def create(
     agent: str | None = None,
     key: str | None = None,
 ) -> GrantView:
-    """Make a grant that no decision asks for; the same key with the same content returns the first one.
+    """Create a grant without a decision; the same key with the same content returns the first one.
 
     Args:
         services: the process's services.
-        principal: who makes it; must hold ``requests:decide``, and be an admin for one that reaches everyone.
+        principal: who creates it; must hold ``requests:decide``, and be an admin for a grant to everyone.
         wanted: what is granted.
         run_id: the live run it is for, with scope ``run`` and no other.
         agent: the agent it is for, with scope ``agent`` and no other.
@@ -119,12 +119,12 @@ async def create(
     """
     principal.require("requests:decide")
     require_scope(principal, wanted)
-    given: dict[GrantScope, str | None] = {"run": run_id, "agent": agent}
-    for scope, target in given.items():
+    targets: dict[GrantScope, str | None] = {"run": run_id, "agent": agent}
+    for scope, target in targets.items():
         if (target is not None) != (wanted.scope == scope):
             name = "run_id" if scope == "run" else scope
-            said = "is missing" if target is None else f"does not go with scope {wanted.scope!r}"
-            raise _invalid(f"{name} {said}: scope run has a run_id, scope agent an agent, everyone neither", name)
+            problem = "is missing" if target is None else f"does not go with scope {wanted.scope!r}"
+            raise _invalid(f"{name} {problem}: scope run has a run_id, scope agent an agent, everyone neither", name)
 
     async def act(conn: Connection) -> GrantView:
         await _check_target(conn, run_id, agent)
@@ -137,10 +137,10 @@ async def create(
             agent=agent,
             role=principal.role,
         )
-        told = {"grant_id": stored.id, "by": principal.name, "tool": stored.tool_name, "scope": stored.scope}
+        payload = {"grant_id": stored.id, "by": principal.name, "tool": stored.tool_name, "scope": stored.scope}
         bounds = {"max_uses": stored.max_uses, "expires_at": stored.expires_at, "digest": framed_sha256(stored.pattern)}
         target = {name: value for name, value in (("run_id", run_id), ("agent", agent)) if value is not None}
-        await events.append(conn, events.SYSTEM, [("grant.created", {**told, **bounds, **target})])
+        await events.append(conn, events.SYSTEM, [("grant.created", {**payload, **bounds, **target})])
         return grant_view(stored)
 
     content = ["grant", wanted.model_dump_json(), run_id or "", agent or ""]
@@ -148,11 +148,11 @@ async def create(
 
 
 async def revoke(services: Services, principal: Principal, grant_id: str) -> GrantView:
-    """End a grant at once: no call that has not started by now passes on it.
+    """End a grant at once: it allows no call that has not started yet.
 
     Raises:
         NotFoundError: no such grant.
-        ConflictError: ``grant_ended``: it lets nothing through any more; details say why, and who revoked it when.
+        ConflictError: ``grant_ended``: it has ended already; details say why, and who revoked it when.
         ForbiddenError: ``missing_scope``.
     """
     principal.require("requests:decide")
@@ -161,18 +161,18 @@ async def revoke(services: Services, principal: Principal, grant_id: str) -> Gra
         stored = await _existing(conn, grant_id)
         if not revoked:
             raise _ended(grant_view(stored))
-        told = {"grant_id": stored.id, "by": principal.name, "tool": stored.tool_name, "scope": stored.scope}
+        payload = {"grant_id": stored.id, "by": principal.name, "tool": stored.tool_name, "scope": stored.scope}
         used = {"uses": stored.uses, "max_uses": stored.max_uses}
-        await events.append(conn, events.SYSTEM, [("grant.revoked", {**told, **used})])
+        await events.append(conn, events.SYSTEM, [("grant.revoked", {**payload, **used})])
     return grant_view(stored)
 
 
 async def preview(services: Services, request_id: str, open_arguments: list[str]) -> GrantPreview:
-    """Return the grant that a request's call would make, and how many calls of the past it would have let through.
+    """Return the grant that a request's call would make, and how many past calls it would have allowed.
 
     Raises:
         NotFoundError: no such request.
-        InvalidInputError: ``invalid_grant``: the call has no such argument, or one has no value that could be kept.
+        InvalidInputError: ``invalid_grant``: the call has no such argument, or one has a value that cannot be stored.
     """
     async with services.database.read() as conn:
         request = await requests.get(conn, request_id)
@@ -226,7 +226,7 @@ async def _check_target(conn: Connection, run_id: str | None, agent: str | None)
     if run_id is not None and run is None:
         raise _invalid(f"there is no run {run_id!r}", "run_id")
     if run is not None and run.status != "running":
-        raise ConflictError("the run has ended: nothing of it can be granted any more", code="run_ended")
+        raise ConflictError("the run has ended: a grant for it would never apply", code="run_ended")
 
 
 def _pattern(request: Request, open_arguments: list[str]) -> tuple[GrantPattern | None, str | None]:
@@ -235,7 +235,7 @@ def _pattern(request: Request, open_arguments: list[str]) -> tuple[GrantPattern 
     except ValueError:
         return None, "its arguments are not plain JSON"
     if not isinstance(arguments, dict):
-        return None, "its arguments are no JSON object"
+        return None, "its arguments are not a JSON object"
     try:
         return exact_pattern(request.tool_name, arguments, open_arguments=open_arguments), None
     except InvalidInputError as error:
@@ -250,7 +250,7 @@ def _ended(view: GrantView) -> ConflictError:
         "expired": f"it expired at {view.expires_at}",
     }
     return ConflictError(
-        f"this grant lets nothing through any more: {words.get(view.ended or '', 'it is used up')}",
+        f"this grant has ended already: {words.get(view.ended or '', 'it is used up')}",
         code="grant_ended",
         ended=view.ended,
         revoked_by=view.revoked_by,

@@ -1,4 +1,4 @@
-"""What policy says of a call that nobody has made, and what its shadow rules would have said of those that were."""
+"""What policy answers to a hypothetical call, and what its shadow rules would have changed for recorded calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXAMPLES: Final = 20
 
 @dataclass(kw_only=True)
 class _Known:
-    """What the store knows around a call. ``notes``: what it does not."""
+    """What the store knows about a call. ``notes``: what it doesn't."""
 
     agent: str
     tool: KnownTool
@@ -53,19 +53,19 @@ async def explain_call(
 ) -> Explanation:
     """Return what policy would answer to a call, and why.
 
-    Paths are followed on this machine; where the worker runs on another one, links there may lead elsewhere.
+    Paths are resolved on this machine; if the worker runs on another one, links there may lead elsewhere.
 
     Args:
         services: the process's services.
         tool: its name.
         raw_args: exact JSON text of the arguments.
-        agent: who calls it; None: the one agent that has it, if there is one only.
+        agent: who calls it; None: the agent that has it, if it is the only one.
         workspace: the run's directory; None: it has none.
-        unattended: how the run answers what would be asked; None: somebody attends it.
-        tried: TOML to try in the place of the stored rules, as if it was stored.
+        unattended: what happens to requests of the run; None: it is attended.
+        tried: TOML to try instead of the stored rules, as if it was stored.
 
     Raises:
-        InvalidInputError: ``invalid_policy`` for ``tried``; the arguments are no JSON that everybody reads the same way.
+        InvalidInputError: ``invalid_policy`` for ``tried``; or the arguments are not unambiguous JSON.
     """
     parse_exact(raw_args, pointer="/args", code="invalid_input")
     trial = None if tried is None else parsed(tried, pointer="/policy")
@@ -87,16 +87,16 @@ async def shadow_report(services: Services, *, rule: str | None = None, since: s
     looked_at = 0
     async for call in recorded_calls.newest(services.database, limit=MAX_CALLS, since=since):
         looked_at += 1
-        if '"shadow":{' not in call.verdict_json:  # most have none, and reading each verdict takes much longer
+        if '"shadow":{' not in call.verdict_json:  # most have none, and parsing each verdict takes much longer
             continue
         shadow = call.verdict.shadow
         if shadow is None or (rule is not None and shadow.rule != rule):
             continue
         change = shadow.rule, call.verdict.answer, shadow.answer
         counted[change] += 1
-        kept = examples.setdefault(change, [])
-        if len(kept) < EXAMPLES:
-            kept.append(CallPlace(run_id=call.run_id, tool_call_id=call.tool_call_id, tool=call.tool))
+        places = examples.setdefault(change, [])
+        if len(places) < EXAMPLES:
+            places.append(CallPlace(run_id=call.run_id, tool_call_id=call.tool_call_id, tool=call.tool))
     return ShadowReport(
         since=since,
         looked_at=looked_at,
@@ -119,7 +119,7 @@ async def _known(conn: Connection, tool: str, agent: str | None, workspace: str 
     if known is None and len(having) == 1:
         known = having[0][1]
     if known is None:
-        notes.append(f"No worker has published {tool!r}: its kind, effect and own ask are not known.")
+        notes.append(f"No worker has published {tool!r}: its kind, its effect and its own ask rule are unknown.")
         known = KnownTool(name=tool)
     rules = await _rules(conn, app, workspace, trial, notes)
     return _Known(
@@ -135,7 +135,7 @@ def _only_agent(having: Sequence[KnownTool], notes: list[str]) -> str | None:
     """Return the one agent that has the tool; None: there are several, or none."""
     agents = sorted({name for known in having for name in known.agents})
     if len(agents) != 1:
-        notes.append("No agent was named: rules about some agents only are taken as not speaking of the call.")
+        notes.append("You named no agent, so rules for specific agents are not applied.")
         return None
     notes.append(f"No agent was named, so it is asked for {agents[0]}, the only one with this tool.")
     return agents[0]
@@ -147,13 +147,13 @@ async def _app_of(
     """Return what was published of the app that the agent belongs to."""
     if agent is None:
         if len(published) > 1:
-            notes.append("Several apps have published rules of a file: name an agent to have its app's looked at.")
+            notes.append("Several apps have published policy files: name an agent to apply its app's file.")
         return published[0] if len(published) == 1 else None
-    found = await agents.get(conn, agent)
-    if found is None:
-        notes.append(f"No worker has published an agent {agent!r}, so no file's rules are looked at.")
+    agent_row = await agents.get(conn, agent)
+    if agent_row is None:
+        notes.append(f"No worker has published an agent {agent!r}, so no policy file is applied.")
         return None
-    return next((each for each in published if each.task_queue == found.task_queue), None)
+    return next((each for each in published if each.task_queue == agent_row.task_queue), None)
 
 
 async def _rules(
@@ -164,7 +164,7 @@ async def _rules(
         try:
             of_file = app.policy
         except ValidationError:
-            notes.append("The app's rules were published by a worker of another release, and cannot be read here.")
+            notes.append("The app's rules were published by a worker of another release and can't be read here.")
         if workspace is not None and app.file and lies_in(Path(app.file), workspace):
             of_file = without_permissions(of_file)
             notes.append(DISTRUSTED)
@@ -177,5 +177,5 @@ async def _rules(
             stored = parse_policy(newest.source, source=f"version {newest.version}")
         except ConfigurationError as error:
             stored = Policy(rule=[UNREADABLE])
-            notes.append(f"The stored rules cannot be read: {error.message}")
+            notes.append(f"The stored rules can't be read: {error.message}")
     return in_order(("stored", stored), ("file", of_file))

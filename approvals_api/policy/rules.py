@@ -1,4 +1,4 @@
-"""The stored rules: read, changed as a whole, taken back. Every change is a version, and an event that says whose it is."""
+"""The stored rules: read, replace, revert. Every change is a version, and an event that says whose it is."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ async def policy_view(conn: Connection) -> PolicyView:
 
 
 async def version_page(conn: Connection, *, limit: int, before: tuple[str, str] | None) -> Page[PolicyVersion]:
-    """Return one page of versions, newest first. ``before``: as a cursor says it. Raises InvalidInputError."""
+    """Return one page of versions, newest first. ``before``: of a cursor. Raises InvalidInputError."""
     if before is not None and not (before[1].isascii() and before[1].isdecimal() and len(before[1]) < 10):  # noqa: PLR2004 - an int32
-        message = "not a cursor of this list: leave it out for the first page"
+        message = "this is no cursor of this list: omit it for the first page"
         raise InvalidInputError(message, code="bad_cursor", errors=[{"pointer": "", "message": f"cursor: {message}"}])
     older_than = None if before is None else int(before[1])
-    found = await policies.versions(conn, limit=limit + 1, before=older_than)
-    shown = found[:limit]
-    more = encode_cursor(shown[-1].created_at, str(shown[-1].version)) if len(found) > limit else None
-    return Page(items=[PolicyVersion.model_validate(each) for each in shown], next_cursor=more)
+    rows = await policies.versions(conn, limit=limit + 1, before=older_than)
+    listed = rows[:limit]
+    more = encode_cursor(listed[-1].created_at, str(listed[-1].version)) if len(rows) > limit else None
+    return Page(items=[PolicyVersion.model_validate(each) for each in listed], next_cursor=more)
 
 
 async def version_detail(conn: Connection, version: int) -> PolicyVersionDetail:
@@ -67,22 +67,22 @@ async def store_rules(
     if_version: int | None = None,
     reverted_to: int | None = None,
 ) -> PolicyVersionDetail:
-    """Put these rules in force, in place of the stored ones; they are parsed and checked whole before.
+    """Replace the stored rules; the new ones are parsed and checked as a whole first.
 
-    Safe to repeat: the same text again, from the same person, is answered with the version that it made.
+    Safe to repeat: the same text again, from the same person, returns the version that it created.
 
     Args:
         services: the process's services.
         principal: who changes them; must hold ``admin``.
-        source: TOML, at most 200,000 characters; empty takes every stored rule away.
+        source: TOML, at most 200,000 characters; empty removes every stored rule.
         comment: why, for people; at most 500 characters.
-        if_version: the version that was changed, 0 for none; None: whatever is in force.
+        if_version: the version that was changed, 0 for none; None: any.
         reverted_to: the version whose text this is.
 
     Raises:
         InvalidInputError: ``invalid_policy``: it cannot be read, or a rule does not fit; nothing was stored.
-        ConflictError: ``policy_changed``: another version is in force by now; details say which, whose and since when.
-        ForbiddenError: no admin.
+        ConflictError: ``policy_changed``: someone saved a newer version first; details say which, who and when.
+        ForbiddenError: the principal is no admin.
     """
     principal.require("admin")
     wanted = parsed(source, pointer="/source")
@@ -102,11 +102,11 @@ async def store_rules(
                 conn, version=version + 1, source=source, digest=digest, changed_by=principal.name, comment=comment
             )
             was = Policy() if newest is None else _readable(newest)
-            told = {"version": stored.version, "digest": digest, "by": principal.name, **_difference(was, wanted)}
+            payload = {"version": stored.version, "digest": digest, "by": principal.name, **_difference(was, wanted)}
             if reverted_to is not None:
-                told["reverted_to"] = reverted_to
-            await events.append(conn, events.SYSTEM, [("policy.changed", told)])
-    except IntegrityError:  # somebody else wrote this very version in the meantime
+                payload["reverted_to"] = reverted_to
+            await events.append(conn, events.SYSTEM, [("policy.changed", payload)])
+    except IntegrityError:  # someone else wrote this version in the meantime
         async with services.database.read() as conn:
             raise _changed(await policies.newest(conn)) from None
     return detail(stored)
@@ -115,13 +115,13 @@ async def store_rules(
 async def revert(
     services: Services, principal: Principal, *, version: int, comment: str = "", if_version: int | None = None
 ) -> PolicyVersionDetail:
-    """Put the rules of an earlier version in force again, as a new version. Raises as :func:`store_rules`; NotFoundError."""
+    """Restore the rules of an earlier version, as a new version. Raises as :func:`store_rules`; NotFoundError."""
     principal.require("admin")
     async with services.database.read() as conn:
         earlier = await _existing(conn, version)
-    said = comment or f"Back to version {version}."
+    reason = comment or f"Back to version {version}."
     return await store_rules(
-        services, principal, source=earlier.source, comment=said, if_version=if_version, reverted_to=version
+        services, principal, source=earlier.source, comment=reason, if_version=if_version, reverted_to=version
     )
 
 
@@ -133,13 +133,13 @@ def parsed(source: str, *, pointer: str) -> Policy:
         source.encode()  # half a surrogate pair would be stored as another character
         return parse_policy(source, source="text")
     except UnicodeEncodeError:
-        raise _invalid("the text is no valid Unicode", pointer) from None
+        raise _invalid("the text is not valid Unicode", pointer) from None
     except ConfigurationError as error:
         raise _invalid(error.message, pointer) from None
 
 
 def detail(stored: StoredPolicy) -> PolicyVersionDetail:
-    """Return a version as it is shown; one that this release cannot read says so."""
+    """Return a version as it is shown, with ``problem`` if this release cannot read it."""
     problem, policy = None, Policy()
     try:
         policy = parse_policy(stored.source, source=f"version {stored.version}")
@@ -184,7 +184,7 @@ async def _existing(conn: Connection, version: int) -> StoredPolicy:
 
 
 def _is_repeat(newest: StoredPolicy, principal: Principal, if_version: int | None) -> bool:
-    """Tell whether a change that would write the newest version's very text is that change sent again, or none at all."""
+    """Tell whether a change to the newest version's text is that change sent again, or no change at all."""
     if if_version in {None, newest.version}:
         return True
     return if_version == newest.version - 1 and newest.changed_by == principal.name
@@ -194,7 +194,7 @@ def _changed(newest: StoredPolicy | None) -> ConflictError:
     if newest is None:
         return ConflictError("no rules are stored yet: send if_version 0", code="policy_changed", version=0)
     return ConflictError(
-        f"{newest.changed_by} stored version {newest.version} at {newest.created_at}: load it, and change that one",
+        f"{newest.changed_by} saved version {newest.version} at {newest.created_at}: reload it, and change that one",
         code="policy_changed",
         version=newest.version,
         changed_by=newest.changed_by,
@@ -210,14 +210,14 @@ def _readable(stored: StoredPolicy) -> Policy:
 
 
 def _difference(was: Policy, now: Policy) -> dict[str, object]:
-    """Return the names of the rules that a change adds, takes away and changes."""
+    """Return the names of the rules that a change adds, removes and changes."""
     old, new = ({rule.name: rule for rule in policy.rule} for policy in (was, now))
-    kept = [name for name in new if name in old]
-    told: dict[str, object] = {
+    common = [name for name in new if name in old]
+    difference: dict[str, object] = {
         "added": [name for name in new if name not in old],
         "removed": [name for name in old if name not in new],
-        "changed": [name for name in kept if new[name] != old[name]],
+        "changed": [name for name in common if new[name] != old[name]],
     }
-    if kept != [name for name in old if name in new]:
-        told["reordered"] = True  # of two rules with one verdict the first one counts
-    return told
+    if common != [name for name in old if name in new]:
+        difference["reordered"] = True  # of two rules with one verdict the first one counts
+    return difference

@@ -24,7 +24,7 @@ def check_content(request: Request, verb: Verb, *, args: str | None, message: st
     =========  ===================  =====================================================================
     approval   approve, reject      message optional
     approval   edit                 ``args`` an object that fits the tool's parameters; message optional
-    approval   respond              message required (the model reads it in place of a result)
+    approval   respond              message required (the model reads it instead of a result)
     question   respond              ``args`` fits the answer's schema
     question   reject               message optional
     outcome    respond              ``outcome`` required; ``happened`` may bring the tool's result as ``args``
@@ -49,7 +49,7 @@ def check_content(request: Request, verb: Verb, *, args: str | None, message: st
     elif args is not None:
         raise invalid("/args", f"{verb} takes no args; to change the call, use edit")
     elif verb == "respond" and not message.strip():
-        raise invalid("/message", "say what the agent should read in place of the call's result")
+        raise invalid("/message", "write what the agent should read instead of the call's result")
 
 
 def _check_outcome(request: Request, args: str | None, outcome: Outcome | None) -> None:
@@ -70,5 +70,5 @@ def _check_value(args: str | None, schema: dict[str, Any], *, must_be_object: bo
         raise invalid("/args", "arguments are a JSON object", code="invalid_edit")
     problems = problems_of(value, schema, under="/args")
     if problems:
-        said = "; ".join(f"{problem['pointer']}: {problem['message']}" for problem in problems)
-        raise InvalidInputError(f"args does not fit the tool's schema: {said}", code="invalid_edit", errors=problems)
+        reasons = "; ".join(f"{problem['pointer']}: {problem['message']}" for problem in problems)
+        raise InvalidInputError(f"args does not fit the tool's schema: {reasons}", code="invalid_edit", errors=problems)

@@ -1,4 +1,4 @@
-"""Many requests decided alike in one go: of one tool, asked for by one rule, none of high risk. Each has its own answer."""
+"""Many requests decided at once, all alike: of one tool and one rule, none of high risk. Each gets its own answer."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ async def decide_many(
     message: str = "",
     key: str | None = None,
 ) -> DecidedItems:
-    """Submit one decision for each item, and return what became of each, in their order.
+    """Submit one decision for each item, and return the outcome of each, in their order.
 
-    What one of them meets never touches another. The same items under the same key get the same decision ids, so a repeat
-    gets the first answers.
+    The failure of one never affects another. The same items under the same key get the same decision ids, so a repeat gets
+    the first answers.
 
     Raises:
         InvalidInputError: ``invalid_bulk``: not 1 to 100 distinct requests, more than one tool or rule, or high risk; nothing
@@ -74,20 +74,20 @@ async def decide_many(
     return DecidedItems(items=await asyncio.gather(*(decided(item) for item in items)))
 
 
-def _check_alike(found: Sequence[tuple[int, Request | None]]) -> None:
-    """Raise InvalidInputError unless one look can be meant for them all; a request that there is not answers for itself."""
-    known = [(place, request) for place, request in found if request is not None]
+def _check_alike(rows: Sequence[tuple[int, Request | None]]) -> None:
+    """Raise InvalidInputError unless one decision can fit them all; an unknown request gets its own answer later."""
+    known = [(place, request) for place, request in rows if request is not None]
     for place, request in known:
         first = known[0][1]
         if request.risk == "high":
-            problem = f"{request.id} is of high risk: decide it by itself"
+            problem = f"{request.id} is of high risk: decide it alone"
         elif request.tool_name != first.tool_name:
             problem = f"{request.id} is about the tool {request.tool_name}, {first.id} about {first.tool_name}"
         elif request.rule != first.rule:
-            problem = f"{request.id} was asked for by {request.rule!r}, {first.id} by {first.rule!r}"
+            problem = f"{request.id} is a request of rule {request.rule!r}, {first.id} of rule {first.rule!r}"
         else:
             continue
-        raise _invalid(f"only requests of one tool and one rule are decided together: {problem}", f"/items/{place}")
+        raise _invalid(f"requests decided together must share a tool and a rule: {problem}", f"/items/{place}")
 
 
 async def _decide(
@@ -107,11 +107,11 @@ async def _decide(
         status = status_of(error)
         problem = problem_document(status, error.error_code, error.message, error.details)
         return _failed(item, decision_id, status, problem)
-    except Exception:  # our own mistake with one request: what became of the others must still be told
-        logger.exception("deciding %s with others failed", item.request_id)
+    except Exception:  # a bug with one request must not hide the outcome of the others
+        logger.exception("deciding %s in bulk failed", item.request_id)
         status = HTTPStatus.INTERNAL_SERVER_ERROR
-        said = "Turngate failed here, and this is our mistake. The server's log says what happened."
-        return _failed(item, decision_id, status, problem_document(status, "internal_error", said, {}))
+        detail = "Turngate failed: this is a bug. The server's log says what happened."
+        return _failed(item, decision_id, status, problem_document(status, "internal_error", detail, {}))
     return DecidedItem(
         request_id=item.request_id,
         status=HTTPStatus.ACCEPTED if answer.recorded_only else HTTPStatus.OK,
@@ -136,7 +136,7 @@ def _failed(item: Item, decision_id: str | None, status: HTTPStatus, problem: di
 def _decision_id(principal: Principal, item: Item, key: str | None) -> str | None:
     if item.decision_id is not None or key is None:
         return item.decision_id
-    # The principal is in it: with the same key, somebody else is told who won, not that an id was used.
+    # The principal is part of it: under the same key, someone else sees who won, not that an id was used.
     return derived_id("dec", principal.name, key, item.request_id)
 
 

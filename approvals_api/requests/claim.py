@@ -1,4 +1,4 @@
-"""Claims: somebody has taken a request on, and for a while nobody else is meant to decide it."""
+"""Claims: one person has taken a request on, and for a while no one else should decide it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turngate.store.requests.requests import Request
 
 
 def refuse_if_claimed(request: Request, principal: Principal) -> None:
-    """Raise ConflictError (code ``claimed``) while somebody else's claim stands."""
+    """Raise ConflictError (code ``claimed``) while someone else holds a claim."""
     lease = claims.live_lease(request)
     if lease is not None and lease.claimed_by != principal.name:
         raise _claimed(lease)
@@ -27,14 +27,14 @@ async def claim(
     seconds: int = DEFAULT_SECONDS,
     take_over: bool = False,
 ) -> Lease:
-    """Claim a request, or renew one's own claim, and return the lease.
+    """Claim a request, or renew the principal's claim, and return the lease.
 
     Args:
         services: the process's services.
         principal: who claims; must hold ``requests:decide`` and be one who may decide it.
         request_id: the request.
         seconds: how long the lease lasts, 30 to 3,600; a renewal never shortens it.
-        take_over: also when somebody else's lease is live. An admin always takes over.
+        take_over: also while someone else's lease is live. An admin always takes over.
 
     Raises:
         NotFoundError: no such request.
@@ -51,7 +51,7 @@ async def claim(
         )
     if answer.lease is None:
         raise ConflictError(
-            "this request has ended, so there is nothing left to take on: load it again to see its answer",
+            "this request has ended, so there is nothing to claim: reload it to see its answer",
             code="request_not_pending",
         )
     if answer.how is None:
@@ -60,11 +60,11 @@ async def claim(
 
 
 async def release(services: Services, principal: Principal, request_id: str) -> None:
-    """Give a claim back; an admin may end anybody's. Safe to repeat.
+    """Release a claim; an admin may release anyone's. Safe to repeat.
 
     Raises:
         NotFoundError: no such request.
-        ConflictError: ``claimed``: it is somebody else's.
+        ConflictError: ``claimed``: someone else holds it.
         ForbiddenError: ``missing_scope``.
     """
     principal.require("requests:decide")
@@ -83,7 +83,7 @@ def _is_admin(principal: Principal) -> bool:
 
 def _claimed(lease: Lease) -> ConflictError:
     return ConflictError(
-        f"{lease.claimed_by} has claimed this request until {lease.claimed_until}: take it over first, or wait",
+        f"{lease.claimed_by} has claimed this request until {lease.claimed_until}: take it over, or wait",
         code="claimed",
         claimed_by=lease.claimed_by,
         claimed_until=lease.claimed_until,

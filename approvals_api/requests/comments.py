@@ -1,4 +1,4 @@
-"""Comments: people's words to each other about a request. JSON API and pages both call it."""
+"""Comments of people on a request, for each other."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ async def comment(
 
     Raises:
         NotFoundError: no such request.
-        InvalidInputError: not 1 to 10,000 characters, or nothing but space.
+        InvalidInputError: not 1 to 10,000 characters, or only white space.
         ConflictError: ``idempotency_key_reused``.
-        ForbiddenError: ``missing_scope``: whoever may not decide has no say here either.
+        ForbiddenError: ``missing_scope``: only people who may decide can comment.
     """
     principal.require("requests:decide")
     if not text.strip() or len(text) > MAX_CHARS:
-        message = f"a comment has 1 to {MAX_CHARS:,} characters, and not only space"
+        message = f"a comment has 1 to {MAX_CHARS:,} characters, and not only white space"
         raise InvalidInputError(f"/text: {message}", errors=[{"pointer": "/text", "message": message}])
     require_storable(text, "/text")
     async with services.database.read() as conn:
@@ -39,8 +39,8 @@ async def comment(
         added = await comments.add(conn, run_id=request.run_id, request_id=request.id, author=principal.name, text=text)
         return CommentView.model_validate(added)
 
-    asked = ("comment", request_id, text)
-    return await once(services, principal, idempotency_key, content=asked, answer=CommentView, act=add)
+    content = ("comment", request_id, text)
+    return await once(services, principal, idempotency_key, content=content, answer=CommentView, act=add)
 
 
 async def comment_page(
@@ -48,6 +48,6 @@ async def comment_page(
 ) -> Page[CommentView]:
     """Return one page of a request's comments, oldest first. Raises NotFoundError."""
     await existing_request(conn, request_id)
-    found = await comments.of_request(conn, request_id, limit=limit + 1, after=after)
-    shown, more = one_page(found, limit)
-    return Page(items=[CommentView.model_validate(each) for each in shown], next_cursor=more)
+    rows = await comments.of_request(conn, request_id, limit=limit + 1, after=after)
+    listed, more = one_page(rows, limit)
+    return Page(items=[CommentView.model_validate(each) for each in listed], next_cursor=more)

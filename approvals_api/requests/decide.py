@@ -1,4 +1,4 @@
-"""Submitting a decision: checked here, decided by the run's workflow (DESIGN §3.4). JSON API and pages both call it."""
+"""Submitting a decision: checked here, decided by the run's workflow (DESIGN §3.4)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from turngate.store.requests.requests import Decision, Request
 
 MAX_DECISION_ID_CHARS = 255
 MAYBE_DECIDED = frozenset({"already_decided", "unknown_request", "run_ended"})
-"""Refusals after which the store may know more than the answer says."""
+"""Refusals after which the store may know more than the refusal says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +66,13 @@ async def submit(
         services: the process's services.
         principal: who decides; must hold ``requests:decide`` (I10).
         request_id: the request.
-        verb: what is decided.
+        verb: the decision.
         digest: of the call as it was shown (I6).
         args: exact JSON text: edited arguments, an answer, or what the call returned when it ``happened`` (None: not known).
         message: to the model, at most 10,000 characters.
         outcome: for a request of kind ``outcome`` only.
         decision_id: 1 to 255 characters; None makes one.
-        grant: approve calls like this from now on, too; kept only if this decision wins.
+        grant: also approve calls like this from now on; saved only if this decision wins.
 
     Raises:
         NotFoundError: no such request.
@@ -102,7 +102,7 @@ async def submit(
         raise _not_pending(request)
     if request.digest != digest:
         raise ConflictError(
-            "the digest is not that of the call in this request: load the request again and decide what it shows",
+            "the call has changed since it was shown: its digest differs. Reload the request and decide what it shows",
             code="digest_differs",
         )
     require_eligible(request, principal)
@@ -117,7 +117,7 @@ async def submit(
 
 
 async def _send(services: Services, request: Request, principal: Principal, offer: Decision) -> DecisionAnswer:
-    """Bring the decision to the workflow; take its content back if the workflow refuses it."""
+    """Send the decision to the workflow; remove its content again if the workflow refuses it."""
     decision = DecideInput(
         decision_id=offer.id,
         request_id=offer.request_id,
@@ -144,10 +144,11 @@ async def _send(services: Services, request: Request, principal: Principal, offe
 
 
 async def _first_answer(services: Services, offer: Decision, refusal: TurngateError | None) -> DecisionAnswer:
-    """Answer by what the store holds now, where the workflow's own answer is missing or does not name the winner.
+    """Answer by what the store has now, if the workflow's own answer is missing or does not name the winner.
 
-    A refusal can be wrong about us: our update was recorded, its answer got lost with a worker's task or with the end
-    of the run, and the second delivery found the request decided, by us. So the row is asked before the refusal counts.
+    A refusal can be wrong about this decision: its update was recorded, the answer got lost with a worker's task or with the
+    end of the run, and the second delivery met a request that was decided, by this decision. So the row is read before the
+    refusal counts.
     """
     if refusal is not None and refusal.error_code not in MAYBE_DECIDED:
         raise refusal
@@ -161,10 +162,10 @@ async def _first_answer(services: Services, offer: Decision, refusal: TurngateEr
     if request is not None and request.status != "pending":
         raise _not_pending(request)
     if refusal is not None and request is not None and await _is_lost(services, request.run_id, refusal):
-        # The workflow is gone, and the run is not over: whoever decided has to know that it is not too late.
+        # The workflow is gone, and the run is not over: the person must know that it is not too late.
         raise UnavailableError(
-            f"Temporal has lost the workflow of run {request.run_id}, so nothing was decided. When it was recovered "
-            "(`turngate recover`), send this again.",
+            f"Temporal has lost the workflow of run {request.run_id}, so nothing was decided. Recover the run "
+            "(`turngate recover`), then send this again.",
             run_id=request.run_id,
         )
     if refusal is not None:
@@ -177,14 +178,13 @@ async def _is_lost(services: Services, run_id: str, refusal: TurngateError) -> b
 
 
 async def _look_up(services: Services, offer: Decision, *, chosen: bool) -> tuple[Request, DecisionAnswer | None]:
-    """Return the request, and the first answer if this very decision was taken before.
+    """Return the request, and the first answer if the same decision was sent before.
 
     ``chosen``: the caller named the decision id, so it may have been used. Raises ConflictError when it was used for
     something else.
     """
-    async with (
-        services.database.glance() as conn
-    ):  # the workflow is asked in any case; an earlier answer only ever comes
+    # A glance is enough: the workflow decides in any case.
+    async with services.database.glance() as conn:
         request = await requests.get(conn, offer.request_id)
         if request is None:
             raise NotFoundError(f"there is no request {offer.request_id!r}")
@@ -230,11 +230,11 @@ def _not_pending(request: Request) -> TurngateError:
     if request.status == "cancelled":
         return GoneError("the run has ended, and this request ended with it", code="run_ended", status=request.status)
     if request.status == "superseded":
-        return GoneError("a newer message took this request's place", code="request_superseded", status=request.status)
+        return GoneError("a newer message replaced this request", code="request_superseded", status=request.status)
     if request.status == "expired":
-        return GoneError("nobody answered in time, so this request has expired", code="request_expired")
+        return GoneError("this request has expired: no one answered in time", code="request_expired")
     return ConflictError(
-        f"{request.decided_by} was first: {request.verb}, at {request.decided_at}",
+        f"{request.decided_by} decided first: {request.verb}, at {request.decided_at}",
         code="already_decided",
         decided_by=request.decided_by,
         verb=request.verb,
@@ -245,7 +245,7 @@ def _not_pending(request: Request) -> TurngateError:
 
 def _reused(decision_id: str) -> ConflictError:
     return ConflictError(
-        f"the decision id {decision_id!r} was used for another decision: send this one under an id of its own",
+        f"the decision id {decision_id!r} was used for another decision: send this one under a new id",
         code="idempotency_key_reused",
     )
 
@@ -264,9 +264,9 @@ def _has_content(offer: Decision) -> bool:
 
 
 def _same(one: Decision, other: Decision) -> bool:
-    """Tell whether two decisions say the same thing.
+    """Tell whether two decisions have the same content.
 
-    When they were made does not matter. Nor does the stored digest, which becomes that of the edited call when an edit
-    wins; the digest that was sent is compared with the request's.
+    Their instants do not matter. Nor does the stored digest, which becomes that of the edited call when an edit wins; the
+    digest that was sent is compared with the request's.
     """
     return replace(one, created_at="", digest="") == replace(other, created_at="", digest="")

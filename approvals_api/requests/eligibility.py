@@ -1,4 +1,4 @@
-"""Who may decide a request, and in which words: told at the edge. The workflow holds every decision to the same terms."""
+"""Who may decide a request, and with which verbs: checked here first. The workflow applies the same terms."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class OnTerms(Protocol):
 
     @property
     def not_by(self) -> str | None:
-        """The one who may not decide it."""
+        """The person who may not decide it."""
 
     @property
     def ask_terms(self) -> AskTerms:
-        """The terms, as they stand now."""
+        """The terms that apply now."""
 
 
 def why_not(request: OnTerms, principal: Principal) -> str | None:
-    """Return why this principal may not decide the request, in words for them; None when they may."""
+    """Return why this principal may not decide the request, in words for them; None: they may."""
     if request.not_by is not None and request.not_by == principal.name:
-        return "you started this run, and its rule lets somebody else decide"
+        return "you started this run, and its rule wants someone else to decide"
     return request.ask_terms.barred(name=principal.name, role=principal.role, machine=principal.machine)
 
 
@@ -44,5 +44,5 @@ def check_verb(request: OnTerms, verb: Verb) -> None:
     """Raise InvalidInputError (code ``verb_not_allowed``) when the request does not take this verb."""
     allowed = request.ask_terms.verbs(request.kind)
     if verb not in allowed:
-        said = f"this request of kind {request.kind} takes: {', '.join(allowed)}"
-        raise InvalidInputError(said, code="verb_not_allowed", errors=[{"pointer": "/decision", "message": said}])
+        message = f"this request of kind {request.kind} takes: {', '.join(allowed)}"
+        raise InvalidInputError(message, code="verb_not_allowed", errors=[{"pointer": "/decision", "message": message}])

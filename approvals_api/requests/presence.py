@@ -1,4 +1,4 @@
-"""Looking at a request: the first look of each person goes into the log (docs/adr/0013), and who looks now is presence."""
+"""Who looks at a request: the first look of each person is logged (docs/adr/0013), and who looks now is presence."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from turngate.store.requests.presence import Looking
 logger = logging.getLogger(__name__)
 
 LOG_SECONDS: Final = 1.0
-"""How long a page waits for its line in the log. Who cannot look cannot decide, and the decision itself is logged."""
+"""How long a page waits until its first look is logged. The decision itself is logged in any case."""
 
 
-class Shown(Protocol):
+class Viewed(Protocol):
     """A request, as the store has it or as it is shown."""
 
     @property
@@ -35,25 +35,25 @@ class Shown(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class FirstLook:
-    """A look that is not on record yet."""
+    """A look that is not recorded yet."""
 
     run_id: str
     request_id: str
     viewer: str
 
 
-async def first_look(conn: Connection, principal: Principal, shown: Shown) -> FirstLook | None:
-    """Return what is to be recorded when this request is shown to this principal; None: it is on record. One look-up.
+async def first_look(conn: Connection, principal: Principal, request: Viewed) -> FirstLook | None:
+    """Return what to record when this request is shown to this principal; None: it is recorded already. One look-up.
 
-    Call it in the transaction that reads the request, then :func:`note` behind it.
+    Call it in the transaction that reads the request, then :func:`note` after the transaction.
     """
-    if await presence.was_seen(conn, shown.id, principal.name):
+    if await presence.was_seen(conn, request.id, principal.name):
         return None
-    return FirstLook(run_id=shown.run_id, request_id=shown.id, viewer=principal.name)
+    return FirstLook(run_id=request.run_id, request_id=request.id, viewer=principal.name)
 
 
 async def note(services: Services, look: FirstLook | None) -> None:
-    """Record a first look. A store that cannot write now never keeps anybody from reading: that is logged instead."""
+    """Record a first look. A store that cannot write now never keeps a person from reading: that is logged instead."""
     if look is None:
         return
     try:

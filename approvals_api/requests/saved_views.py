@@ -1,4 +1,4 @@
-"""Saved views of the inbox: each person's own filters under names. JSON API and pages both call it."""
+"""Saved views of the inbox: filters under names, one set for each person."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ MAX_NAME_CHARS: Final = 100
 
 
 async def save(services: Services, principal: Principal, name: str, query: str) -> SavedView:
-    """Save a filter under a name, in place of what was there; it is kept in its plainest form.
+    """Save a filter under a name; it replaces an older one. It is stored in its shortest form.
 
     Raises:
         InvalidInputError: ``bad_filter``: a condition the inbox does not know; or the name is not 1 to 100 visible characters.
         ConflictError: ``too_many_views``.
     """
     if not _is_name(name):
-        message = f"a view's name has 1 to {MAX_NAME_CHARS} visible characters, none of them /, and no space around"
+        message = f"a view's name has 1 to {MAX_NAME_CHARS} visible characters, without / and without spaces around it"
         raise InvalidInputError(message, errors=[{"pointer": "", "message": message}])
     plain = InboxFilter.from_query(query).query
     try:
         async with services.database.write() as conn:
             saved = await saved_views.put(conn, owner=principal.name, name=name, query=plain)
-    except IntegrityError:  # saved by the same person at the same moment, so it is there to be changed now
+    except IntegrityError:  # the same person saved it at the same moment: now it exists and can be changed
         async with services.database.write() as conn:
             saved = await saved_views.put(conn, owner=principal.name, name=name, query=plain)
     if saved is None:
@@ -42,22 +42,22 @@ async def save(services: Services, principal: Principal, name: str, query: str) 
 
 
 async def existing(services: Services, principal: Principal, name: str) -> SavedView:
-    """Return one of one's own views. Raises NotFoundError."""
+    """Return one of the principal's views. Raises NotFoundError."""
     async with services.database.read() as conn:
-        found = await saved_views.get(conn, principal.name, name)
-    if found is None:
+        view = await saved_views.get(conn, principal.name, name)
+    if view is None:
         raise NotFoundError(f"you have no saved view {name!r}")
-    return found
+    return view
 
 
 async def every(services: Services, principal: Principal) -> list[SavedView]:
-    """Return one's own views, by name."""
+    """Return the principal's views, by name."""
     async with services.database.read() as conn:
         return await saved_views.of_person(conn, principal.name)
 
 
 async def remove(services: Services, principal: Principal, name: str) -> None:
-    """Remove one of one's own views; safe to repeat."""
+    """Remove one of the principal's views; safe to repeat."""
     async with services.database.write() as conn:
         await saved_views.remove(conn, principal.name, name)
 

@@ -26,10 +26,10 @@ async def request_page(
     conn: Connection, wanted: InboxFilter, *, limit: int, after: tuple[str, str] | None = None
 ) -> Page[RequestItem]:
     """Return one page of the inbox: pending requests oldest first, others newest first."""
-    found = await requests.page(conn, wanted, limit=limit + 1, after=after)
-    shown = found[:limit]
-    more = encode_cursor(*requests.key_of(wanted, shown[-1])) if len(found) > limit else None
-    return Page(items=[request_item(request) for request in shown], next_cursor=more)
+    rows = await requests.page(conn, wanted, limit=limit + 1, after=after)
+    listed = rows[:limit]
+    more = encode_cursor(*requests.key_of(wanted, listed[-1])) if len(rows) > limit else None
+    return Page(items=[request_item(request) for request in listed], next_cursor=more)
 
 
 async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
@@ -40,8 +40,10 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     step = await steps.get(conn, request.run_id, call.step) if call else None
     result = call.settled_result if call else None
     execution = await executions.get(conn, request.run_id, request.tool_call_id)
-    asked = [each.id for each in await requests.of_call(conn, request.run_id, request.tool_call_id, kind=request.kind)]
-    given = await requests.of_request(conn, request_id) if request.quorum > 1 else []
+    request_ids = [
+        each.id for each in await requests.of_call(conn, request.run_id, request.tool_call_id, kind=request.kind)
+    ]
+    approved = await requests.of_request(conn, request_id) if request.quorum > 1 else []
     head = step.assistant_message_id if step else run.head_message_id
     return RequestDetail(
         **request_item(request).model_dump(),
@@ -51,7 +53,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         preview=request.preview,
         not_by=request.not_by,
         ask_terms=request.ask_terms,
-        given=[ApprovalView.model_validate(each) for each in given],
+        given=[ApprovalView.model_validate(each) for each in approved],
         allowed_verbs=list(request.ask_terms.verbs(request.kind)) if request.status == "pending" else [],
         decision=await _decision_view(conn, request),
         execution=execution.state if execution else "not_started",
@@ -61,9 +63,9 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         presentation=presentation_of(call, result) if call else None,
         in_part=in_part(call, result) if call else None,
         precondition=request.precondition,
-        instead_of=_neighbour(request, asked, -1),
-        replaced_by=_neighbour(request, asked, 1),
-        earlier=await _earlier(conn, _neighbour(request, asked, -1)),
+        instead_of=_neighbour(request, request_ids, -1),
+        replaced_by=_neighbour(request, request_ids, 1),
+        earlier=await _earlier(conn, _neighbour(request, request_ids, -1)),
         judged=_judgement(call),
         run=run_summary(run),
         messages=message_views(await messages.path_to(conn, head)),
@@ -76,22 +78,22 @@ def request_item(request: ListedRequest) -> RequestItem:
 
 
 def _judgement(call: Call | None) -> Judgement | None:
-    """Return what the judge said of a call, if it was asked."""
+    """Return the judge's opinion of a call; None: it gave none."""
     if call is None or not call.verdict:
         return None
     return Verdict.model_validate_json(call.verdict).judged
 
 
-def _neighbour(request: Request, asked: Sequence[str], side: Literal[-1, 1]) -> str | None:
+def _neighbour(request: Request, request_ids: Sequence[str], side: Literal[-1, 1]) -> str | None:
     """Return the approval before or after this one among those of its call.
 
-    A call has more than one only when a person's approval did not count any more by the time it was to run. Questions
-    about a lost call's outcome come one after the other, too, and none of them takes another's place.
+    A call has more than one only if a person's approval no longer counted when the call was about to run. Questions about a
+    lost call's outcome also follow each other, but none replaces another.
     """
     if request.kind != "approval":
         return None
-    place = asked.index(request.id) + side
-    return asked[place] if 0 <= place < len(asked) else None
+    place = request_ids.index(request.id) + side
+    return request_ids[place] if 0 <= place < len(request_ids) else None
 
 
 async def _earlier(conn: Connection, request_id: str | None) -> EarlierApproval | None:

@@ -251,7 +251,7 @@ async def test_the_starter_may_be_barred(site, open_page):
     """Where the rule wants another person, the starter sees why, and every button is off."""
     request = await site.gated("edit_file", '{"path": "a", "old": "b", "new": "c"}')
     page = await open_page(f"/requests/{request.id}", operator="starter")
-    await expect(page.locator("#decision")).to_contain_text("lets somebody else decide")
+    await expect(page.locator("#decision")).to_contain_text("wants someone else to decide")
     await expect(page.locator("[data-approve]")).to_be_disabled()
     await page.keyboard.press("a")
     await page.keyboard.press("a")
