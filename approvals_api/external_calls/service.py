@@ -1,4 +1,4 @@
-"""Calls from outside: sent, looked at, started and reported by the program that runs them (ADR 0024)."""
+"""External calls: sent, started and reported by the program that runs them (ADR 0024)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ANSWERED: Final[frozenset[ExternalState]] = frozenset({"ready", "done"})
 MAX_SCHEMA_CHARS: Final = 100_000
 MAX_REPORT_CHARS: Final = 4_000_000
 ENGINES_KINDS: Final = REFUSALS | {"unknown", "unknown_tool", "non_local_tool", "input_validation_error", "diverged"}
-"""Failure kinds that say what the engine or a person did: no report may speak in their name (I12)."""
+"""Failure kinds that say what the engine or a person did: no report may have one of them (I12)."""
 
 
 async def send(
@@ -51,10 +51,11 @@ async def send(
     wait_seconds: float,
     turn: str | None = None,
 ) -> ExternalCallView:
-    """Send a call, and return it as it stands as soon as it is answered or ``wait_seconds`` are over.
+    """Send a call, and return its current state as soon as it is answered or ``wait_seconds`` are over.
 
-    The same source and call id of the same sender again is the same call, however often it is sent. ``turn``: the stretch of
-    the sender's conversation it was made in. What a person rejected in it is closed when it comes again, and nobody is asked.
+    The same source and call id from the same sender is the same call, however often it is sent. ``turn``: the part of the
+    sender's conversation in which it was made. A call that a person rejected in it is closed without a request when it is
+    sent again.
 
     Raises:
         InvalidInputError: the tool's schema cannot be used, or something cannot be stored.
@@ -65,7 +66,7 @@ async def send(
     _check(tool, tool_call_id=tool_call_id, raw_input=raw_input, context=context)
     content = framed_sha256(source, tool_call_id, tool.model_dump_json(), raw_input, context)
     within = () if turn is None else (turn,)
-    outside = ExternalCall(
+    external = ExternalCall(
         run_id="",
         tool_call_id=tool_call_id,
         tool=tool.model_dump_json(),
@@ -81,15 +82,15 @@ async def send(
         model=None,
         key=f"external:{framed_sha256(principal.name, source, tool_call_id)}",
         fingerprint=content,
-        external=outside,
+        external=external,
     )
     try:
         run = await start_run.start_ordered(services, principal, agent_of_source(source), order)
-    except ConflictError as refused:
-        if refused.error_code != "idempotency_key_reused":
+    except ConflictError as conflict:
+        if conflict.error_code != "idempotency_key_reused":
             raise
         raise ConflictError(
-            f"{source!r} has sent another call under the id {tool_call_id!r}: send this one under an id of its own",
+            f"{source!r} has sent another call under the id {tool_call_id!r}: send this one under a new id",
             code="call_id_reused",
         ) from None
     return await look(services, run.id, wait_seconds=wait_seconds)
@@ -98,7 +99,7 @@ async def send(
 async def look(
     services: Services, run_id: str, *, wait_seconds: float = 0, states: Collection[ExternalState] = ANSWERED
 ) -> ExternalCallView:
-    """Return the call, once it is in one of these states or the time is over. Raises NotFoundError."""
+    """Return the call as soon as it is in one of these states or the time is over. Raises NotFoundError."""
     after = await services.feed.last_seq()  # subscribe first, look second
     view = await _view(services, run_id)
     if view.state in states or wait_seconds <= 0:
@@ -106,9 +107,9 @@ async def look(
     with suppress(TimeoutError):
         async with (
             asyncio.timeout(wait_seconds),
-            aclosing(services.feed.follow(after, run_id, with_progress=False)) as told,
+            aclosing(services.feed.follow(after, run_id, with_progress=False)) as events_of_run,
         ):
-            async for _event in told:
+            async for _event in events_of_run:
                 view = await _view(services, run_id)
                 if view.state in states:
                     break
@@ -118,21 +119,21 @@ async def look(
 async def start(services: Services, principal: Principal, run_id: str, *, attempt: str) -> ExternalStart:
     """Redeem the answer for one attempt, and return what to run; the same attempt again gets the same answer.
 
-    A call of effect ``once`` is handed out to one attempt only. One that may be repeated goes to whoever asks last.
+    A call of effect ``once`` is given to one attempt only. One that may be repeated is given to the newest attempt.
 
     Raises:
-        NotFoundError: no such call. ForbiddenError: ``not_sender``: somebody else sent it.
+        NotFoundError: no such call. ForbiddenError: ``not_sender``: another principal sent it.
         ConflictError: ``not_ready``: it waits for a person; ``already_started``: another attempt runs it.
-        UnavailableError: Temporal is away, or no worker answers; send the same again.
+        UnavailableError: Temporal is away, or no worker answers; repeat the request.
     """
-    run, news = await _own(services, principal, run_id), False
+    run, is_new = await _own(services, principal, run_id), False
     view = await _view(services, run_id)
     if view.state in {"planning", "waiting", "unknown"}:
         raise ConflictError(f"the call may not start: it is {view.state}", code="not_ready", state=view.state)
     async with services.database.write() as conn:
-        found = await executions.standing(conn, run_id, view.tool_call_id)
+        current = await executions.standing(conn, run_id, view.tool_call_id)
         call = await external_calls.get(conn, run_id)
-        running = found is not None and found[1] is not None and found[1].state == "executing"
+        running = current is not None and current[1] is not None and current[1].state == "executing"
         if view.state == "done" or call is None:
             return ExternalStart(run=None, call=view)
         if running and call.running_for != attempt:
@@ -145,9 +146,9 @@ async def start(services: Services, principal: Principal, run_id: str, *, attemp
             await external_calls.hand_over(conn, run_id, attempt)
         elif not running:
             await external_calls.want(conn, run_id, attempt)
-            news = True
-    if news:
-        await _tell(services, run, view.tool_call_id, "wanted")
+            is_new = True
+    if is_new:
+        await _signal(services, run, view.tool_call_id, "wanted")
     view = await look(
         services, run_id, wait_seconds=START_WAIT_SECONDS, states={"running", "done", "unknown", "waiting"}
     )
@@ -163,45 +164,45 @@ async def report(
     result: Ok | Failure | None,
     wait_seconds: float = START_WAIT_SECONDS,
 ) -> ExternalCallView:
-    """Take what came of a call from the attempt that ran it; the same report again changes nothing.
+    """Store the result of a call from the attempt that ran it; the same report again changes nothing.
 
-    ``result`` None: the attempt does not know. Of a call that runs once a person is asked then, as if no report had come.
+    ``result`` None: the attempt does not know. For a call that must not run twice, a person is asked then.
 
     Raises:
         NotFoundError, ForbiddenError: as :func:`start`. InvalidInputError: the result cannot be stored.
         ConflictError: ``not_started``: this attempt does not run it; ``reported``: it has reported something else;
-            ``too_late``: the call was closed, or a person is asked what became of it. That it came is in the log.
+            ``too_late``: the call was closed, or a person is asked for its outcome. The late report is in the log.
     """
     run = await _own(services, principal, run_id)
     if result is not None:
         _check_result(result)
     late = False
     async with services.database.write() as conn:
-        outside = await external_calls.get(conn, run_id)
-        if outside is None:
+        external = await external_calls.get(conn, run_id)
+        if external is None:
             raise NotFoundError(f"there is no call {run_id!r}")
-        call = await calls.get(conn, run_id, outside.tool_call_id)
-        execution = await executions.get(conn, run_id, outside.tool_call_id)
+        call = await calls.get(conn, run_id, external.tool_call_id)
+        execution = await executions.get(conn, run_id, external.tool_call_id)
         if call is None or execution is None:
             raise ConflictError("the call was not started", code="not_started")
-        again = result is not None and outside.reported == result and outside.running_for == attempt
+        again = result is not None and external.reported == result and external.running_for == attempt
         closed = call.result is not None or execution.state == "unknown"
-        late = closed and outside.reported is None and not again
+        late = closed and external.reported is None and not again
         if late:
-            payload = {"tool_call_id": outside.tool_call_id, "tool": call.tool_name, "ok": isinstance(result, Ok)}
+            payload = {"tool_call_id": external.tool_call_id, "tool": call.tool_name, "ok": isinstance(result, Ok)}
             await events.append(conn, run_id, [("execution.late", payload)])
-        elif not again and not await _kept(conn, run_id, attempt, result):
-            raise _refused(outside)
+        elif not again and not await _store_report(conn, run_id, attempt, result):
+            raise _refused(external)
     if late:
-        raise ConflictError("the report came too late: the call was closed, or a person is asked", code="too_late")
+        raise ConflictError("the report is too late: the call was closed, or a person is asked", code="too_late")
     if call.result is None:
-        await _tell(services, run, outside.tool_call_id, "reported")
+        await _signal(services, run, external.tool_call_id, "reported")
     return await look(services, run_id, wait_seconds=wait_seconds, states={"done", "unknown"})
 
 
-def _refused(outside: external_calls.ExternalCall) -> ConflictError:
+def _refused(external: external_calls.ExternalCall) -> ConflictError:
     """Return why a report does not count: another one came first, or another attempt runs the call."""
-    if outside.reported is not None:
+    if external.reported is not None:
         return ConflictError("another result was reported", code="reported")
     return ConflictError("this attempt does not run the call", code="not_started")
 
@@ -209,17 +210,15 @@ def _refused(outside: external_calls.ExternalCall) -> ConflictError:
 async def list_open(
     services: Services, principal: Principal, source: str, *, limit: int, cursor: str | None
 ) -> Page[ExternalCallView]:
-    """Return one page of the calls that this sender has open under a source, oldest first."""
+    """Return one page of this sender's open calls of a source, oldest first."""
     after = decode_cursor(cursor)
     async with services.database.read() as conn:
-        found = await external_calls.open_of(
-            conn, agent_of_source(source), principal.name, limit=limit + 1, after=after
-        )
-        views = [await external_view(conn, run_id) for _at, run_id in found[:limit]]
-    return Page(items=views, next_cursor=encode_cursor(*found[limit - 1]) if len(found) > limit else None)
+        rows = await external_calls.open_of(conn, agent_of_source(source), principal.name, limit=limit + 1, after=after)
+        views = [await external_view(conn, run_id) for _at, run_id in rows[:limit]]
+    return Page(items=views, next_cursor=encode_cursor(*rows[limit - 1]) if len(rows) > limit else None)
 
 
-async def _kept(conn: Connection, run_id: str, attempt: str, result: Ok | Failure | None) -> bool:
+async def _store_report(conn: Connection, run_id: str, attempt: str, result: Ok | Failure | None) -> bool:
     if result is None:
         return await external_calls.give_up(conn, run_id, attempt, at=as_text(now()))
     return await external_calls.report(conn, run_id, attempt, result)
@@ -237,33 +236,33 @@ async def _own(services: Services, principal: Principal, run_id: str) -> Run:
         run = await runs.get(conn, run_id)
         call = await external_calls.get(conn, run_id)
     if run is None or call is None:
-        raise NotFoundError(f"there is no call from outside {run_id!r}")
+        raise NotFoundError(f"there is no external call {run_id!r}")
     if run.started_by != principal.name:
-        raise ForbiddenError(f"{run.started_by!r} sent this call, and alone starts and reports it", code="not_sender")
+        raise ForbiddenError(f"only {run.started_by!r}, who sent this call, can start and report it", code="not_sender")
     return run
 
 
 async def _order(services: Services, run_id: str, attempt: str) -> RunOrder | None:
-    """Return what the attempt is to run; None when it is not the one that was let through."""
+    """Return what the attempt must run; None: another attempt runs it, or none."""
     async with services.database.read() as conn:
-        outside = await external_calls.get(conn, run_id)
-        found = None if outside is None else await executions.standing(conn, run_id, outside.tool_call_id)
-    if outside is None or outside.deadline_at is None or outside.running_for != attempt or found is None:
+        external = await external_calls.get(conn, run_id)
+        current = None if external is None else await executions.standing(conn, run_id, external.tool_call_id)
+    if external is None or external.deadline_at is None or external.running_for != attempt or current is None:
         return None
-    call, execution = found
-    if execution is None or execution.state != "executing" or outside.report is not None:
+    call, execution = current
+    if execution is None or execution.state != "executing" or external.report is not None:
         return None
     return RunOrder(
         tool_name=call.tool_name,
         input=call.running_input,
         edited=call.edited_input is not None,
         idempotency_key=execution.idempotency_key,
-        deadline_at=outside.deadline_at,
+        deadline_at=external.deadline_at,
     )
 
 
-async def _tell(services: Services, run: Run, tool_call_id: str, news: News) -> None:
-    """Tell the workflow. One that has just ended has closed the call, and needs to hear nothing."""
+async def _signal(services: Services, run: Run, tool_call_id: str, news: News) -> None:
+    """Tell the workflow. One that has just ended has closed the call, and needs no signal."""
     with suppress(ConflictError):
         await services.gateway.tell_external(run.id, ExternalCallInput(call=tool_call_id, news=news))
 
@@ -277,7 +276,7 @@ def _check(tool: ExternalTool, *, tool_call_id: str, raw_input: str, context: st
     ):
         require_storable(text, pointer)
     try:
-        # As it will be kept: a schema may hold any character as an escape.
+        # In the form that is stored: a schema may contain any character as an escape.
         size = len(json.dumps(tool.parameters))
         JsonSchemaParameters(tool.parameters)
     except ConfigurationError as error:
@@ -289,7 +288,7 @@ def _check(tool: ExternalTool, *, tool_call_id: str, raw_input: str, context: st
 
 def _check_result(result: Ok | Failure) -> None:
     if isinstance(result, Failure) and result.kind in ENGINES_KINDS:
-        raise invalid("/result/kind", f"{result.kind!r} is what the engine says of a call: report a kind of your own")
+        raise invalid("/result/kind", f"only the engine reports {result.kind!r}: use a kind of your own")
     if is_deeper(result.model_dump(), MAX_DEPTH):
         raise invalid("/result", f"at most {MAX_DEPTH} levels of arrays and objects")
     if len(result.model_dump_json()) > MAX_REPORT_CHARS:

@@ -77,7 +77,7 @@ async def _start(services: Services, principal: Principal, run_id: str, kind: Ki
     step, agent, model = step_of(typed), word_of(typed, "agent"), word_of(typed, "model")
     changes, key = changes_of(typed), typed.get("key") or None
     if kind == "replay":
-        return await dry_run.replay(
+        return await dry_run.start_dry_run(
             services, principal, run_id, step=step, agent=agent, model=model, changes=changes, idempotency_key=key
         )
     return await fork.fork(
@@ -98,9 +98,9 @@ async def _start(services: Services, principal: Principal, run_id: str, kind: Ki
 async def _previewed(services: Services, run_id: str, kind: Kind, typed: Mapping[str, str]) -> Preview:
     step, agent, model, changes = step_of(typed), word_of(typed, "agent"), word_of(typed, "model"), changes_of(typed)
     if kind == "replay":
-        return await run_plan.preview_replay(services, run_id, step=step, agent=agent, model=model, changes=changes)
+        return await run_plan.plan_dry_run(services, run_id, step=step, agent=agent, model=model, changes=changes)
     workspace = word_of(typed, "workspace")
-    return await run_plan.preview_fork(
+    return await run_plan.plan_fork(
         services,
         run_id,
         step=step,

@@ -137,7 +137,7 @@ def _only_agent(having: Sequence[KnownTool], notes: list[str]) -> str | None:
     if len(agents) != 1:
         notes.append("You named no agent, so rules for specific agents are not applied.")
         return None
-    notes.append(f"No agent was named, so it is asked for {agents[0]}, the only one with this tool.")
+    notes.append(f"You named no agent, so this is the answer for {agents[0]}, the only one with this tool.")
     return agents[0]
 
 

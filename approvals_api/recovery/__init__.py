@@ -1,1 +1,1 @@
-"""Finding and repairing what a crash or a lost Temporal left behind."""
+"""Finding and repairing the damage of a crash or of a lost Temporal database."""

@@ -1,7 +1,7 @@
-"""The store and Temporal held against each other: runs without workflows, workflows without runs, requests without gates.
+"""Comparing the store with Temporal: runs without workflows, workflows without runs, requests without gates.
 
-The workflows are the authority and the inbox a projection of them, so what differs in the inbox can be rebuilt from what
-the workflows say. Nothing is ever decided here: at most a decision that one side knows is brought to the other.
+The workflows are the authority and the inbox is a projection of them, so a request that differs can be rebuilt from its
+workflow. Nothing is ever decided here: at most a decision that one side knows is sent to the other.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from approvals_api.concurrency import for_each
 from approvals_api.recovery.recover import AT_ONCE, live_root_ids, lost_runs
@@ -27,29 +27,29 @@ from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, recovery, runs, steps
 
 SETTLING_SECONDS: Final = 1.0
-"""What is only on its way differs for a moment: whatever differs is looked at again after this, and has to be the same."""
+"""A change in flight makes a difference for a moment: every difference is checked again after this, and must be the same."""
 
 FindingKind = Literal["lost_run", "lost_workflow", "not_asked", "unknown_to_run", "closed_in_run", "closed_in_inbox"]
 """``lost_run``: live in the store, its workflow gone. ``lost_workflow``: open, its run ended or not in this store.
-``not_asked``: no worker answered for its workflow. Of a request: ``unknown_to_run``: pending, and its run has no such
-gate; ``closed_in_run``: pending, and its run's gate is closed; ``closed_in_inbox``: its run's gate is open, and the inbox
+``not_asked``: no worker answered for its workflow. Of a request: ``unknown_to_run``: pending, but its run has no such
+gate; ``closed_in_run``: pending, but its run's gate is closed; ``closed_in_inbox``: its run's gate is open, but the inbox
 does not show it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that is off. ``said``: what the one side and the other say. ``mended``: it was put right."""
+    """One difference. ``detail``: both sides in words. ``fixed``: it was repaired."""
 
     kind: FindingKind
     run_id: str
     request_id: str | None = None
-    said: str = ""
-    mended: bool = False
+    detail: str = ""
+    fixed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A request as the inbox has it, and as its run does; None: not at all."""
+    """A request as the inbox has it and as its run has it; None: that side doesn't have it."""
 
     kind: FindingKind
     request_id: str
@@ -57,42 +57,44 @@ class Difference:
     gate: Gate | None
 
     @property
-    def said(self) -> str:
+    def detail(self) -> str:
         """Both sides in words."""
         gate = "unknown" if self.gate is None else self.gate.status
         return f"the inbox says {self.stored or 'nothing'}, the run {gate}"
 
 
-Told = Callable[[Finding], None]
+OnFinding = Callable[[Finding], None]
 
 
-async def reconcile(services: Services, *, fix: bool, by: str, told: Told | None = None) -> list[Finding]:
-    """Return what is off between the store and Temporal; with ``fix``, rebuild the inbox from the workflows.
+async def reconcile(services: Services, *, fix: bool, by: str, on_finding: OnFinding | None = None) -> list[Finding]:
+    """Return the differences between the store and Temporal; with ``fix``, rebuild the inbox from the workflows.
 
-    Lost runs are only reported (``recovering.recover`` continues them), and so are workflows without a run. Safe to repeat
-    and beside living workers. ``by``: who mends, for the log. ``told``: called with each finding at once.
+    Lost runs are only reported (``recover`` continues them), and so are workflows without a run. Safe to repeat, and while
+    workers run. ``by``: who repairs, for the log. ``on_finding``: called with each finding at once.
 
     Raises UnavailableError when Temporal or the store is away.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
 
-    def tell(finding: Finding) -> None:
-        found.append(finding)
-        if told is not None:
-            told(finding)
+    def report(finding: Finding) -> None:
+        findings.append(finding)
+        if on_finding is not None:
+            on_finding(finding)
 
     async def compare(run_id: str) -> None:
         for finding in await _compare(services, run_id, fix=fix, by=by):
-            tell(finding)
+            report(finding)
 
     for lost in await lost_runs(services):
-        tell(Finding(kind="lost_run", run_id=lost.run_id, said=f"live in the store, its workflow is {lost.workflow}"))
+        report(
+            Finding(kind="lost_run", run_id=lost.run_id, detail=f"live in the store, its workflow is {lost.workflow}")
+        )
     for orphan in await _lost_workflows(services):
-        tell(orphan)
-    lost_ids = {each.run_id for each in found}
+        report(orphan)
+    lost_ids = {each.run_id for each in findings}
     ids = [run_id for run_id in await _live_ids(services) if run_id not in lost_ids]
     await for_each(ids, compare, at_once=AT_ONCE)
-    return found
+    return findings
 
 
 async def _live_ids(services: Services) -> list[str]:
@@ -109,23 +111,23 @@ async def _lost_workflows(services: Services) -> list[Finding]:
     """Return the open workflows whose run has ended in the store, or is not in it."""
 
     async def without_run(ids: Iterable[str]) -> dict[str, str]:
-        """Return run id → what the store says of it."""
-        found = {}
+        """Return run id → its state in the store."""
+        states = {}
         for run_id in ids:
             async with services.database.read() as conn:
                 run = await runs.get(conn, run_id)
             if run is None or run.status != "running":
-                found[run_id] = "not in this store" if run is None else f"{run.status} in the store"
-        return found
+                states[run_id] = "not in this store" if run is None else f"{run.status} in the store"
+        return states
 
-    # A run ends in the store first, and its workflow a moment later; one that was taken back is stopped by its first step.
+    # A run ends in the store first and its workflow a moment later; a run that was removed is stopped by its first step.
     suspected = await without_run([run_id async for run_id in services.gateway.recovery.open_turns()])
     if not suspected:
         return []
     await asyncio.sleep(SETTLING_SECONDS)
     return [
-        Finding(kind="lost_workflow", run_id=run_id, said=f"its workflow is open, and the run is {said}")
-        for run_id, said in (await without_run(suspected)).items()
+        Finding(kind="lost_workflow", run_id=run_id, detail=f"its workflow is open, and the run is {state}")
+        for run_id, state in (await without_run(suspected)).items()
         if await services.gateway.recovery.state_of(run_id) == "open"
     ]
 
@@ -141,19 +143,19 @@ async def _compare(services: Services, run_id: str, *, fix: bool, by: str) -> li
         return await _silent(services, run_id)
     findings = []
     for each in differ:
-        finding = Finding(kind=each.kind, run_id=run_id, request_id=each.request_id, said=each.said)
-        findings.append(replace(finding, mended=fix and await mend(services, run_id, each, by=by)))
+        finding = Finding(kind=each.kind, run_id=run_id, request_id=each.request_id, detail=each.detail)
+        findings.append(replace(finding, fixed=fix and await _repair(services, run_id, each, by=by)))
     return findings
 
 
 async def _silent(services: Services, run_id: str) -> list[Finding]:
-    """Say that a workflow did not answer, unless it or its run has come to its end."""
-    standing = await services.gateway.recovery.state_of(run_id)
+    """Report that a workflow did not answer, unless it or its run has ended."""
+    workflow = await services.gateway.recovery.state_of(run_id)
     async with services.database.read() as conn:
         run = await runs.get(conn, run_id)
-    if standing != "open" or run is None or run.status != "running":
+    if workflow != "open" or run is None or run.status != "running":
         return []
-    return [Finding(kind="not_asked", run_id=run_id, said="no worker answered for its workflow")]
+    return [Finding(kind="not_asked", run_id=run_id, detail="no worker answered for its workflow")]
 
 
 async def _differences(services: Services, run_id: str) -> list[Difference] | None:
@@ -164,13 +166,13 @@ async def _differences(services: Services, run_id: str) -> list[Difference] | No
     async with services.database.read() as conn:
         stored = {request.id: request for request in await requests.of_run(conn, run_id)}
     pending = [request for request in stored.values() if request.status == "pending"]
-    found = [_of_pending(request, gates.get(request.id)) for request in pending]
+    differences = [_of_pending(request, gates.get(request.id)) for request in pending]
     for request_id, gate in gates.items():
         request = stored.get(request_id)
         if gate.status == "pending" and (request is None or request.status != "pending"):
             status = None if request is None else request.status
-            found.append(Difference(kind="closed_in_inbox", request_id=request_id, stored=status, gate=gate))
-    return [each for each in found if each is not None]
+            differences.append(Difference(kind="closed_in_inbox", request_id=request_id, stored=status, gate=gate))
+    return [each for each in differences if each is not None]
 
 
 def _of_pending(request: Request, gate: Gate | None) -> Difference | None:
@@ -181,41 +183,37 @@ def _of_pending(request: Request, gate: Gate | None) -> Difference | None:
     return None
 
 
-# Rebuilding one request of the inbox from what its run's workflow says. Decides nothing.
+# Rebuilding one request of the inbox from its run's workflow. Decides nothing.
 
 
-if TYPE_CHECKING:
-    pass
-
-
-async def mend(services: Services, run_id: str, difference: Difference, *, by: str) -> bool:
-    """Bring the inbox to what the workflow says of one request; False when that would take a person.
+async def _repair(services: Services, run_id: str, difference: Difference, *, by: str) -> bool:
+    """Set one request of the inbox to the workflow's state; False: only a person could.
 
     Raises UnavailableError when Temporal or the store is away.
     """
     gate = difference.gate
     if difference.kind == "closed_in_inbox" and difference.stored in {"approved", "rejected", "responded"}:
-        return await redeliver(services, difference.request_id)  # the store has a decision that its run never heard of
+        return await redeliver(services, difference.request_id)  # the store has a decision that its run missed
     async with services.database.write() as conn:
         request = await requests.get(conn, difference.request_id)
         if request is None or request.status != difference.stored:
             return False
         if difference.kind == "closed_in_inbox":
-            mended = await _reopened(conn, request)
+            fixed = await _reopened(conn, request)
         elif gate is None:
-            mended = await _withdrawn(conn, request)
+            fixed = await _withdrawn(conn, request)
         else:
-            mended = await _closed(conn, request, gate)
-        if mended:
+            fixed = await _closed(conn, request, gate)
+        if fixed:
             after = await requests.get(conn, request.id)
             status = request.status if after is None else after.status
-            told = {"request_id": request.id, "from_status": request.status, "status": status, "by": by}
-            await events.append(conn, run_id, [("request.rebuilt", told)])
-    return mended
+            payload = {"request_id": request.id, "from_status": request.status, "status": status, "by": by}
+            await events.append(conn, run_id, [("request.rebuilt", payload)])
+    return fixed
 
 
 async def _reopened(conn: Connection, request: Request) -> bool:
-    """Show a request again that its run waits for; not one whose call has its result, which nobody could change."""
+    """Show a request again that its run waits for, unless its call has a result, which no decision could change."""
     call = await calls.get(conn, request.run_id, request.tool_call_id)
     if call is None or call.result is not None:
         return False
@@ -223,9 +221,9 @@ async def _reopened(conn: Connection, request: Request) -> bool:
 
 
 async def _withdrawn(conn: Connection, request: Request) -> bool:
-    """Take away a request that nobody waits for: its call has its result, or its step is closed.
+    """Cancel a request that nothing waits for: its call has a result, or its step is closed.
 
-    Else the run may be about to hear of it: the worker that opened it has been lost, say, and another is yet to come.
+    Otherwise the run may still learn of it: for example if the worker that opened it was lost and another one takes over.
     """
     call = await calls.get(conn, request.run_id, request.tool_call_id)
     step = None if call is None else await steps.get(conn, request.run_id, call.step)
@@ -236,7 +234,7 @@ async def _withdrawn(conn: Connection, request: Request) -> bool:
 
 
 async def _closed(conn: Connection, request: Request, gate: Gate) -> bool:
-    """Write how a request ended in its run; a decision only where all of its content is in the store."""
+    """Write how a request ended in its run; a decision only if all of its content is in the store."""
     result: Failure | None = None
     if gate.decision_id is None:
         result = {"expired": results.expired()}.get(gate.status)
@@ -245,8 +243,8 @@ async def _closed(conn: Connection, request: Request, gate: Gate) -> bool:
         result = results.rejected(gate.decided_by or "", "" if content is None else content.message)
     elif gate.verb != "approve":
         call = await calls.get(conn, request.run_id, request.tool_call_id)
-        kept = call is not None and (call.edited_input if gate.verb == "edit" else call.result) is not None
-        if not kept:
+        has_content = call is not None and (call.edited_input if gate.verb == "edit" else call.result) is not None
+        if not has_content:
             return False
     decided = {"decision_id": gate.decision_id, "verb": gate.verb, "by": gate.decided_by}
     if not await requests.settle(conn, request.id, status=gate.status, at=now(), **decided):  # type: ignore[arg-type]

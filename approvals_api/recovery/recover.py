@@ -1,8 +1,8 @@
-"""Runs whose workflow is gone: Temporal lost its database, or somebody terminated the workflow by hand.
+"""Recovering runs whose workflow is gone: Temporal lost its database, or someone terminated the workflow by hand.
 
-The store has all that was done (``turngate.store.runs.recovery``), so a new workflow under the same run id goes on from the
-last closed step. What makes this safe beside living workers: the server holds one open workflow per id, so a run that
-lives is left as it is; and whether a call may start is decided by its row in the store, not by any workflow (I2, I3).
+The store has everything that was done (``turngate.store.runs.recovery``), so a new workflow under the same run id continues from
+the last closed step. This is safe while workers run: the server holds one open workflow per id, so a live run is left as it
+is; and whether a call may start is decided by its row in the store, not by any workflow (I2, I3).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from turngate.store.runs.runs import Run
 logger = logging.getLogger(__name__)
 
 AT_ONCE: Final = 8
-"""Runs that are looked at or started at the same time: all of them wake up on the same workers."""
+"""Runs that are checked or started at the same time: all of them wake up on the same workers."""
 PAGE: Final = 500
 Outcome = Literal["recovered", "would_recover", "alive", "ended", "starting", "stopping", "not_published"]
-"""``would_recover``: it was only asked. ``alive``: its workflow is there, and was left alone. ``ended``: so has the run.
-``starting``: it was recorded a moment ago. ``stopping``: a sub-agent's workflow below it is still open, and would be in
+"""``would_recover``: in a dry run. ``alive``: its workflow is open, and was left alone. ``ended``: the run has ended.
+``starting``: it was recorded a moment ago. ``stopping``: a sub-agent's workflow below it is still open and would be in
 the way. ``not_published``: no worker has ever published its agent to this store."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport:
-    """What became of one run. ``step``: the one it goes on with; None when it does not."""
+    """The outcome for one run. ``step``: the one it continues with; None: it doesn't."""
 
     run_id: str
     outcome: Outcome
@@ -45,7 +45,7 @@ class RunReport:
     detail: str = ""
 
 
-Told = Callable[[RunReport], None]
+OnReport = Callable[[RunReport], None]
 
 
 async def lost_runs(services: Services) -> list[LostRun]:
@@ -53,36 +53,41 @@ async def lost_runs(services: Services) -> list[LostRun]:
 
     Changes nothing. Raises UnavailableError when Temporal or the store is away.
     """
-    found: dict[str, LostRun] = {}
+    lost_by_id: dict[str, LostRun] = {}
 
     async def look(run_id: str) -> None:
         lost = await find_loss(services, run_id)
         if isinstance(lost, LostRun):
-            found[run_id] = lost
+            lost_by_id[run_id] = lost
 
     ids = await live_root_ids(services)
     await for_each(ids, look, at_once=AT_ONCE)
-    return [found[run_id] for run_id in ids if run_id in found]
+    return [lost_by_id[run_id] for run_id in ids if run_id in lost_by_id]
 
 
 async def recover(
-    services: Services, run_ids: Sequence[str] | None, *, by: str, dry_run: bool = False, told: Told | None = None
+    services: Services,
+    run_ids: Sequence[str] | None,
+    *,
+    by: str,
+    dry_run: bool = False,
+    on_report: OnReport | None = None,
 ) -> list[RunReport]:
-    """Start a new workflow for each of these runs whose own is gone; returns what became of each, oldest run first.
+    """Start a new workflow for each of these runs whose own is gone; returns a report on each, oldest run first.
 
-    Safe to repeat, and beside living workers and other recoveries. A sub-agent's run is recovered with the run at the top
-    of its tree, which is the one that is reported.
+    Safe to repeat, and while workers and other recoveries run. A sub-agent's run is recovered with the run at the top of its
+    tree, which is the one that is reported.
 
     Args:
         services: the process's services.
         run_ids: the runs; None means every live one.
         by: who recovers them, for the log.
-        dry_run: only say what would be done.
-        told: called with each report as soon as there is one.
+        dry_run: only report what would be done.
+        on_report: called with each report at once.
 
     Raises:
         NotFoundError: one of ``run_ids`` is no run of this store; nothing was done.
-        UnavailableError: Temporal or the store is away; what was told is done, and a repeat does the rest.
+        UnavailableError: Temporal or the store is away; what was reported is done, and a repeat does the rest.
     """
     ids = await live_root_ids(services) if run_ids is None else await _roots(services, run_ids)
     reports: dict[str, RunReport] = {}
@@ -90,8 +95,8 @@ async def recover(
     async def one(run_id: str) -> None:
         report = await _recover_one(services, run_id, by=by, dry_run=dry_run)
         reports[run_id] = report
-        if told is not None:
-            told(report)
+        if on_report is not None:
+            on_report(report)
 
     await for_each(ids, one, at_once=AT_ONCE)
     return [reports[run_id] for run_id in ids]
@@ -126,8 +131,8 @@ async def _recover_one(services: Services, run_id: str, *, by: str, dry_run: boo
         return RunReport(run_id=run_id, outcome=lost.reason, detail=lost.detail)
     for below in lost.below:
         if await services.gateway.recovery.state_of(below) == "open":
-            # Started again, its parent would take the child for one that cannot be started, and close its run.
-            why = f"the workflow of {below}, which it waits for, has to stop first: a worker does that; then try again"
+            # If it were started again, its parent would see a child that cannot be started, and close its run.
+            why = f"the workflow of {below}, which it waits for, must stop first: a worker does that; then try again"
             return RunReport(run_id=run_id, outcome="stopping", detail=why)
     async with services.database.read() as conn:
         run = await existing_run(conn, run_id)
@@ -142,28 +147,28 @@ async def _recover_one(services: Services, run_id: str, *, by: str, dry_run: boo
         return RunReport(run_id=run_id, outcome="would_recover", step=state.step)
     if not await services.gateway.recovery.start_again(turn_input(services, run, agent, state), agent.task_queue):
         return RunReport(run_id=run_id, outcome="alive")
-    await _written(services, run, lost, step=state.step, by=by)
+    await _log_recovery(services, run, lost, step=state.step, by=by)
     return RunReport(run_id=run_id, outcome="recovered", step=state.step)
 
 
-async def _written(services: Services, run: Run, lost: LostRun, *, step: int, by: str) -> None:
-    """Tell the run's log, and those of its sub-agents' runs, which go on with it.
+async def _log_recovery(services: Services, run: Run, lost: LostRun, *, step: int, by: str) -> None:
+    """Record the recovery in the run's log, and in those of its sub-agents' runs, which continue with it.
 
-    Should the run have ended while its workflow was being started (an activity of the lost one was still at it), the new
-    workflow has nothing to do, and is told to stop.
+    If the run ended while its workflow was being started (by an activity of the lost one), the new workflow has nothing to
+    do, and is interrupted.
     """
     async with services.database.write() as conn:
         for run_id in (run.id, *lost.below):
-            found = await runs.get(conn, run_id)
-            if found is None:
+            current = await runs.get(conn, run_id)
+            if current is None:
                 continue
-            at = step if run_id == run.id else (await recovery.turn_state(conn, found)).step
-            told: dict[str, object] = {"by": by, "step": at, "workflow": lost.workflow}
+            at = step if run_id == run.id else (await recovery.turn_state(conn, current)).step
+            payload: dict[str, object] = {"by": by, "step": at, "workflow": lost.workflow}
             if run_id != run.id:
-                told["with_run_id"] = run.id
-            await events.append(conn, run_id, [("run.recovered", told)])
+                payload["with_run_id"] = run.id
+            await events.append(conn, run_id, [("run.recovered", payload)])
         ended = (await existing_run(conn, run.id)).status != "running"
-    logger.info("run %s was recovered: it goes on with step %d", run.id, step)
+    logger.info("recovered run %s: it continues with step %d", run.id, step)
     if ended:
         try:
             await services.gateway.interrupt(run.id, InterruptInput(by="engine", reason="The run has ended."))

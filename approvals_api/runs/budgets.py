@@ -1,4 +1,4 @@
-"""How far a run has used up its budgets, with what its sub-agents used, as people read it."""
+"""How much of its budgets a run has used, with its sub-agents' usage, for people."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from turngate.store.runs.subtree_usage import UsedBelow
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetUse:
-    """One budget. ``used``: by the run and those below it; ``below``: of that, by those below. ``most``: None: no bound.
+    """One budget. ``used``: by the run and its sub-agents; ``below``: of that, by the sub-agents. ``most`` None: no limit.
 
-    ``extended``: people granted some of ``most`` while the run was live.
+    ``extended``: people raised ``most`` while the run was live.
     """
 
     budget: Budget
@@ -32,29 +32,29 @@ class BudgetUse:
 
 @dataclass(frozen=True, kw_only=True)
 class Budgets:
-    """What a run used, and until when it may go on; None: nobody bounds its time. The limits are the agent's published ones."""
+    """What a run used, and until when it may run; None: no time limit. The limits are the agent's published ones."""
 
     uses: list[BudgetUse]
     until: str | None
 
 
 async def budgets_of(conn: Connection, run: Run) -> Budgets:
-    """Return what is worth saying of a run's budgets: what has a bound, and tokens and cost where any were used."""
+    """Return the budgets of a run that matter: those with a limit, and tokens and cost if any were used."""
     agent = await agents.get(conn, run.agent)
     limits = None if agent is None else agent.run_limits
-    below, made = await subtree_usage.of(conn, run.id), await calls.count(conn, run.id)
+    below, call_count = await subtree_usage.of(conn, run.id), await calls.count(conn, run.id)
     until = None
     if limits is not None and limits.wall_time is not None:
         until = as_text(budgets.deadline(from_text(run.created_at), limits.wall_time, run.granted))
     uses = [
         _use(run, "tokens", run.tokens_used, below.tokens, None if limits is None else limits.tokens),
         _cost(run, below, limits),
-        _use(run, "tool_calls", made, below.tool_calls, None if limits is None else limits.tool_calls),
+        _use(run, "tool_calls", call_count, below.tool_calls, None if limits is None else limits.tool_calls),
         _use(run, "steps", run.step, 0, None if limits is None else limits.steps),
     ]
-    shown = {"tokens", "cost"}
+    always = {"tokens", "cost"}
     return Budgets(
-        uses=[each for each in uses if each.most is not None or (each.budget in shown and each.used)], until=until
+        uses=[each for each in uses if each.most is not None or (each.budget in always and each.used)], until=until
     )
 
 

@@ -37,45 +37,45 @@ from turngate.wire.comparison import (
 )
 from turngate.wire.runs import RunDetail, StepView
 
-# A dry replay beside its record: what matched, what diverged, what was not done again, what policy judges otherwise.
+# A dry run compared with its record: what matched, what diverged, what was not repeated, what policy judges differently.
 
 
-SHOWN: Final = 200
+MAX_LISTED: Final = 200
 MAX_INPUT_CHARS: Final = 200
 
 
-async def replay_report(conn: Connection, source: Run, replay: Run) -> DryReplayReport:
-    """Return what became of a dry replay so far. ``source``: the run whose record it goes by."""
-    recorded = await _recorded_calls(conn, source, replay)
-    made = await calls.of_run(conn, replay.id)
-    diverged = [each for each in made if each.recorded_call_id is None]
-    answered = {each.recorded_call_id for each in made}
+async def dry_run_report(conn: Connection, source: Run, dry_run: Run) -> DryReplayReport:
+    """Return how a dry run compares with its record so far. ``source``: the run that was recorded."""
+    recorded = await _recorded_calls(conn, source, dry_run)
+    repeated = await calls.of_run(conn, dry_run.id)
+    diverged = [each for each in repeated if each.recorded_call_id is None]
+    answered = {each.recorded_call_id for each in repeated}
     not_made = [each for name, each in recorded.items() if name not in answered]
-    pairs = [(each, recorded[each.recorded_call_id]) for each in made if each.recorded_call_id in recorded]
+    pairs = [(each, recorded[each.recorded_call_id]) for each in repeated if each.recorded_call_id in recorded]
     verdicts = [change for now, then in pairs if (change := _change(now, then)) is not None]
-    same_end = (source.status, source.error_class) == (replay.status, replay.error_class)
+    same_end = (source.status, source.error_class) == (dry_run.status, dry_run.error_class)
     return DryReplayReport(
         source_run_id=source.id,
-        replay_run_id=replay.id,
-        matched=len(made) - len(diverged),
-        diverged=[_shown(each) for each in diverged[:SHOWN]],
+        replay_run_id=dry_run.id,
+        matched=len(repeated) - len(diverged),
+        diverged=[_listed_call(each) for each in diverged[:MAX_LISTED]],
         diverged_total=len(diverged),
-        not_made=[_shown(each) for each in not_made[:SHOWN]],
+        not_made=[_listed_call(each) for each in not_made[:MAX_LISTED]],
         not_made_total=len(not_made),
-        verdicts=verdicts[:SHOWN],
+        verdicts=verdicts[:MAX_LISTED],
         verdicts_total=len(verdicts),
         same_end=same_end,
         same=not diverged and not not_made and same_end,
     )
 
 
-async def _recorded_calls(conn: Connection, source: Run, replay: Run) -> dict[str, Call]:
-    """Return the calls that the replay goes by: those after the step it begins at, without the engine's own."""
-    behind = (replay.forked_from_step or 0) if replay.forked_from_run_id == source.id else 0
+async def _recorded_calls(conn: Connection, source: Run, dry_run: Run) -> dict[str, Call]:
+    """Return the calls of the record: those after the step where the dry run begins, without the engine's own."""
+    first = (dry_run.forked_from_step or 0) if dry_run.forked_from_run_id == source.id else 0
     return {
         each.tool_call_id: each
         for each in await calls.of_run(conn, source.id)
-        if each.step > behind and each.tool_name != EXTEND_BUDGET
+        if each.step > first and each.tool_name != EXTEND_BUDGET
     }
 
 
@@ -99,7 +99,7 @@ def _verdict(call: Call) -> Verdict | None:
     return Verdict.model_validate_json(call.verdict) if call.verdict else None
 
 
-def _shown(call: Call) -> ReplayedCall:
+def _listed_call(call: Call) -> ReplayedCall:
     result = call.settled_result
     return ReplayedCall(
         step=call.step,
@@ -126,10 +126,10 @@ async def compare(database: Database, run_id: str, other_id: str) -> Comparison:
 
     Raises:
         NotFoundError: one of them is not there.
-        InvalidInputError: ``same_run``: they are one and the same.
+        InvalidInputError: ``same_run``: both are the same run.
     """
     if run_id == other_id:
-        message = "a run is compared with another one: name two different runs"
+        message = "a run can only be compared with another run: name two different runs"
         raise InvalidInputError(message, code="same_run", errors=[{"pointer": "/other_id", "message": message}])
     async with database.read() as conn:
         lineages = [await _lineage(conn, await existing_run(conn, each)) for each in (run_id, other_id)]
@@ -143,10 +143,10 @@ async def compare(database: Database, run_id: str, other_id: str) -> Comparison:
             if call.whole_result is not None
         }
         shared = None if apart.shared is None else await _shared(conn, apart.shared)
-        replay = await _replay(conn, run_id, other_id)
+        report = await _dry_run_report(conn, run_id, other_id)
     dry = any(details[each].replay_of_run_id is not None for each in (run_id, other_id))
     run, other = details[run_id], details[other_id]
-    # Megabytes of arguments and results are taken apart: not on the loop that everybody else waits for.
+    # Megabytes of arguments and results are parsed: not on the event loop, where every other request would wait.
     pairs = await asyncio.to_thread(_aligned, _taken(apart.run, details), _taken(apart.other, details), wholes, dry)
     return Comparison(
         run=ComparedRun.model_validate(run),
@@ -155,28 +155,28 @@ async def compare(database: Database, run_id: str, other_id: str) -> Comparison:
         shared=shared,
         steps=pairs,
         parts_at=next((place for place, pair in enumerate(pairs, 1) if not pair.same), None),
-        replay=replay,
+        replay=report,
     )
 
 
-async def _replay(conn: Connection, run_id: str, other_id: str) -> DryReplayReport | None:
-    """Return how a dry replay stands beside its record; None when neither is the other's."""
+async def _dry_run_report(conn: Connection, run_id: str, other_id: str) -> DryReplayReport | None:
+    """Return how a dry run compares with its record; None: neither run is a dry run of the other."""
     run, other = await existing_run(conn, run_id), await existing_run(conn, other_id)
     if other.replay_of_run_id == run.id:
-        return await replay_report(conn, run, other)
-    return await replay_report(conn, other, run) if run.replay_of_run_id == other.id else None
+        return await dry_run_report(conn, run, other)
+    return await dry_run_report(conn, other, run) if run.replay_of_run_id == other.id else None
 
 
 async def _lineage(conn: Connection, run: Run) -> list[Stretch]:
     """Return where a run comes from, as :func:`turngate.domain.runs.comparison.apart` takes it."""
-    found = [Stretch(run_id=run.id)]
+    lineage = [Stretch(run_id=run.id)]
     while run.forked_from_run_id is not None:
         before = await runs.get(conn, run.forked_from_run_id)
         if before is None:
             break
-        found.append(Stretch(run_id=before.id, through=run.forked_from_step or 0))
+        lineage.append(Stretch(run_id=before.id, through=run.forked_from_step or 0))
         run = before
-    return found[::-1]
+    return lineage[::-1]
 
 
 async def _shared(conn: Connection, past: Stretch) -> SharedPast | None:
@@ -243,17 +243,17 @@ def _step_facts(step: OwnStep, wholes: Wholes, dry: bool) -> StepFacts:
 
 
 def _call_facts(call: CallView, whole: str | None, dry: bool) -> CallFacts:
-    # An edit is the decision's: the model asked for the same.
-    asked = tuple((request.kind, request.status, request.verb) for request in call.requests)
+    # An edit belongs to the decision: the model made the same call.
+    decisions = tuple((request.kind, request.status, request.verb) for request in call.requests)
     edited = None if call.edited_input is None else json_meaning(call.edited_input)
     return CallFacts(
         tool_name=call.tool_name,
         aspects={
             "arguments": json_meaning(call.input),
             "verdict": None if call.verdict is None else (call.verdict.answer, call.verdict.rule),
-            "decision": None if dry else (asked, edited),
+            "decision": None if dry else (decisions, edited),
             "execution": None if dry else call.execution,
-            # Of two large results the parts that are shown may be equal, and the wholes not.
+            # The shown parts of two large results may be equal although the whole results differ.
             "result": whole or _result_facts(call.result),
         },
     )

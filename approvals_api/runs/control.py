@@ -1,4 +1,4 @@
-"""Stopping a run, holding it, letting it go on. Used by the JSON API and the pages."""
+"""Interrupting, pausing and resuming a run."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ async def interrupt(services: Services, principal: Principal, run_id: str, *, re
 
 
 async def pause(services: Services, principal: Principal, run_id: str, *, reason: str = "") -> Run:
-    """Tell a run to hold, and return it as it is now; a repeat changes nothing more.
+    """Tell a run to pause, and return it as it is now; a repeat changes nothing more.
 
-    Calls that run go on to their ends, and requests can be decided; nothing new starts until :func:`resume`. Its sub-agents
-    are held, too. Raises as :func:`interrupt`.
+    Running calls finish, and requests can be decided; nothing new starts until :func:`resume`. Its sub-agents are paused, too.
+    Raises as :func:`interrupt`.
     """
     run = await _live(services, principal, run_id, reason)
     async with _not_lost(services, run_id):
@@ -46,7 +46,7 @@ async def pause(services: Services, principal: Principal, run_id: str, *, reason
 
 
 async def resume(services: Services, principal: Principal, run_id: str) -> Run:
-    """Let a held run go on, and return it as it is now; of one that is not held nothing changes. Raises as :func:`interrupt`."""
+    """Resume a paused run, and return it as it is now; if it is not paused, nothing changes. Raises as :func:`interrupt`."""
     run = await _live(services, principal, run_id, "")
     async with _not_lost(services, run_id):
         await services.gateway.resume(run_id, ResumeInput(by=principal.name))
@@ -68,7 +68,7 @@ async def _live(services: Services, principal: Principal, run_id: str, reason: s
 
 @asynccontextmanager
 async def _not_lost(services: Services, run_id: str) -> AsyncIterator[None]:
-    """Say of a live run whose workflow is gone, or not there yet, what to do: not that it has ended."""
+    """Say what to do about a live run whose workflow is gone, or not there yet, instead of that it has ended."""
     try:
         yield
     except ConflictError:
@@ -80,5 +80,5 @@ async def _not_lost(services: Services, run_id: str) -> AsyncIterator[None]:
         async with services.database.read() as conn:
             run = await existing_run(conn, run_id)
         if run.status == "running" and run.step == 0:
-            raise UnavailableError("the run has not begun yet: try again in a moment", run_id=run_id) from None
+            raise UnavailableError("the run has not started yet: try again in a moment", run_id=run_id) from None
         raise

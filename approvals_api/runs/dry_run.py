@@ -1,8 +1,8 @@
-"""Dry replays: a run that does another one over with its recorded results, and with no effect.
+"""Dry runs: a run that repeats another one with its recorded results and without side effects.
 
-The model is really asked, by the code that the worker runs now, and policy judges each call as it would now. A call that
-the other run made, too, gets the result that was recorded there; any other is closed as a divergence. Nothing runs, and
-nobody is asked: the activities see to that (:mod:`activities.planning.dry_run`, :mod:`activities.execution.door`).
+The model is really called, by the code that the worker runs now, and policy judges each call as it would now. A call that the
+other run made too gets the result that is recorded there; any other call is closed as a divergence. No tool runs and no person
+is asked: the activities see to that (:mod:`activities.planning.dry_run`, :mod:`activities.execution.door`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from turngate.store.runs import overrides
 from turngate.store.runs.runs import Run
 
 
-async def replay(
+async def start_dry_run(
     services: Services,
     principal: Principal,
     run_id: str,
@@ -35,19 +35,19 @@ async def replay(
     changes: Changes = UNCHANGED,
     idempotency_key: str | None = None,
 ) -> Run:
-    """Start a dry replay of a run, and return it. The run may have ended or live; what it has no result of answers nothing.
+    """Start a dry run of a run, and return it. The run may be live; a call that has no result there answers none.
 
-    Whoever may start runs may replay one, also under a policy of its own: nothing runs by it.
+    It needs no more than the right to start runs, also under its own policy: no tool runs under it.
 
     Args:
         services: the process's services.
-        principal: who replays; must hold ``runs:write``.
-        run_id: the run to do over.
-        step: a closed step to begin behind; None: its beginning.
-        agent: in place of the one that the run began with, or that had taken over by then.
-        model: in place of that one's; another agent brings its own model.
-        changes: what the replay has of its own, beside or in place of what the run has.
-        idempotency_key: 1 to 255 characters; the same one with the same content returns the first replay again.
+        principal: who starts it; must hold ``runs:write``.
+        run_id: the run to repeat.
+        step: a closed step to start after; None: its beginning.
+        agent: instead of the one that the run began with, or that had taken over by then.
+        model: instead of that agent's; another agent brings its own model.
+        changes: overrides of the dry run, added to those of the run.
+        idempotency_key: 1 to 255 characters; the same one with the same content returns the first dry run again.
 
     Raises:
         NotFoundError: no such run.
@@ -59,7 +59,7 @@ async def replay(
     principal.require("runs:write")
     async with services.database.read() as conn:
         run = await existing_run(conn, run_id)
-        refuse_dry(run, f"replay run {run.replay_of_run_id}, whose record it goes by")
+        refuse_dry(run, f"start one of run {run.replay_of_run_id}, whose record it follows")
         point = None if step is None else await fork_point(conn, run, step)
         lead = await lead_after(conn, run, 0 if point is None else point.step)
         published = await start.published_agent(conn, agent or lead.agent)
@@ -69,30 +69,30 @@ async def replay(
     order = await checked_order(
         by=principal.name,
         agent=published.name,
-        text=run.task if run.task.strip() else f"(replay of {run.id})",  # a sub-agent's brief may be empty
+        text=run.task if run.task.strip() else f"(dry run of {run.id})",  # a sub-agent's brief may be empty
         conversation_id=None,
         workspace=None,
         model=model or (lead.model if published.name == lead.agent else None),
         idempotency_key=idempotency_key,
         unattended=None if run.attended else run.unattended_asks,
     )
-    asked = ("replay", run_id, "" if step is None else str(step), agent or "", model or "", changes.fingerprint)
+    content = ("replay", run_id, "" if step is None else str(step), agent or "", model or "", changes.fingerprint)
     order = replace(
         order,
-        workspace=run.workspace,  # rules look at it; it may be gone, because nothing works in it
+        workspace=run.workspace,  # rules read it; it may be gone, because no tool works in it
         forked_from=point,
         begins_at=run.input_message_id if point is None else point.message_id,
         replay_of=run.id,
         model_is_fixed=model is not None or published.name != lead.agent,
-        fingerprint=framed_sha256(principal.name, *asked),
+        fingerprint=framed_sha256(principal.name, *content),
         world=world,
     )
     return await start.start_ordered(services, principal, published.name, order)
 
 
 def refuse_dry(run: Run, instead: str) -> None:
-    """Raise ConflictError ``dry_replay`` for a run that must not go on: its calls never ran."""
+    """Raise ConflictError ``dry_replay`` for a run that must not continue: its calls never ran."""
     if run.is_dry:
         raise ConflictError(
-            f"run {run.id} is a dry replay, in which nothing ran: {instead}", code="dry_replay", run_id=run.id
+            f"run {run.id} is a dry run, in which no tool ran: {instead}", code="dry_replay", run_id=run.id
         )

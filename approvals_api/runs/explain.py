@@ -1,4 +1,4 @@
-"""Explaining a run: where it broke off and why, or what it waits for, with what stands around it and what to do next.
+"""Explaining a run: where it broke off and why, or what it waits for, with the steps around it and what to do next.
 
 Reads the store; of a live run it also looks at the workflow. Changes nothing.
 """
@@ -10,8 +10,8 @@ from typing import Final
 from urllib.parse import quote
 
 from approvals_api.runs import views as run_views
-from approvals_api.runs.remedies import Remedies, for_standstill
-from approvals_api.runs.stalled import standing_still
+from approvals_api.runs.remedies import Remedies, for_stall
+from approvals_api.runs.stalled import find_stall
 from approvals_api.runs.switch_model import fallbacks_of
 from approvals_api.services import Services
 from turngate.domain.runs.failure_classes import FailureClass, Meaning, broke_off_at, meaning_of
@@ -29,11 +29,11 @@ from turngate.wire.runs import RunDetail, RunSummary, StepView
 ATTEMPTS_SHOWN: Final = 10
 PENDING_SHOWN: Final = 128
 CLOSED_BY_THE_END: Final = frozenset({"cancelled", "interrupted"})
-"""Kinds of failure that a call gets which the run's own end closed."""
+"""Kinds of failure of calls that the run's own end closed."""
 
 
 async def explain(services: Services, run_id: str) -> Explanation:
-    """Return the explanation of a run; raises NotFoundError. A Temporal that is away is part of it, no error."""
+    """Return the explanation of a run; raises NotFoundError. If Temporal is away, that is part of it, no error."""
     async with services.database.read() as conn:
         run = await run_views.run_detail(conn, run_id)
         if run.ended_at is not None:
@@ -41,15 +41,15 @@ async def explain(services: Services, run_id: str) -> Explanation:
         attempts = await _attempts(conn, run)
         fallbacks = await fallbacks_of(conn, run_id)
         pending = await requests.page(conn, InboxFilter(run_id=run_id), limit=PENDING_SHOWN)
-    # Not within the transaction: a server that is away is waited for.
+    # Not within the transaction: this may wait for a server that is away.
     look = await services.gateway.look(run_id)
     if look.state in {"closed", "gone"}:
-        async with services.database.read() as conn:  # it may have ended between the two looks
+        async with services.database.read() as conn:  # it may have ended between the two reads
             run = await run_views.run_detail(conn, run_id)
             if run.ended_at is not None:
                 return await explained_end(conn, run, services.settings.temporal_pages)
     newest = run.steps[-1].calls if run.steps else []
-    waits_for = standing_still(run, newest, {each.tool_call_id: each for each in pending}, look, now=now())
+    waits_for = find_stall(run, newest, {each.tool_call_id: each for each in pending}, look, now=now())
     explained = _live(run, waits_for, attempts, services.settings.temporal_pages)
     return explained.model_copy(update={"model_fallbacks": fallbacks})
 
@@ -89,12 +89,12 @@ def _live(
 ) -> Explanation:
     actions: list[NextAction] = []
     for each in waits_for:
-        action = for_standstill(run, each)
+        action = for_stall(run, each)
         if action is not None and action not in actions:
             actions.append(action)
     return Explanation(
         run=_summary(run),
-        cause=waits_for[0].says if waits_for else "It works: nothing that it waits for can be seen.",
+        cause=waits_for[0].says if waits_for else "It is working: nothing visible holds it up.",
         failure=None,
         step=run.step or None,
         steps=_around(run, run.step or None),
@@ -132,14 +132,14 @@ async def _interrupted_by(conn: Connection, run: RunDetail) -> str:
 
 async def _attempts(conn: Connection, run: RunDetail, *, step: int | None = None) -> list[ModelAttempt]:
     """Return the newest failed attempts to get a response, oldest first; ``step``: only those of this one."""
-    told = await events.newest(conn, run.id, "model.retrying", limit=ATTEMPTS_SHOWN)
-    attempts = [ModelAttempt(at=each.created_at, **each.payload) for each in reversed(told)]
+    retries = await events.newest(conn, run.id, "model.retrying", limit=ATTEMPTS_SHOWN)
+    attempts = [ModelAttempt(at=each.created_at, **each.payload) for each in reversed(retries)]
     wanted = (run.steps[-1].step if run.steps else 0) + 1 if step is None else step
     return [each for each in attempts if each.step == wanted]
 
 
 def _around(run: RunDetail, step: int | None) -> list[StepView]:
-    """Return the step, if it has a response, behind the one before it."""
+    """Return the step, if it has a response, and the one before it."""
     return [] if step is None else [each for each in run.steps if step - 1 <= each.step <= step]
 
 

@@ -1,6 +1,6 @@
-"""Forking: a new conversation that goes on after a closed step of some run, and shares its past at no cost.
+"""Forking: a new conversation that continues after a closed step of a run, and shares its past at no cost.
 
-Messages name their parent, so nothing is copied: the fork's first message hangs below the last one of that step. The run
+Messages name their parent, so nothing is copied: the fork's first message is a child of the last one of that step. The run
 that is forked, and its conversation, are only read; it may be running, ended, a fork itself, or a sub-agent's.
 """
 
@@ -39,7 +39,7 @@ async def fork(
 ) -> Run:
     """Start a run after a closed step of another one, and return it.
 
-    The same ``idempotency_key`` with the same content returns the first fork again, also when the run has gone on since.
+    The same ``idempotency_key`` with the same content returns the first fork again, also if the run has continued since.
 
     Args:
         services: the process's services.
@@ -47,19 +47,19 @@ async def fork(
         run_id: the run to fork.
         text: the fork's first message, 1 to 100,000 characters.
         step: a closed step of the run, from 1; None: its newest.
-        agent: in place of the one that had the run at that step.
-        model: in place of that one's; another agent brings its own model.
-        workspace: in place of the run's own.
-        changes: what the fork has of its own, beside or in place of what the run has.
-        summarise: begin a fresh conversation with a summary of that past, which the fork's model writes, in place of it.
+        agent: instead of the one that had the run at that step.
+        model: instead of that agent's; another agent brings its own model.
+        workspace: instead of the run's own.
+        changes: overrides of the fork, added to those of the run.
+        summarise: start a new conversation with a summary of the past, written by the fork's model, instead of sharing it.
         idempotency_key: 1 to 255 characters.
 
     Raises:
         NotFoundError: no such run.
-        InvalidInputError: no such closed step (the message lists those there are), ``unknown_tool``, ``invalid_policy``, or
+        InvalidInputError: no such closed step (the message lists the closed ones), ``unknown_tool``, ``invalid_policy``, or
             what :func:`start.start` refuses.
         ConflictError: ``idempotency_key_reused``.
-        ForbiddenError: the principal may not start runs, or not under a policy of their own.
+        ForbiddenError: the principal may not start runs, or not with their own policy.
         UnavailableError: Temporal or the store is away; nothing was changed.
     """
     principal.require("runs:write")
@@ -84,11 +84,11 @@ async def fork(
         text_at="/text",
         unattended=None if run.attended else run.unattended_asks,
     )
-    # Over what was asked for, not what it meant at the time: the newest step of a run that goes on is soon another one.
-    asked = ["fork", run_id, "" if step is None else str(step), text, agent or "", model or "", workspace or ""]
-    asked += [changes.fingerprint] if changes.fingerprint else []
-    asked += ["summarise"] if summarise else []
-    order = replace(order, forked_from=point, fingerprint=framed_sha256(principal.name, *asked), world=world)
+    # Of the order, not of what it meant at the time: the newest step of a live run soon is another one.
+    content = ["fork", run_id, "" if step is None else str(step), text, agent or "", model or "", workspace or ""]
+    content += [changes.fingerprint] if changes.fingerprint else []
+    content += ["summarise"] if summarise else []
+    order = replace(order, forked_from=point, fingerprint=framed_sha256(principal.name, *content), world=world)
     order = replace(order, summarise=summarise)
     return await start.start_ordered(services, principal, published.name, order)
 
@@ -99,10 +99,10 @@ async def fork_point(conn: Connection, run: Run, step: int | None) -> ForkPoint:
     number = max(closed, default=None) if step is None else step
     if number is None or number not in closed:
         raise _no_such_step(run, step, sorted(closed))
-    found = closed[number]
-    # A signal that finishes the run says its answer behind the results; a response without calls is its own last message.
+    closed_step = closed[number]
+    # A control call that finishes the run adds its answer after the results; a response without calls is its own last message.
     ended_here = run.status == "completed" and number == run.step
-    last = run.head_message_id if ended_here else found.results_message_id or found.assistant_message_id
+    last = run.head_message_id if ended_here else closed_step.results_message_id or closed_step.assistant_message_id
     return ForkPoint(run_id=run.id, step=number, message_id=last)
 
 

@@ -1,6 +1,6 @@
-"""Who goes on with a run behind one of its steps: a signal may have handed it over since, or that or a person changed its model.
+"""Which agent and model continue a run after one of its steps: a control call may have handed it over or switched its model.
 
-A model that only stood in for one that could not be used leads nothing: what begins anew begins with the one that was chosen.
+A fallback model doesn't count: a fork or dry run starts with the model that was chosen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from turngate.store.runs.runs import Run
 
 LED_BY: Final = ("run.started", "run.handed_off", "run.model_switched")
 MAX_CHANGES: Final = 1_000
-"""How many hand-overs and other models are looked at, the newest of each."""
+"""How many hand-offs and model switches are read, the newest of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +29,10 @@ class Lead:
 
 
 async def lead_after(conn: Connection, run: Run, step: int) -> Lead:
-    """Return who went on behind a step of the run, 0 being its beginning: a signal of its own may have changed that since."""
-    told = [each for kind in LED_BY for each in await events.newest(conn, run.id, kind, limit=MAX_CHANGES)]
+    """Return who continued after a step of the run; step 0 is its beginning. A later control call may have changed that."""
+    changes = [each for kind in LED_BY for each in await events.newest(conn, run.id, kind, limit=MAX_CHANGES)]
     lead = Lead(agent=run.agent, model=run.chosen_model)
-    for event in sorted(told, key=lambda each: each.run_seq):
+    for event in sorted(changes, key=lambda each: each.run_seq):
         if event.type == "run.started":
             lead = Lead(agent=str(event.payload["agent"]), model=str(event.payload["model"]))
             continue
@@ -44,7 +44,7 @@ async def lead_after(conn: Connection, run: Run, step: int) -> Lead:
 
 
 async def _after(conn: Connection, run: Run, event: Event) -> int:
-    """Return the step behind which a change counts: that of the call which made it, or the one a person saw as the newest."""
+    """Return the step after which a change applies: that of its call, or the newest one when a person made it."""
     if "tool_call_id" not in event.payload:
         return int(event.payload["step"])
     call = await calls.get(conn, run.id, str(event.payload["tool_call_id"]))

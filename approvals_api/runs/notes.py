@@ -1,6 +1,6 @@
-"""What the events say of a run's model, step by step: failed attempts, switches, fallbacks, summaries that did not come about.
+"""What happened to a run's model, step by step: failed attempts, switches, fallbacks, summaries that could not be written.
 
-Reads the store. A step that has no response yet has notes, too: they say what it waits for.
+Reads the events. A step that has no response yet has notes, too: they say what it waits for.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ MAX_NOTES: Final = 200
 
 @dataclass(frozen=True, kw_only=True)
 class FailedAttempt:
-    """One attempt to get a response that failed. ``shown``: watchers had seen some of what it said."""
+    """One failed attempt to get a response. ``was_shown``: watchers have seen some of its words."""
 
-    told: ModelAttempt
-    shown: bool
+    failure: ModelAttempt
+    was_shown: bool
 
     @property
     def again_at(self) -> str | None:
-        """When it is tried again; None: as soon as Temporal's policy lets it."""
-        wait = self.told.retry_in_seconds
-        return None if wait is None else as_text(from_text(self.told.at) + timedelta(seconds=wait))
+        """When it is tried again; None: as soon as Temporal's retry policy allows."""
+        wait = self.failure.retry_in_seconds
+        return None if wait is None else as_text(from_text(self.failure.at) + timedelta(seconds=wait))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Switch:
-    """A person let another model answer from this step on."""
+    """A person switched the run to another model from this step on."""
 
     by: str
     was: str
@@ -47,7 +47,7 @@ class Switch:
 
 @dataclass(frozen=True, kw_only=True)
 class StepNotes:
-    """What is to be said of one step's model, each kind oldest first. ``not_summarised``: why, in words."""
+    """Notes on one step's model, each kind oldest first. ``not_summarised``: why, in words."""
 
     attempts: list[FailedAttempt] = field(default_factory=list)
     switches: list[Switch] = field(default_factory=list)
@@ -56,58 +56,58 @@ class StepNotes:
 
     @property
     def waits_until(self) -> str | None:
-        """When the request is sent again; None: nothing failed, or somebody switched the model since, who is asked now."""
-        if not self.attempts or (self.switches and self.switches[-1].at >= self.attempts[-1].told.at):
+        """When the request is sent again; None: nothing failed, or the model was switched since and is called now."""
+        if not self.attempts or (self.switches and self.switches[-1].at >= self.attempts[-1].failure.at):
             return None
         return self.attempts[-1].again_at
 
 
 @dataclass(frozen=True, kw_only=True)
 class CarriedOver:
-    """A run began with a summary of so many messages of the run it was forked from. ``model``: who wrote it."""
+    """A run that began with a summary of ``messages`` messages of the run it was forked from. ``model``: its author."""
 
     messages: int
     model: str
 
 
 async def carried_over(conn: Connection, run_id: str) -> CarriedOver | None:
-    """Return what a run began with in place of another one's past; None: it shares that past, or has none."""
-    told = await _told(conn, run_id, "context.carried_over")
-    return CarriedOver(messages=told[-1].payload["messages"], model=told[-1].payload["model"]) if told else None
+    """Return the summary that a run began with; None: it shares the past of another run, or has none."""
+    notes = await _newest(conn, run_id, "context.carried_over")
+    return CarriedOver(messages=notes[-1].payload["messages"], model=notes[-1].payload["model"]) if notes else None
 
 
 async def step_notes(conn: Connection, run_id: str) -> dict[int, StepNotes]:
     """Return the notes of a run by step."""
-    found: defaultdict[int, StepNotes] = defaultdict(StepNotes)
-    for each in await _told(conn, run_id, "model.retrying"):
+    notes: defaultdict[int, StepNotes] = defaultdict(StepNotes)
+    for each in await _newest(conn, run_id, "model.retrying"):
         attempt = FailedAttempt(
-            told=ModelAttempt(at=each.created_at, **each.payload), shown=bool(each.payload.get("shown"))
+            failure=ModelAttempt(at=each.created_at, **each.payload), was_shown=bool(each.payload.get("shown"))
         )
-        found[attempt.told.step].attempts.append(attempt)
-    for each in await _told(conn, run_id, "run.model_switched"):
-        said = each.payload
-        if "by" in said:  # a call of the model's own that switches it says so itself
-            switch = Switch(by=said["by"], was=said["from"], now=said["to"], at=each.created_at)
-            found[said["step"] + 1].switches.append(switch)
-    for each in await _told(conn, run_id, "run.model_fell_back"):
-        found[each.payload["step"]].fallbacks.append(fallback(each))
-    for each in await _told(conn, run_id, "context.compaction_skipped"):
+        notes[attempt.failure.step].attempts.append(attempt)
+    for each in await _newest(conn, run_id, "run.model_switched"):
+        payload = each.payload
+        if "by" in payload:  # a control call of the model shows in its step anyway
+            switch = Switch(by=payload["by"], was=payload["from"], now=payload["to"], at=each.created_at)
+            notes[payload["step"] + 1].switches.append(switch)
+    for each in await _newest(conn, run_id, "run.model_fell_back"):
+        notes[each.payload["step"]].fallbacks.append(fallback(each))
+    for each in await _newest(conn, run_id, "context.compaction_skipped"):
         why = not_summarised(each.payload["reason"], error_class=each.payload["error_class"])
-        found[each.payload["step"]].not_summarised.append(why)
-    return dict(found)
+        notes[each.payload["step"]].not_summarised.append(why)
+    return dict(notes)
 
 
-def fallback(told: Event) -> ModelFallback:
-    """Return what an event ``run.model_fell_back`` says."""
+def fallback(event: Event) -> ModelFallback:
+    """Return the fallback of an event ``run.model_fell_back``."""
     return ModelFallback(
-        step=told.payload["step"],
-        instead_of=told.payload["from"],
-        model=told.payload["to"],
-        error_class=told.payload["error_class"],
-        message=told.payload["message"],
-        at=told.created_at,
+        step=event.payload["step"],
+        instead_of=event.payload["from"],
+        model=event.payload["to"],
+        error_class=event.payload["error_class"],
+        message=event.payload["message"],
+        at=event.created_at,
     )
 
 
-async def _told(conn: Connection, run_id: str, kind: str) -> list[Event]:
+async def _newest(conn: Connection, run_id: str, kind: str) -> list[Event]:
     return list(reversed(await events.newest(conn, run_id, kind, limit=MAX_NOTES)))

@@ -1,4 +1,4 @@
-"""What somebody asks for when they start a run, checked as far as it can be without the store."""
+"""The order for a new run: checked as far as possible without the store, recorded as a run, and removed if it didn't start."""
 
 from __future__ import annotations
 
@@ -44,11 +44,10 @@ class ForkPoint:
 class Order:
     """A checked order. ``fingerprint``: equal for the same content from the same person; ``key``: Idempotency-Key.
 
-    ``forked_from``: the past that a new conversation begins with; None: it begins empty. ``continues``: it goes on in the same
-    conversation where that run ended, and nothing new is said. ``unattended``: what becomes of its
-    questions, because nobody attends the run; None: somebody does. ``world``: what it has of its own.
-    ``begins_at``: the message that a new conversation begins with, and nothing new is said. ``replay_of``: the run of which it
-    is a dry replay. ``model_is_fixed``: somebody chose ``model`` for every step.
+    ``forked_from``: the past that a new conversation begins with; None: it begins empty. ``continues``: it continues in the
+    same conversation where that run ended, without a new message. ``unattended``: what happens to its requests; None: the run
+    is attended. ``world``: its overrides. ``begins_at``: the message that a new conversation begins with, without a new one.
+    ``replay_of``: the run of which it is a dry run. ``model_is_fixed``: a person chose ``model`` for every step.
     """
 
     text: str
@@ -66,7 +65,7 @@ class Order:
     summarise: bool = False
     model_is_fixed: bool = False
     external: ExternalCall | None = None
-    """The call from outside that the run stands for, without the run's id."""
+    """The external call of the run, without the run's id."""
 
 
 async def checked_order(
@@ -81,7 +80,7 @@ async def checked_order(
     text_at: str = "/input",
     unattended: UnattendedAsks | None = None,
 ) -> Order:
-    """Return the order, or raise InvalidInputError saying what does not fit. ``text_at``: where the text was sent."""
+    """Return the order. Raises InvalidInputError with what does not fit. ``text_at``: pointer to the text."""
     return Order(
         text=_checked_text(text, text_at),
         conversation_id=conversation_id,
@@ -97,7 +96,7 @@ async def checked_order(
 
 def _checked_text(text: str, pointer: str) -> str:
     if not text.strip():
-        raise _invalid(pointer, "say what the agent should do: the text is empty")
+        raise _invalid(pointer, "the text is empty: write what the agent should do")
     if len(text) > MAX_TEXT_CHARS:
         raise _invalid(pointer, f"at most {MAX_TEXT_CHARS:,} characters, not {len(text):,}")
     require_storable(text, pointer)
@@ -121,7 +120,7 @@ def checked_model(model: str) -> str:
     if not formed or len(model) > MAX_MODEL_CHARS or not model.isprintable():
         raise _invalid(
             "/model",
-            "a model is written provider:name, such as openai:gpt-5, or a profile's name; at most 200 characters",
+            "write a model as provider:name, such as openai:gpt-5, or as a profile's name; at most 200 characters",
         )
     return model
 
@@ -136,11 +135,11 @@ def _invalid(pointer: str, message: str) -> InvalidInputError:
     return InvalidInputError(message, errors=[{"pointer": pointer, "message": message}])
 
 
-# A checked order in the store: recorded as a run that is about to begin, and taken back when it could not.
+# A checked order in the store.
 
 
 SUMMARISED = {"summarise": True}
-"""Of a fork's beginning: a summary stands in place of the past it shares."""
+"""In a fork's first event: a summary replaces the past."""
 
 
 async def record(conn: Connection, principal: Principal, agent: PublishedAgent, order: Order) -> Run:
@@ -158,9 +157,9 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
         head = await _head_of_idle(conn, conversation_id)
     if fork is not None and not order.continues:
         head = fork.message_id
-    said_already = _input_already_there(order, head)
+    input_message_id = _input_already_there(order, head)
     run_id = f"run_{secrets.token_hex(12)}"
-    if order.summarise and said_already is None:
+    if order.summarise and input_message_id is None:
         await summaries.want(conn, run_id)
     new = NewRun(
         id=run_id,
@@ -170,7 +169,7 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
         model=order.model or agent.model,
         workspace=order.workspace,
         task=order.text,
-        input_message_id=said_already or f"msg_{secrets.token_hex(12)}",
+        input_message_id=input_message_id or f"msg_{secrets.token_hex(12)}",
         started_by=principal.name,
         idempotency_key=order.key,
         request_fingerprint=order.fingerprint,
@@ -182,8 +181,8 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
         replay_of_run_id=order.replay_of,
         model_chosen_by=principal.name if order.model_is_fixed else None,
     )
-    says = user_message(order.text) if said_already is None else None
-    await open_run(conn, new, says=says, behind=head, told=_told(order), external=order.external)
+    says = user_message(order.text) if input_message_id is None else None
+    await open_run(conn, new, says=says, behind=head, told=_event_payload(order), external=order.external)
     run = await runs.get(conn, run_id)
     if run is None:  # pragma: no cover - inserted above, in this transaction
         raise RuntimeError(f"run {run_id} vanished")
@@ -193,7 +192,7 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
 async def take_back(conn: Connection, run: Run, order: Order) -> None:
     """Remove a run that did not start. Its events stay: the log is append-only, and it says how the run ended.
 
-    Should the workflow have started after all, it finds no run in the store, and nothing can run in its name.
+    If the workflow did start, it finds no run in the store, and no call can run for it.
     """
     now = await runs.get(conn, run.id)
     if now is None or now.step > 0:
@@ -223,7 +222,7 @@ def run_live(run: Run) -> ConflictError:
 
 
 async def _head_of_idle(conn: Connection, conversation_id: str) -> str | None:
-    """Return the newest message of a conversation that is there and has no live run. Raises as :func:`record` does."""
+    """Return the newest message of a conversation that exists and has no live run. Raises as :func:`record`."""
     if not await messages.conversation_exists(conn, conversation_id):
         raise NotFoundError(f"there is no conversation {conversation_id!r}")
     live = await runs.live_of_conversation(conn, conversation_id)
@@ -233,28 +232,28 @@ async def _head_of_idle(conn: Connection, conversation_id: str) -> str | None:
 
 
 def _input_already_there(order: Order, head: str | None) -> str | None:
-    """Return the message which the run begins with, if nothing new is said to it."""
+    """Return the message that the run begins with, if it gets no new one."""
     if order.begins_at is not None:
         return order.begins_at
     if not order.continues:
         return None
     if order.forked_from is None or head != order.forked_from.message_id:
         raise ConflictError(
-            "the conversation has gone on since: fork the run from one of its steps instead",
+            "the conversation has continued since: fork the run from one of its steps instead",
             code="conversation_moved_on",
         )
     return head
 
 
-def _told(order: Order) -> dict[str, object]:
-    """Return what the run's first event says of the order."""
-    fork, told = order.forked_from, dict[str, object]()
+def _event_payload(order: Order) -> dict[str, object]:
+    """Return what the run's first event has besides the usual."""
+    fork, payload = order.forked_from, dict[str, object]()
     if order.unattended is not None:
-        told["unattended"] = order.unattended
+        payload["unattended"] = order.unattended
     if order.world is not None and not order.world.is_plain:
-        told["own"] = own_facts(order.world)
+        payload["own"] = own_facts(order.world)
     if fork is not None:
-        told["forked_from"] = {"run_id": fork.run_id, "step": fork.step} | (SUMMARISED if order.summarise else {})
+        payload["forked_from"] = {"run_id": fork.run_id, "step": fork.step} | (SUMMARISED if order.summarise else {})
     if order.replay_of is not None:
-        told["replay_of"] = {"run_id": order.replay_of, "step": 0 if fork is None else fork.step}
-    return told
+        payload["replay_of"] = {"run_id": order.replay_of, "step": 0 if fork is None else fork.step}
+    return payload

@@ -1,4 +1,4 @@
-"""What a run is given of its own when it is forked or replayed: checked at the edge, taken over, told."""
+"""Overrides of a run that is forked or dry-run: instructions, tools and policy, checked and merged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_TOOLS: Final = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What is asked for. ``plain``: nothing is taken over from the other run; what is given counts all the same."""
+    """Overrides that someone orders. ``plain``: take over none of the other run's; the ones here still apply."""
 
     instructions: str | None = None
     tools: Sequence[str] | None = None
@@ -30,7 +30,7 @@ class Changes:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for the same changes; empty when nothing is asked for."""
+        """Equal for the same changes; empty for none."""
         if self == Changes():
             return ""
         texts = ["-" if text is None else f"+{text}" for text in (self.instructions, self.policy)]
@@ -42,63 +42,63 @@ UNCHANGED: Final = Changes()
 
 
 def changed_world(before: World | None, agent: PublishedAgent, changes: Changes) -> World:
-    """Return the world of a run that goes on from another one with these changes.
+    """Return the overrides of a run that continues from another one with these changes.
 
     Args:
-        before: what the other run has of its own. Its instructions and tools count for the agent that they were given for.
-        agent: who begins the new run.
-        changes: what is asked for.
+        before: the overrides of the other run. Its instructions and tools apply only to the agent they were made for.
+        agent: the agent of the new run.
+        changes: the overrides that were ordered.
 
     Raises:
-        InvalidInputError: ``unknown_tool`` (the message lists those there are), ``invalid_policy``, or what does not fit.
+        InvalidInputError: ``unknown_tool`` (the message lists the agent's tools), ``invalid_policy``, or what does not fit.
     """
-    kept = World(agent=agent.name) if before is None or changes.plain else before.for_agent(agent.name)
-    given: dict[str, object] = {}
+    base = World(agent=agent.name) if before is None or changes.plain else before.for_agent(agent.name)
+    update: dict[str, object] = {}
     if changes.instructions is not None:
-        given["instructions"] = _instructions(changes.instructions)
+        update["instructions"] = _instructions(changes.instructions)
     if changes.tools is not None:
-        given["tools"] = _tools(changes.tools, agent)
+        update["tools"] = _tools(changes.tools, agent)
     if changes.policy is not None:
         parsed(changes.policy, pointer="/policy")
         require_storable(changes.policy, "/policy")
-        given["policy"] = changes.policy
-    return kept.model_copy(update=given)
+        update["policy"] = changes.policy
+    return base.model_copy(update=update)
 
 
 def require_policy_right(principal: Principal, world: World | None) -> None:
-    """Raise ForbiddenError unless the principal may let a run with effects live under a policy of its own.
+    """Raise ForbiddenError unless the principal may start a run with side effects under its own policy.
 
-    It can open every gate, so it takes who may change the rules for everybody. What a fork or the run for a next message
-    takes over counts as given: something new is said under it. In a retry nothing is.
+    Such a policy can open every gate, so it needs the right to change everyone's rules. A policy that a fork, or the run for a
+    next message, takes over counts too: the run gets a new message under it. A retry gets none.
     """
     if world is not None and world.policy is not None and not principal.may("admin"):
         raise ForbiddenError(
             f"{principal.name!r} may not give a run a policy of its own: it needs the scope admin. Fork it under the app's "
-            "rules (plain), or try the policy in a dry replay.",
+            "rules (plain), or try the policy in a dry run.",
             code="missing_scope",
             needed=["admin"],
         )
 
 
 def listed(names: str | None) -> list[str] | None:
-    """Return the names of a text with commas between them; None: nothing was said."""
+    """Return the names of a text with commas between them; None for None."""
     return None if names is None else [name for name in (part.strip() for part in names.split(",")) if name]
 
 
 def own_facts(world: World) -> dict[str, object]:
-    """Return what the log says of it: digests of its texts, and the tools by name."""
-    told: dict[str, object] = {"digest": world.digest}
+    """Return what the log has of it: digests of its texts, and the tools by name."""
+    facts: dict[str, object] = {"digest": world.digest}
     if world.instructions is not None:
-        told["instructions"] = framed_sha256(world.instructions)
+        facts["instructions"] = framed_sha256(world.instructions)
     if world.tools is not None:
-        told["tools"] = list(world.tools)
+        facts["tools"] = list(world.tools)
     if world.policy is not None:
-        told["policy"] = framed_sha256(world.policy)
-    return told
+        facts["policy"] = framed_sha256(world.policy)
+    return facts
 
 
 def world_view(world: World | None) -> WorldView | None:
-    """Return a run's world as it is shown."""
+    """Return a run's overrides as they are shown; None: it has none."""
     if world is None or world.is_plain:
         return None
     return WorldView(
@@ -118,7 +118,7 @@ def tools_of(agent: PublishedAgent) -> list[str]:
 
 def _instructions(text: str) -> str:
     if not text.strip():
-        raise _invalid("/instructions", "say what the agent is to do: the instructions are empty")
+        raise _invalid("/instructions", "the instructions are empty: write what the agent should do")
     if len(text) > MAX_INSTRUCTIONS_CHARS:
         raise _invalid("/instructions", f"at most {MAX_INSTRUCTIONS_CHARS:,} characters, not {len(text):,}")
     require_storable(text, "/instructions")

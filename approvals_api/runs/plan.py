@@ -1,4 +1,4 @@
-"""What a fork or a dry replay would use again, run anew and not undo, read from the store before it is started."""
+"""The plan of a fork or dry run: what it would reuse, run again and not undo, read from the store before it is started."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from turngate.store.runs.executions import Execution
 from turngate.store.runs.runs import Run
 from turngate.wire.plans import Changed, Difference, EffectCount, PastCall, Preview
 
-SHOWN: Final = 200
+MAX_LISTED: Final = 200
 MAX_INPUT_CHARS: Final = 200
 
 
-async def preview_fork(
+async def plan_fork(
     services: Services,
     run_id: str,
     *,
@@ -43,24 +43,24 @@ async def preview_fork(
     changes: Changes = UNCHANGED,
     summarise: bool = False,
 ) -> Preview:
-    """Return what a fork would use again, run anew and not undo. Parameters and errors as of :func:`forking.fork`."""
+    """Return what a fork would reuse, run again and not undo. Parameters and errors as of ``fork.fork``."""
     async with services.database.read() as conn:
         run = await existing_run(conn, run_id)
         point = await fork_point(conn, run, step)
-        made = await _past_calls(conn, run)
+        past_calls = await _past_calls(conn, run)
         lead = await lead_after(conn, run, point.step)
         differences, world = await _differences(conn, run, lead, agent, model, workspace, changes)
-        reused = [each for each in made if each.step <= point.step]
-        again = [each for each in made if each.step > point.step]
+        reused = [each for each in past_calls if each.step <= point.step]
+        again = [each for each in past_calls if each.step > point.step]
         return Preview(
             run_id=run.id,
             step=point.step,
             dry=False,
             **await _read_again(conn, point.message_id, summarise=summarise),
-            reused=reused[-SHOWN:],
+            reused=reused[-MAX_LISTED:],
             reused_total=len(reused),
             effects=await _effects(conn, run),
-            again=again[:SHOWN],
+            again=again[:MAX_LISTED],
             again_total=len(again),
             differences=differences,
             own=world_view(world),
@@ -68,7 +68,7 @@ async def preview_fork(
         )
 
 
-async def preview_replay(
+async def plan_dry_run(
     services: Services,
     run_id: str,
     *,
@@ -77,21 +77,21 @@ async def preview_replay(
     model: str | None = None,
     changes: Changes = UNCHANGED,
 ) -> Preview:
-    """Return which recorded results a dry replay would answer its calls from. ``step`` None: from the beginning."""
+    """Return the recorded results from which a dry run would answer its calls. ``step`` None: from the beginning."""
     async with services.database.read() as conn:
         run = await existing_run(conn, run_id)
         point = None if step is None else await fork_point(conn, run, step)
         begins_at = run.input_message_id if point is None else point.message_id
-        behind = 0 if point is None else point.step
-        answers = [each for each in await _past_calls(conn, run) if each.step > behind and each.result is not None]
-        lead = await lead_after(conn, run, behind)
+        after = 0 if point is None else point.step
+        answers = [each for each in await _past_calls(conn, run) if each.step > after and each.result is not None]
+        lead = await lead_after(conn, run, after)
         differences, world = await _differences(conn, run, lead, agent, model, None, changes)
         return Preview(
             run_id=run.id,
             step=None if point is None else point.step,
             dry=True,
             **await _read_again(conn, begins_at),
-            reused=answers[:SHOWN],
+            reused=answers[:MAX_LISTED],
             reused_total=len(answers),
             differences=differences,
             own=world_view(world),
@@ -100,12 +100,12 @@ async def preview_replay(
 
 
 async def _read_again(conn: Connection, head_id: str, *, summarise: bool = False) -> dict[str, Any]:
-    """Return the preview's part on messages. An agent without ``context`` reads all of them, whatever was cut: it says so."""
+    """Return the plan's part on messages. An agent without ``context`` reads all of them, even those that were cut."""
     total = len(await messages.path_to(conn, head_id))
     if summarise:
         return {"messages": 0, "replaced": total, "replaced_by": "new_summary"}
-    behind, cut = await summaries.path_behind(conn, head_id)
-    read = len(behind) + 1  # the conversation's first message is always sent
+    kept_messages, cut = await summaries.path_behind(conn, head_id)
+    read = len(kept_messages) + 1  # the conversation's first message is always sent
     if cut is None or read >= total:
         return {"messages": total}
     return {"messages": read, "replaced": total - read, "replaced_by": cut.kind}
@@ -113,15 +113,17 @@ async def _read_again(conn: Connection, head_id: str, *, summarise: bool = False
 
 async def _past_calls(conn: Connection, run: Run) -> list[PastCall]:
     started = {each.tool_call_id: each for each in await executions.of_run(conn, run.id)}
-    asked: dict[str, RequestStatus] = {each.tool_call_id: each.status for each in await requests.of_run(conn, run.id)}
+    statuses: dict[str, RequestStatus] = {
+        each.tool_call_id: each.status for each in await requests.of_run(conn, run.id)
+    }
     return [
-        _past_call(each, started.get(each.tool_call_id), asked)
+        _past_call(each, started.get(each.tool_call_id), statuses)
         for each in await calls.of_run(conn, run.id)
         if each.tool_name != EXTEND_BUDGET
     ]
 
 
-def _past_call(call: Call, execution: Execution | None, asked: dict[str, RequestStatus]) -> PastCall:
+def _past_call(call: Call, execution: Execution | None, statuses: dict[str, RequestStatus]) -> PastCall:
     result = call.settled_result
     return PastCall(
         step=call.step,
@@ -130,7 +132,7 @@ def _past_call(call: Call, execution: Execution | None, asked: dict[str, Request
         effect=call.effect,
         input=call.input[:MAX_INPUT_CHARS],
         verdict=Verdict.model_validate_json(call.verdict).answer if call.verdict else None,
-        decision=asked.get(call.tool_call_id),
+        decision=statuses.get(call.tool_call_id),
         execution=execution.state if execution else "not_started",
         result=None if result is None else "ok" if isinstance(result, Ok) else result.kind,
         happened=execution is not None and call.effect == "once" and _has_handler(call),
@@ -138,11 +140,11 @@ def _past_call(call: Call, execution: Execution | None, asked: dict[str, Request
 
 
 async def _effects(conn: Connection, run: Run) -> list[EffectCount]:
-    """Count what the run and the runs of its sub-agents started, by tool; what only reads leaves nothing behind."""
+    """Count the calls with side effects that the run and its sub-agents' runs started, by tool."""
     started: Counter[tuple[str, str]] = Counter()
     unknown: Counter[tuple[str, str]] = Counter()
     for each in (run, *await recovery.runs_below(conn, run.id)):
-        states = {found.tool_call_id: found.state for found in await executions.of_run(conn, each.id)}
+        states = {execution.tool_call_id: execution.state for execution in await executions.of_run(conn, each.id)}
         for call in await calls.of_run(conn, each.id):
             if call.tool_call_id in states and call.effect != "read" and _has_handler(call):
                 started[call.tool_name, call.effect] += 1
@@ -154,7 +156,7 @@ async def _effects(conn: Connection, run: Run) -> list[EffectCount]:
 
 
 def _has_handler(call: Call) -> bool:
-    """Tell whether the call is no signal and no sub-agent's: those have executions, and no effect of their own."""
+    """Tell whether a handler runs the call: control calls and sub-agents have executions without effects of their own."""
     return call.signal is None and call.child_run_id is None
 
 
@@ -167,14 +169,14 @@ async def _differences(
     workspace: str | None,
     changes: Changes,
 ) -> tuple[list[Difference], World]:
-    """Return what differs from the run, and what the new one has of its own. ``lead``: who would go on unchanged."""
+    """Return what differs from the run, and the new run's overrides. ``lead``: who would continue without changes."""
     before = await overrides.get(conn, run.world)
     will_be = await published_agent(conn, agent or lead.agent)
     was = will_be if will_be.name == lead.agent else await agents.get(conn, lead.agent)
     world = changed_world(before, will_be, changes)
     old_model = lead.model or ("" if was is None else was.model)
     own_model = old_model if will_be.name == lead.agent else will_be.model
-    told: Sequence[tuple[Changed, str, str]] = (
+    aspects: Sequence[tuple[Changed, str, str]] = (
         ("agent", lead.agent, will_be.name),
         ("model", old_model, model or own_model),
         ("workspace", run.workspace or "none", workspace or run.workspace or "none"),
@@ -182,7 +184,7 @@ async def _differences(
         ("tools", _tools(before, was), _tools(world, will_be)),
         ("policy", _policy(before), _policy(world)),
     )
-    return [Difference(name=name, was=old, will_be=new) for name, old, new in told if old != new], world
+    return [Difference(name=name, was=old, will_be=new) for name, old, new in aspects if old != new], world
 
 
 def _instructions(world: World | None, agent: str) -> str:

@@ -1,4 +1,4 @@
-"""What a person can do next, as a text with the command or the page that does it. Says; does nothing."""
+"""What a person can do next, as a text with the command or the page for it. It only says what to do."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _LIMITS: Final = {
 
 PLAIN: Final[dict[Remedy, NextAction]] = {
     "check_model": NextAction(
-        text="See whether the model answers: its server's address, the key, its name.",
+        text="Check that the model answers: its server's address, the key, its name.",
         command="turngate doctor --probe",
     ),
     "check_stack": NextAction(
-        text="See whether Temporal, the store and a worker are there.", command="turngate doctor"
+        text="Check that Temporal, the store and a worker are running.", command="turngate doctor"
     ),
     "mend_tool": NextAction(
-        text='Mend the tool, or what it stands on; with failure_mode="return" the model reads such a failure.'
+        text='Fix the tool, or what it depends on. With failure_mode="return" the model reads such a failure.'
     ),
     "mend_app": NextAction(
-        text="Mend the app or the settings that the worker runs with, and start it again.",
+        text="Fix the app or the worker's settings, then restart the worker.",
         command="turngate doctor APP",
     ),
-    "mend_policy": NextAction(text="Mend the policy.", command="turngate policy check FILE", href="/policy"),
+    "mend_policy": NextAction(text="Fix the policy.", command="turngate policy check FILE", href="/policy"),
     "find_lost": NextAction(
-        text="See whether this is the Temporal server and namespace that the run was started on.",
+        text="Check that this is the Temporal server and namespace where the run was started.",
         command="turngate doctor",
     ),
 }
@@ -52,12 +52,12 @@ class Remedies:
     temporal_url: str | None
 
     def actions(self, remedies: tuple[Remedy, ...]) -> list[NextAction]:
-        """Return what each means for this run, in order; those that it cannot have are left out."""
+        """Return the action of each for this run, in order; those that don't apply are left out."""
         return [action for each in remedies if (action := self._action(each)) is not None]
 
     @property
     def last_closed(self) -> int | None:
-        """The newest step that a fork can begin behind; None: there is none."""
+        """The newest step that a fork can start after; None: there is none."""
         return max((step.step for step in self.run.steps if step.closed_at is not None), default=None)
 
     def _action(self, remedy: Remedy) -> NextAction | None:
@@ -71,16 +71,16 @@ class Remedies:
             case "other_model":
                 return self._other_model()
             case "start_again":
-                again = "Start it again as a new run, in a new conversation."
+                again = "Start the task again as a new run, in a new conversation."
                 return NextAction(text=again, command=f'turngate run --agent {self.run.agent} "…"', href="/runs/new")
             case "raise_limit":
                 limit = _LIMITS.get(self.run.error_class, "…")
                 return NextAction(
-                    text=f"Raise the agent's limit, Limits({limit}=…), and restart the worker: it counts from the next run on."
+                    text=f"Raise the agent's limit, Limits({limit}=…), and restart the worker. It applies from the next run on."
                 )
             case "read_log":
                 return NextAction(
-                    text="Read the worker's log of that moment; Temporal keeps the error with its trace.",
+                    text="Read the worker's log of that time. Temporal has the error with its traceback.",
                     command=f"temporal workflow show --workflow-id {self.run.id}",
                     href=self.temporal_url,
                 )
@@ -91,7 +91,7 @@ class Remedies:
         if self.run.parent is not None or self.run.replay_of_run_id is not None:
             return None
         return NextAction(
-            text="Go on where it ended, once that is mended: what it did stays done, and no call is sent twice.",
+            text="Once that is fixed, continue where the run ended. What it did stays done, and no call is sent twice.",
             command=f"turngate retry {self.run.id}",
             href=f"/runs/{self.run.id}#act-title",
         )
@@ -100,18 +100,18 @@ class Remedies:
         run = self.run
         if run.replay_of_run_id is not None:
             return NextAction(
-                text="Replay the run anew, once that is mended: a dry replay does not go on.",
+                text="Once that is fixed, start another dry run: a dry run can't continue.",
                 command=f"turngate replay {run.replay_of_run_id} --dry",
                 href=f"/runs/{run.replay_of_run_id}/replay",
             )
         if run.parent is not None:
             return NextAction(
-                text=f"Look at the run that called this agent: the model of {run.parent.agents} has read that it failed.",
+                text=f"See the run that called this agent: the model of {run.parent.agents} has read that it failed.",
                 command=f"turngate explain {run.parent.run_id}",
                 href=f"/runs/{run.parent.run_id}",
             )
         return NextAction(
-            text="Send the conversation its next message: every open call was closed, so the model can go on.",
+            text="Send a message to continue the conversation: every open call was closed.",
             command=f'turngate run --agent {run.agent} --conversation {run.conversation_id} "…"',
             href=f"/runs/{run.id}#act-title",
         )
@@ -121,8 +121,8 @@ class Remedies:
         if step is None:
             return None
         return NextAction(
-            text=f"Fork it behind step {step}, its last closed one, or an earlier one: a conversation of its own that shares "
-            "the past up to there. What tools did is not undone, and not repeated.",
+            text=f"Fork it after step {step}, its last closed one, or an earlier one: a new conversation that shares the past up "
+            "to there. What tools did is neither undone nor repeated.",
             command=f'turngate fork {self.run.id} --step {step} "…"',
             href=f"/runs/{self.run.id}/fork?step={step}",
         )
@@ -132,16 +132,16 @@ class Remedies:
         start = (
             f"turngate run --agent {self.run.agent}" if step is None else f"turngate fork {self.run.id} --step {step}"
         )
-        return NextAction(text="Go on with another model.", command=f'{start} --model PROVIDER:NAME "…"')
+        return NextAction(text="Continue with another model.", command=f'{start} --model PROVIDER:NAME "…"')
 
 
-def for_standstill(run: RunDetail, waits_for: Standstill) -> NextAction | None:
-    """Return what a person can do about one thing a live run waits for; None: only wait."""
+def for_stall(run: RunDetail, waits_for: Standstill) -> NextAction | None:
+    """Return what a person can do about one thing that a live run waits for; None: only wait."""
     match waits_for.kind:
         case "person":
             request = waits_for.request_id
             return NextAction(
-                text="Answer it.", command=f"turngate decide {request} DECISION", href=f"/requests/{request}"
+                text="Decide the request.", command=f"turngate decide {request} DECISION", href=f"/requests/{request}"
             )
         case "sub_agent":
             child = waits_for.child_run_id
@@ -152,26 +152,26 @@ def for_standstill(run: RunDetail, waits_for: Standstill) -> NextAction | None:
             )
         case "paused":
             resume = f"turngate resume {run.id}"
-            return NextAction(text="Let it go on.", command=resume, href=f"/runs/{run.id}#act-title")
+            return NextAction(text="Resume it.", command=resume, href=f"/runs/{run.id}#act-title")
         case "no_worker":
-            return NextAction(text="Start a worker: the run goes on by itself.", command="turngate worker APP")
+            return NextAction(text="Start a worker: the run then continues by itself.", command="turngate worker APP")
         case "temporal_away":
-            return NextAction(text="Bring Temporal back: the run goes on by itself.", command="turngate doctor")
+            return NextAction(text="Start Temporal: the run then continues by itself.", command="turngate doctor")
         case "workflow_gone":
             return NextAction(
-                text="If this is the Temporal server and namespace that the run was started on, recover it: it goes on from "
-                "its last closed step.",
+                text="If this is the Temporal server and namespace where the run was started, recover it: it continues from its "
+                "last closed step.",
                 command=f"turngate recover {run.id}",
             )
         case "model_retrying":
             return NextAction(
-                text="See whether the model answers (`turngate models --probe`), or let another one go on.",
+                text="Check that the model answers (`turngate models --probe`), or switch to another one.",
                 command=f"turngate model {run.id} MODEL",
                 href=f"/runs/{run.id}#act-title",
             )
         case "tool" | "model" | "timer":
             return NextAction(
-                text="Wait, or interrupt the run: what runs is stopped, and the conversation stays usable.",
+                text="Wait, or interrupt the run: running calls are stopped, and the conversation stays usable.",
                 command=f"turngate interrupt {run.id}",
                 href=f"/runs/{run.id}#act-title",
             )

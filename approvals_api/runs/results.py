@@ -1,4 +1,4 @@
-"""A call's whole result: what was stored apart because it was too large for the model, or else what every view shows."""
+"""A call's whole result: stored separately if it was too large for the model, else the one that every view shows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StoredResult:
 
     @property
     def document(self) -> str:
-        """The whole result as ``{"result": …}``. The stored text stands in it as it is: no number is written anew."""
+        """The whole result as ``{"result": …}``. It contains the stored text as it is: no number is formatted again."""
         rest = self.result.model_dump_json(exclude={"value"} if isinstance(self.result, Ok) else {"fields"})
         member = "value" if isinstance(self.result, Ok) else "fields"
         return f'{{"result":{rest[:-1]},"{member}":{self.body}}}}}'
@@ -43,5 +43,5 @@ async def whole_result(conn: Connection, run_id: str, tool_call_id: str) -> Stor
     result = call.settled_result
     if result is None:
         raise NotFoundError(f"call {tool_call_id!r} has no result yet: it is still open", code="no_result_yet")
-    kept = None if call.whole_result is None else await whole_results.text_of(conn, call.whole_result)
-    return StoredResult(run=run, call=call, result=result, body=whole_text(result) if kept is None else kept)
+    whole = None if call.whole_result is None else await whole_results.text_of(conn, call.whole_result)
+    return StoredResult(run=run, call=call, result=result, body=whole_text(result) if whole is None else whole)

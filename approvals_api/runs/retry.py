@@ -1,8 +1,8 @@
-"""Retrying: a run that failed or was interrupted goes on where it ended, in its conversation, with nothing new said.
+"""Retrying: a new run that continues where one failed or was interrupted, in its conversation, without a new message.
 
-It has what that one has of its own (instructions, tools, policy). What it did stays done. Calls that its end closed are
-told as such, so the model knows which of them ran, and nothing is sent twice: what it still wants it asks for again, and
-policy and people decide that anew.
+It has the same overrides (instructions, tools, policy). What the first run did stays done. The results of calls that its end
+closed say so, so the model knows which of them ran, and no call is sent twice: the model makes a call again if it still needs
+it, and policy and people decide it again.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ async def retry(
     model: str | None = None,
     idempotency_key: str | None = None,
 ) -> Run:
-    """Start the run that goes on where this one ended, and return it.
+    """Start the run that continues where this one ended, and return it.
 
     Args:
         services: the process's services.
         principal: who retries; must hold ``runs:write``.
         run_id: a run that failed or was interrupted, the last one of its conversation.
-        model: in place of the run's own.
+        model: instead of the run's own.
         idempotency_key: 1 to 255 characters; the same one with the same content returns the first retry again.
 
     Raises:
@@ -61,10 +61,10 @@ async def retry(
             code="not_failed",
             status=run.status,
         )
-    refuse_dry(run, "replay it anew, or fork it from a step of it")
+    refuse_dry(run, "start another dry run, or fork it from one of its steps")
     if run.parent_run_id is not None:
         raise ConflictError(
-            f"this run answered a call of run {run.parent_run_id}: retry that one", code="not_failed", status=run.status
+            f"this run answered a call of run {run.parent_run_id}: retry that run", code="not_failed", status=run.status
         )
     order = await checked_order(
         by=principal.name,

@@ -1,4 +1,4 @@
-"""Saying something more in a conversation: the next run answers it, or the live one takes it as its policy says."""
+"""Sending a message to a conversation: the next run answers it, or the live run takes it as its agent declares."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from turngate.store.runs.runs import Run
 logger = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 5
-"""How often a message looks again for a live run: each time somebody else's run has begun or ended in between."""
+"""How often to look for a live run: each time another run has started or ended in between."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """Where a message went. ``message``: None when a run was started with it; else it waits for ``run``, or was taken by it."""
+    """Where a message went. ``message`` None: a run was started with it; else it waits for ``run``, or ``run`` took it."""
 
     run: Run
     message: QueuedMessage | None
@@ -53,25 +53,24 @@ async def send(
 ) -> Sent:
     """Send a message into a run's conversation.
 
-    With no live run there it starts the next one, with this run's agent, model, workspace and what it has of its own. A
-    live run takes it as ``while_running`` says, or as its agent declares. The same ``idempotency_key`` with the same content
-    is one message.
+    Without a live run it starts the next one, with this run's agent, model, workspace and overrides. A live run takes it as
+    ``while_running`` says, or as its agent declares. The same ``idempotency_key`` with the same content is one message.
 
     Raises:
         NotFoundError: no such run.
         InvalidInputError: the text does not fit.
-        ConflictError: ``idempotency_key_reused``; ``run_live``: a sub-agent's run, which has no next run to queue for;
+        ConflictError: ``idempotency_key_reused``; ``run_live``: a sub-agent's run, which has no next run to wait for;
             ``dry_replay``.
-        ForbiddenError: the principal may not start runs, or no new one under this run's own policy.
-        UnavailableError: Temporal or the store is away; a message that was kept already is not lost.
+        ForbiddenError: the principal may not start runs, or not under this run's own policy.
+        UnavailableError: Temporal or the store is away; a message that was stored is not lost.
     """
     principal.require("runs:write")
     async with services.database.read() as conn:
         before = await existing_run(conn, run_id)
         world = await overrides.get(conn, before.world)
-    refuse_dry(before, "fork it from a step of it to go on from there")
+    refuse_dry(before, "to continue, fork it from one of its steps")
     if is_external(before.agent):
-        raise ConflictError("this run stands for a call from outside, which hears no messages", code="external_call")
+        raise ConflictError("this run is an external call: it takes no messages", code="external_call")
     order = await checked_order(
         by=principal.name,
         agent=before.agent,
@@ -87,48 +86,48 @@ async def send(
         try:
             sent = await _once(services, principal, before.agent, order, while_running)
             break
-        except IntegrityError:  # the same key, twice at the same moment: now the first one's message is there
+        except IntegrityError:  # the same key twice at the same moment: now the first message is there
             continue
-        except ConflictError as conflict:  # none was live, and now one is: somebody was faster
+        except ConflictError as conflict:  # no run was live, and now one is: someone else was faster
             if conflict.error_code != "run_live":
                 raise
     else:
         sent = await _once(services, principal, before.agent, order, while_running)
     if sent.message is not None and sent.message.while_running == "supersede" and sent.message.taken_at is None:
-        await tell_superseded(services, sent.message)
+        await supersede(services, sent.message)
     return sent
 
 
-async def tell_superseded(services: Services, message: QueuedMessage) -> None:
-    """Tell a run that a message ends what waits in it; one that has ended needs not be told."""
+async def supersede(services: Services, message: QueuedMessage) -> None:
+    """Tell a run that a message supersedes its pending requests; one that has ended needs no signal."""
     try:
         await services.gateway.supersede(message.run_id, SupersedeInput(by=message.sent_by))
     except ConflictError:
-        logger.info("run %s had ended before it was told of message %s", message.run_id, message.id)
+        logger.info("run %s had ended before it got message %s", message.run_id, message.id)
 
 
 async def _once(
     services: Services, principal: Principal, agent: str, order: Order, while_running: WhileRunning | None
 ) -> Sent:
     """Give the message to the live run, or start one with it."""
-    kept = await _keep(services, principal, order, while_running)
-    if kept is not None:
-        return kept
+    queued = await _queue(services, principal, order, while_running)
+    if queued is not None:
+        return queued
     require_policy_right(principal, order.world)
     return Sent(run=await start.start_ordered(services, principal, agent, order), message=None)
 
 
-async def _keep(
+async def _queue(
     services: Services, principal: Principal, order: Order, while_running: WhileRunning | None
 ) -> Sent | None:
-    """Keep the message for the conversation's live run, or find it kept; None: no run is live, so one is to be started."""
+    """Queue the message for the conversation's live run, once; None: no run is live, so the message starts one."""
     message_id = f"msg_{secrets.token_hex(12)}" if order.key is None else derived_id("msg", principal.name, order.key)
     async with services.database.write() as conn:
-        kept = await queued_messages.get(conn, message_id)
-        if kept is not None:
-            return await _kept_before(conn, kept, order, while_running)
+        earlier = await queued_messages.get(conn, message_id)
+        if earlier is not None:
+            return await _sent_before(conn, earlier, order, while_running)
         if order.key is not None and await runs.by_idempotency_key(conn, order.key) is not None:
-            return None  # it started a run: starting answers with that one, or says that the key was used
+            return None  # it started a run: starting again returns that one, or says that the key was used
         live = await runs.hold_live(conn, order.conversation_id or "")
         if live is None:
             return None
@@ -137,7 +136,7 @@ async def _keep(
             require_policy_right(principal, await overrides.get(conn, live.world))
         if mode == "queue" and live.parent_run_id is not None:
             raise ConflictError(
-                "this run answers another run's call, and ends with that answer: send the message to inject, or wait",
+                "this run answers another run's call and ends with that answer: inject the message, or wait",
                 code="run_live",
                 run_id=live.id,
             )
@@ -150,21 +149,23 @@ async def _keep(
             sent_by=principal.name,
             fingerprint=_fingerprint(order, while_running),
         )
-        told = {"message_id": message_id, "while_running": mode, "by": principal.name}
-        await events.append(conn, live.id, [("message.queued", told)])
+        payload = {"message_id": message_id, "while_running": mode, "by": principal.name}
+        await events.append(conn, live.id, [("message.queued", payload)])
         return Sent(run=live, message=await queued_messages.get(conn, message_id))
 
 
-async def _kept_before(conn: Connection, kept: QueuedMessage, order: Order, while_running: WhileRunning | None) -> Sent:
-    if kept.fingerprint != _fingerprint(order, while_running):
+async def _sent_before(
+    conn: Connection, earlier: QueuedMessage, order: Order, while_running: WhileRunning | None
+) -> Sent:
+    if earlier.fingerprint != _fingerprint(order, while_running):
         raise ConflictError(
-            "this Idempotency-Key was used for another message: send this one under a key of its own",
+            "this Idempotency-Key was used for another message: send this one under a new key",
             code="idempotency_key_reused",
         )
-    run = await runs.get(conn, kept.run_id)
+    run = await runs.get(conn, earlier.run_id)
     if run is None:
-        raise NotFoundError(f"the run {kept.run_id!r} that took this message is gone")
-    return Sent(run=run, message=kept)
+        raise NotFoundError(f"the run {earlier.run_id!r} that took this message is gone")
+    return Sent(run=run, message=earlier)
 
 
 async def _declared(conn: Connection, run: Run) -> WhileRunning:

@@ -1,4 +1,4 @@
-"""What a live run waits for: from its open calls, its pending requests, and what Temporal says of its workflow. Pure."""
+"""What live runs wait for: from their open calls, their pending requests, and their workflows in Temporal."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from turngate.wire.runs import RunSummary
 from turngate.wire.view import Page
 
 TAKEN_WITHIN: Final = timedelta(seconds=5)
-"""A worker that is there takes a task up at once; one that is busy soon."""
+"""An idle worker takes a task at once, a busy one soon."""
 ON_ITS_WAY: Final = timedelta(seconds=10)
-"""A run is recorded before its workflow starts, and it ends in the store before its workflow does."""
+"""A run is recorded before its workflow starts, and ends in the store before its workflow does."""
 ASKS: Final = {
-    "approval": "{tool} waits for a person's consent",
+    "approval": "{tool} waits for a person's approval",
     "question": "{tool} waits for a person's answer",
-    "outcome": "nobody knows whether {tool} took effect, and a person has to say",
+    "outcome": "{tool} may or may not have taken effect: a person must say which",
 }
 
 
-def standing_still(
+def find_stall(
     run: RunSummary,
     calls: Sequence[CallView],
     pending: Mapping[str, ListedRequest],
@@ -46,7 +46,7 @@ def standing_still(
     *,
     now: datetime,
 ) -> list[Standstill]:
-    """Return what a live run waits for, what does not pass by itself first; empty: nothing that can be seen.
+    """Return what a live run waits for, first what needs help; empty: nothing visible. Pure.
 
     Args:
         run: not ended.
@@ -71,17 +71,17 @@ def _paused(run: RunSummary) -> Standstill:
 
 
 def _away() -> Standstill:
-    return Standstill(kind="temporal_away", says="Temporal does not answer, so nobody can tell what its workflow does.")
+    return Standstill(kind="temporal_away", says="Temporal does not answer, so the state of its workflow is unknown.")
 
 
 def _gone(look: WorkflowLook) -> Standstill:
-    what = "knows no workflow of this run" if look.state == "gone" else "has ended the workflow of this run"
-    says = f"Temporal {what}, and the store still has it as live: it cannot go on by itself."
+    what = "has no workflow of this run" if look.state == "gone" else "has ended the workflow of this run"
+    says = f"Temporal {what}, but the run is live in the store: it can't continue by itself."
     return Standstill(kind="workflow_gone", says=says)
 
 
 def _untaken(look: WorkflowLook, now: datetime) -> Iterator[Standstill]:
-    """Yield the work that no worker has taken up."""
+    """Yield the tasks that no worker has taken."""
     waiting = [each.since for each in look.activities if _in_queue(each) and now - each.since > TAKEN_WITHIN]
     if look.untaken_since is not None and (look.polled is False or now - look.untaken_since > TAKEN_WITHIN):
         waiting.append(look.untaken_since)
@@ -89,9 +89,7 @@ def _untaken(look: WorkflowLook, now: datetime) -> Iterator[Standstill]:
         says = f"No worker polls the task queue {look.task_queue!r}."
         yield Standstill(kind="no_worker", says=says, since=_text(min(waiting, default=None)))
     elif waiting:
-        says = (
-            "No worker has taken its next task up: all are busy, or the one that its tool's queue needs is not there."
-        )
+        says = "No worker has taken its next task: all are busy, or the worker of its tool's queue is not running."
         yield Standstill(kind="no_worker", says=says, since=_text(min(waiting)))
 
 
@@ -106,27 +104,27 @@ def _open_calls(
     for call in calls:
         if call.result is not None:
             continue
-        asked = pending.get(call.tool_call_id)
-        if asked is not None:
-            yield _person(call, asked)
+        request = pending.get(call.tool_call_id)
+        if request is not None:
+            yield _person(call, request)
         elif call.execution == "executing":
             yield _executing(call)
         elif is_external(run.agent) and (call.disposition == "run" or call.request is not None):
-            says = f"{call.tool_name} may run, and {source_of(run.agent)!r}, which runs it, has not come to start it."
+            says = f"{call.tool_name} may run, but {source_of(run.agent)!r}, which runs it, has not started it."
             since = None if call.request is None else call.request.decided_at
             yield Standstill(kind="tool", says=says, since=since, tool_call_id=call.tool_call_id)
 
 
-def _person(call: CallView, asked: ListedRequest) -> Standstill:
-    says = ASKS[asked.kind].format(tool=call.tool_name)
-    if asked.parked_at is not None:
-        says += "; it is parked, without a clock"
+def _person(call: CallView, request: ListedRequest) -> Standstill:
+    says = ASKS[request.kind].format(tool=call.tool_name)
+    if request.parked_at is not None:
+        says += "; it is parked and does not expire"
     return Standstill(
         kind="person",
-        says=f"{says[0].upper()}{says[1:]}." if asked.kind == "outcome" else f"{says}.",
-        since=asked.created_at,
-        until=None if asked.parked_at is not None else asked.expires_at,
-        request_id=asked.id,
+        says=f"{says}.",
+        since=request.created_at,
+        until=None if request.parked_at is not None else request.expires_at,
+        request_id=request.id,
         tool_call_id=call.tool_call_id,
     )
 
@@ -134,9 +132,9 @@ def _person(call: CallView, asked: ListedRequest) -> Standstill:
 def _executing(call: CallView) -> Standstill:
     at = {"since": call.started_at, "tool_call_id": call.tool_call_id}
     if isinstance(call.signal, WaitUntil):
-        return Standstill(kind="timer", says=f"{call.tool_name} holds a timer.", until=call.waits_until, **at)
+        return Standstill(kind="timer", says=f"{call.tool_name} waits for a timer.", until=call.waits_until, **at)
     if call.child_run_id is not None:
-        says = f"{call.tool_name} is answered by a sub-agent's run, which has not ended."
+        says = f"{call.tool_name} waits for a sub-agent's run."
         return Standstill(kind="sub_agent", says=says, child_run_id=call.child_run_id, **at)
     again = f", in attempt {call.attempts}" if call.attempts > 1 else ""
     return Standstill(kind="tool", says=f"{call.tool_name} runs{again}.", **at)
@@ -147,14 +145,16 @@ def _model(look: WorkflowLook, now: datetime) -> Iterator[Standstill]:
         if each.name != contract.CALL_MODEL:
             continue
         if each.taken and each.attempt <= 1:
-            yield Standstill(kind="model", says="The model was asked, and has not answered.", since=_text(each.since))
+            yield Standstill(
+                kind="model", says="The model was called and has not answered yet.", since=_text(each.since)
+            )
         elif each.attempt > 1:
             failed = f": {each.last_failure}" if each.last_failure else ""
             if each.taken or each.since <= now:
-                says = f"The model fails and is tried again, attempt {each.attempt} now{failed}"
+                says = f"The model fails and is retried, attempt {each.attempt} now{failed}"
                 yield Standstill(kind="model_retrying", says=says, since=_text(each.since))
-            else:  # an attempt that is to come has no beginning yet
-                says = f"The model fails and is tried again, attempt {each.attempt} next{failed}"
+            else:  # a future attempt has no start yet
+                says = f"The model fails and is retried, attempt {each.attempt} next{failed}"
                 yield Standstill(kind="model_retrying", says=says, until=_text(each.since))
 
 
@@ -162,38 +162,38 @@ def _text(instant: datetime | None) -> str | None:
     return None if instant is None else as_text(instant)
 
 
-# The live runs that stand still, each with its reason. Reads the store, and looks at the workflows; changes nothing.
+# The stalled live runs, each with its reason. Reads the store and looks at the workflows; changes nothing.
 
 
 LOOKED_AT_ONCE: Final = 8
-"""How many workflows are asked about at a time."""
+"""How many workflows are looked at in parallel."""
 PENDING_SHOWN: Final = 128
 
 
 async def stuck_page(
     services: Services, *, limit: int, before: tuple[str, str] | None, still_for: timedelta
 ) -> Page[StuckRun]:
-    """Look at one page of live runs, newest first, and return those that stand still; often fewer than ``limit``.
+    """Check one page of live runs, newest first, and return the stalled ones; often fewer than ``limit``.
 
     ``still_for``: how long a person, a tool or a model may take before it counts.
     """
     async with services.database.read() as conn:
-        found = await runs.page(conn, limit=limit + 1, before=before, status="running")
-        shown, more = one_page(found, limit)
-        known = [(run, *await _of(conn, run)) for run in shown]
+        rows = await runs.page(conn, limit=limit + 1, before=before, status="running")
+        listed, more = one_page(rows, limit)
+        known = [(run, *await _of(conn, run)) for run in listed]
     places = asyncio.Semaphore(LOOKED_AT_ONCE)
 
-    async def reason(run: Run, made: list[CallView], pending: dict[str, ListedRequest]) -> Standstill | None:
+    async def reason(run: Run, open_calls: list[CallView], pending: dict[str, ListedRequest]) -> Standstill | None:
         async with places:
             look = await services.gateway.look(run.id)
         at = now()
-        waits_for = standing_still(run_views.run_summary(run), made, pending, look, now=at)
-        return next((each for each in waits_for[:1] if stands_still(each, at, still_for)), None)
+        waits_for = find_stall(run_views.run_summary(run), open_calls, pending, look, now=at)
+        return next((each for each in waits_for[:1] if is_stalled(each, at, still_for)), None)
 
     reasons = await asyncio.gather(*(reason(*each) for each in known))
     items = [
         StuckRun(run=run_views.run_summary(run), waits_for=why)
-        for run, why in zip(shown, reasons, strict=True)
+        for run, why in zip(listed, reasons, strict=True)
         if why is not None
     ]
     if any(each.waits_for.kind == "workflow_gone" for each in items):
@@ -201,10 +201,10 @@ async def stuck_page(
     return Page(items=items, next_cursor=more)
 
 
-def stands_still(waits_for: Standstill, at: datetime, still_for: timedelta) -> bool:
-    """Tell whether a run that waits for this counts as one that stands still. Pure.
+def is_stalled(waits_for: Standstill, at: datetime, still_for: timedelta) -> bool:
+    """Tell whether a run that waits for this counts as stalled. Pure.
 
-    A timer comes by itself, and a sub-agent's run stands in the list by its own reason.
+    A timer ends by itself, and a sub-agent's run is in the list for its own reason.
     """
     match waits_for.kind:
         case "paused" | "no_worker" | "workflow_gone" | "temporal_away" | "model_retrying":
@@ -219,16 +219,16 @@ def stands_still(waits_for: Standstill, at: datetime, still_for: timedelta) -> b
 
 async def _of(conn: Connection, run: Run) -> tuple[list[CallView], dict[str, ListedRequest]]:
     """Return the open calls of the run's newest step, and the pending request of each that has one."""
-    made = [call for call in await calls.of_step(conn, run.id, run.step) if call.result is None]
-    if not made:
+    open_calls = [call for call in await calls.of_step(conn, run.id, run.step) if call.result is None]
+    if not open_calls:
         return [], {}
     pending = await requests.page(conn, InboxFilter(run_id=run.id), limit=PENDING_SHOWN)
-    views = [call_view(call, (), await executions.get(conn, run.id, call.tool_call_id)) for call in made]
+    views = [call_view(call, (), await executions.get(conn, run.id, call.tool_call_id)) for call in open_calls]
     return views, {each.tool_call_id: each for each in pending}
 
 
 async def _still_live(services: Services, items: list[StuckRun]) -> list[StuckRun]:
-    """Leave out the runs that have ended between the two looks: their workflows are rightly gone."""
+    """Leave out the runs that have ended between the two reads: their workflows are rightly gone."""
     async with services.database.read() as conn:
         now_there = [await runs.get(conn, each.run.id) for each in items]
     return [each for each, run in zip(items, now_there, strict=True) if run is not None and run.status == "running"]

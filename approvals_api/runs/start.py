@@ -1,4 +1,4 @@
-"""Starting a run: one transaction in the store, then its workflow. Used by the JSON API, the pages and forking."""
+"""Starting a run: one transaction in the store, then its workflow."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ async def start(
         principal: who starts it; must hold ``runs:write``.
         agent: name of a published agent.
         text: the input message, 1 to 100,000 characters.
-        conversation_id: go on with this conversation; None begins one.
+        conversation_id: continue this conversation; None: begin one.
         workspace: absolute path of an existing directory on this machine, or None.
-        model: in place of the agent's own (``provider:name`` or a profile's name).
+        model: instead of the agent's own (``provider:name`` or a profile's name).
         idempotency_key: 1 to 255 characters.
-        unattended: nobody attends the run, and this becomes of what would be asked; None: somebody does.
+        unattended: what happens to requests of the run; None: it is attended.
 
     Raises:
-        InvalidInputError: unknown agent (the message lists those there are), ``unknown_model``, workspace or text that does
+        InvalidInputError: unknown agent (the message lists the agents), ``unknown_model``, workspace or text that does
             not fit.
         NotFoundError: no such conversation.
         ConflictError: ``run_live`` (details name the live run) or ``idempotency_key_reused``.
         ForbiddenError: the principal may not start runs.
         UnavailableError: Temporal or the store is away; nothing was changed.
     """
-    principal.require("runs:write")  # before anything is looked at
+    principal.require("runs:write")  # before anything is read
     order = await checked_order(
         by=principal.name,
         agent=agent,
@@ -74,10 +74,10 @@ async def start(
 
 
 async def start_ordered(services: Services, principal: Principal, agent: str, order: Order) -> Run:
-    """Start the run that a checked order asks for: record it, then start its workflow. Raises as :func:`start` does."""
+    """Start the run of a checked order: record it, then start its workflow. Raises as :func:`start`."""
     principal.require("runs:write")
     async with services.database.glance() as conn:
-        published = await (published_agent(conn, agent) if order.external is None else _stands_for(conn, agent))
+        published = await (published_agent(conn, agent) if order.external is None else _agent_of_source(conn, agent))
         first = await _first_under_key(conn, order)
     if first is not None:
         return await _again(services, first, published)
@@ -86,7 +86,7 @@ async def start_ordered(services: Services, principal: Principal, agent: str, or
     try:
         async with services.database.write() as conn:
             run = await record(conn, principal, published, order)
-    except IntegrityError:  # somebody else was first with this key or in this conversation
+    except IntegrityError:  # someone else was first with this key or in this conversation
         return await _again(services, await _first_or_conflict(services, order), published)
     try:
         await services.gateway.start_run(turn_input(services, run, published), published.task_queue)
@@ -100,7 +100,7 @@ async def start_ordered(services: Services, principal: Principal, agent: str, or
 async def start_recorded(services: Services) -> int:
     """Start the workflows of runs whose process died between recording and starting them; returns how many were tried.
 
-    A sub-agent's run is not one of them: its parent's workflow starts it, and nobody else, or nobody would wait for it.
+    A sub-agent's run is not one of them: only its parent's workflow may start it, which waits for it.
     Safe to repeat: a workflow that was started is left as it is. Raises UnavailableError when Temporal is away.
     """
     tried = 0
@@ -110,7 +110,7 @@ async def start_recorded(services: Services) -> int:
             page = await runs.page(conn, limit=SWEEP_PAGE, before=before, status="running")
             published = {agent.name: agent for agent in await agents.every(conn)}
             sources = {run.agent for run in page if is_external(run.agent)}
-            published |= {name: await _stands_for(conn, name) for name in sources if published}
+            published |= {name: await _agent_of_source(conn, name) for name in sources if published}
         for run in page:
             agent = published.get(run.agent)
             if agent is not None and run.step == 0 and run.parent_run_id is None:
@@ -122,9 +122,9 @@ async def start_recorded(services: Services) -> int:
 
 
 async def _again(services: Services, first: Run, agent: PublishedAgent) -> Run:
-    """Return the first run; start its workflow if a crash came between recording the run and starting it.
+    """Return the first run; start its workflow if a process died between recording the run and starting it.
 
-    Starting is repeatable. The run is never taken back here: it may be at work already.
+    Starting is repeatable. The run is never removed here: it may be running already.
     """
     if first.status == "running" and first.step == 0:
         await services.gateway.start_run(turn_input(services, first, agent), agent.task_queue)
@@ -135,7 +135,7 @@ async def _first_under_key(conn: Connection, order: Order) -> Run | None:
     first = None if order.key is None else await runs.by_idempotency_key(conn, order.key)
     if first is not None and first.request_fingerprint != order.fingerprint:
         raise ConflictError(
-            "this Idempotency-Key was used for another run: send this one under a key of its own",
+            "this Idempotency-Key was used for another run: send this one under a new key",
             code="idempotency_key_reused",
         )
     return first
@@ -151,29 +151,29 @@ async def _first_or_conflict(services: Services, order: Order) -> Run:
             live = await runs.live_of_conversation(conn, order.conversation_id)
     if live is not None:
         raise run_live(live)
-    raise ConflictError("another run was started at the same moment: send this again")
+    raise ConflictError("another run was started at the same moment: try again")
 
 
 async def published_agent(conn: Connection, name: str) -> PublishedAgent:
-    """Return an agent; raises InvalidInputError ``unknown_agent``, which lists those there are."""
-    found = None if is_external(name) else await agents.get(conn, name)
-    if found is None:
+    """Return an agent; raises InvalidInputError ``unknown_agent``, which lists the agents."""
+    agent = None if is_external(name) else await agents.get(conn, name)
+    if agent is None:
         names = ", ".join(agent.name for agent in await agents.every(conn))
         known = f"the agents are: {names}" if names else "no worker has published any: start one (`turngate up APP`)"
         message = f"there is no agent {name!r}; {known}"
         raise InvalidInputError(message, code="unknown_agent", errors=[{"pointer": "/agent", "message": message}])
-    return found
+    return agent
 
 
-async def _stands_for(conn: Connection, name: str) -> PublishedAgent:
-    """Return the agent that stands for a source of calls from outside."""
-    found = await agents.get(conn, name)
-    if found is None:
-        raise UnavailableError("no worker has run yet that could judge this call: start one (`turngate up APP`)")
-    return found
+async def _agent_of_source(conn: Connection, name: str) -> PublishedAgent:
+    """Return the agent of a source of external calls."""
+    agent = await agents.get(conn, name)
+    if agent is None:
+        raise UnavailableError("no worker has run yet to judge this call: start one (`turngate up APP`)")
+    return agent
 
 
 def turn_input(services: Services, run: Run, agent: PublishedAgent, state: TurnState | None = None) -> AgentTurnInput:
-    """Return what the run's workflow is started with. ``state``: where a recovered one goes on."""
+    """Return the input of the run's workflow. ``state``: where a recovered one continues."""
     limits = agent.run_limits.for_run().with_heartbeat(services.settings.heartbeat_timeout_seconds)
     return AgentTurnInput(run_id=run.id, agent=run.agent, limits=limits, state=state)

@@ -1,4 +1,4 @@
-"""The steps of a run for people: each response with its calls, and what was said to the model before it."""
+"""The steps of a run for people: each response with its calls, and the messages that the run got before it."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from turngate.store.runs.steps import Step
 from turngate.wire.calls import CallRequest, CallView, ResultInPart
 from turngate.wire.runs import CutView, StepView, ToldMessage
 
-# What stood in the place of a conversation's beginning, at the steps of a run where that changed.
+# Cuts: what replaced a conversation's beginning, at the steps of a run where that changed.
 
 
 async def with_cuts(conn: Connection, run_id: str, steps: Sequence[StepView]) -> list[StepView]:
     """Return the steps of a run, each with the cut that was made before its request."""
-    made = {cut.step: CutView.model_validate(cut) for cut in await summaries.of_run(conn, run_id)}
-    return [step.model_copy(update={"cut": made.get(step.step)}) for step in steps]
+    cuts = {cut.step: CutView.model_validate(cut) for cut in await summaries.of_run(conn, run_id)}
+    return [step.model_copy(update={"cut": cuts.get(step.step)}) for step in steps]
 
 
-# One call for people: what the model asked for, what was decided, what happened, and how its result is shown.
+# One call: what the model asked for, what was decided, what happened, and how its result is shown.
 
 
 SIGNAL: Final[TypeAdapter[Signal]] = TypeAdapter(Signal)
 
 
-def call_view(call: Call, asked: Sequence[Request], execution: Execution | None) -> CallView:
+def call_view(call: Call, requests_of_call: Sequence[Request], execution: Execution | None) -> CallView:
     """Return a call with its requests (oldest first) and its execution, None while it has none."""
     result = call.settled_result
     signal = _signal_of(call)
@@ -57,7 +57,7 @@ def call_view(call: Call, asked: Sequence[Request], execution: Execution | None)
         effect=call.effect,
         disposition=call.disposition,
         verdict=Verdict.model_validate_json(call.verdict) if call.verdict else None,
-        requests=[CallRequest.model_validate(request) for request in asked],
+        requests=[CallRequest.model_validate(request) for request in requests_of_call],
         execution=execution.state if execution else "not_started",
         attempts=execution.attempts if execution else 0,
         started_at=execution.started_at if execution else None,
@@ -75,13 +75,13 @@ def call_view(call: Call, asked: Sequence[Request], execution: Execution | None)
 
 
 def presentation_of(call: Call, result: Ok | Failure | None) -> Presentation | None:
-    """Return what people see of a settled call: what its tool made of it, else the default; None while it is open."""
+    """Return how a settled call is shown: as its tool says, else the default; None while it is open."""
     if result is None:
         return None
     if call.presentation is not None:
         try:
             return PRESENTATION.validate_json(call.presentation)
-        except ValidationError:  # of a later release, which knew more blocks
+        except ValidationError:  # of a later release, which has more blocks
             pass
     return default_presentation(result)
 
@@ -90,8 +90,8 @@ def in_part(call: Call, result: Ok | Failure | None) -> ResultInPart | None:
     """Return how much of a clipped result is shown; None for one that is whole."""
     if call.whole_result is None or result is None:
         return None
-    shown = result.value if isinstance(result, Ok) else result.fields
-    match shown:
+    document = result.value if isinstance(result, Ok) else result.fields
+    match document:
         case {"head": str(head), "tail": str(tail), "total_chars": int(total)}:
             return ResultInPart(shown_chars=len(head) + len(tail), total_chars=total)
         case _:
@@ -103,7 +103,7 @@ def _signal_of(call: Call) -> Signal | None:
         return None
     try:
         return SIGNAL.validate_json(call.signal)
-    except ValidationError:  # of a later release, which knew more signals
+    except ValidationError:  # of a later release, which has more control calls
         return None
 
 
@@ -124,15 +124,17 @@ async def step_views(
 ) -> list[StepView]:
     """Return the steps in order. ``path``: the messages up to the last response, oldest first."""
     by_id = {stored.id: stored for stored in path}
-    made = await _made(conn, run)
+    calls_by_step = await _calls_by_step(conn, run)
     nudges = {each.step: each.message.text for each in path if each.run_id == run.id and is_nudge(each.message)}
-    told = _told(path, run, {each.id: each.sent_by for each in await queued_messages.taken_by(conn, run.id)})
+    messages_before = _messages_before(
+        path, run, {each.id: each.sent_by for each in await queued_messages.taken_by(conn, run.id)}
+    )
     views = [
         _step_view(
             step,
             by_id[step.assistant_message_id],
-            made[step.step],
-            told[step.assistant_message_id],
+            calls_by_step[step.step],
+            messages_before[step.assistant_message_id],
             nudges.get(step.step),
         )
         for step in taken
@@ -140,33 +142,39 @@ async def step_views(
     return await with_cuts(conn, run.id, views)
 
 
-async def _made(conn: Connection, run: Run) -> defaultdict[int, list[CallView]]:
-    """Return the run's calls by step; none for a step without."""
+async def _calls_by_step(conn: Connection, run: Run) -> defaultdict[int, list[CallView]]:
+    """Return the run's calls by step; empty for a step without calls."""
     executed = {execution.tool_call_id: execution for execution in await executions.of_run(conn, run.id)}
-    asked: dict[str, list[Request]] = defaultdict(list)
+    requests_by_call: dict[str, list[Request]] = defaultdict(list)
     for request in await requests.of_run(conn, run.id):
-        asked[request.tool_call_id].append(request)
-    made: defaultdict[int, list[CallView]] = defaultdict(list)
+        requests_by_call[request.tool_call_id].append(request)
+    by_step: defaultdict[int, list[CallView]] = defaultdict(list)
     for call in await calls.of_run(conn, run.id):
-        made[call.step].append(call_view(call, asked[call.tool_call_id], executed.get(call.tool_call_id)))
-    made[1] = made.pop(0, []) + made[1]  # what the engine asked for before there was a first step
-    return made
+        by_step[call.step].append(call_view(call, requests_by_call[call.tool_call_id], executed.get(call.tool_call_id)))
+    by_step[1] = by_step.pop(0, []) + by_step[1]  # calls of the engine before the first step
+    return by_step
 
 
-def _told(path: Sequence[StoredMessage], run: Run, senders: Mapping[str, str]) -> dict[str, list[ToldMessage]]:
-    """Return what was said to a live run by the response before which the model read it."""
-    found: dict[str, list[ToldMessage]] = defaultdict(list)
-    said: list[ToldMessage] = []
+def _messages_before(
+    path: Sequence[StoredMessage], run: Run, senders: Mapping[str, str]
+) -> dict[str, list[ToldMessage]]:
+    """Return the messages that a live run got, by the id of the response before which the model read them."""
+    by_response: dict[str, list[ToldMessage]] = defaultdict(list)
+    waiting: list[ToldMessage] = []
     for stored in path:
         if stored.message.role == "assistant":
-            found[stored.id], said = said, []
+            by_response[stored.id], waiting = waiting, []
         elif stored.id in senders and stored.id != run.input_message_id:
-            said.append(ToldMessage(text=stored.message.text, sent_by=senders[stored.id]))
-    return found
+            waiting.append(ToldMessage(text=stored.message.text, sent_by=senders[stored.id]))
+    return by_response
 
 
 def _step_view(
-    step: Step, stored: StoredMessage, made: list[CallView], told: list[ToldMessage], nudge: str | None
+    step: Step,
+    stored: StoredMessage,
+    calls_of_step: list[CallView],
+    messages_before: list[ToldMessage],
+    nudge: str | None,
 ) -> StepView:
     thoughts = [part.text for part in stored.message.parts if isinstance(part, ReasoningPart)]
     return StepView(
@@ -178,10 +186,10 @@ def _step_view(
         output_tokens=step.output_tokens,
         text=stored.message.text,
         reasoning="\n\n".join(thoughts),
-        calls=made,
+        calls=calls_of_step,
         created_at=step.created_at,
         closed_at=step.closed_at,
         corrective=step.corrective,
         nudge=nudge,
-        told=told,
+        told=messages_before,
     )

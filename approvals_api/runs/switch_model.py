@@ -1,4 +1,4 @@
-"""Switching a live run's model, and which names a model may have. Used by the JSON API and the pages."""
+"""Switching a live run's model, and the models to choose from."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MAX_FALLBACKS: Final = 20
 
 
 async def switch_model(services: Services, principal: Principal, run_id: str, *, model: str) -> Run:
-    """Let another model answer a live run's next request, and return the run; a repeat changes nothing more.
+    """Switch a live run to another model from its next model request on, and return the run; a repeat changes nothing more.
 
-    A request that is on its way comes to its end. One that waits to be tried again is sent to the new model, at once where
-    the Temporal server can do that. The workflow need not be told: each attempt of a request reads the run's model.
+    A request that is in flight finishes. One that waits for its next attempt is sent to the new model, at once if the
+    Temporal server can do that. The workflow needs no signal: each attempt of a request reads the run's model.
 
     Raises:
         NotFoundError: no such run.
-        ConflictError: ``run_ended``; ``no_model``: its calls come from outside, and no model makes them.
+        ConflictError: ``run_ended``; ``no_model``: its calls are external, and no model makes them.
         InvalidInputError: ``unknown_model``, or it does not fit.
         ForbiddenError: the principal may not steer runs.
     """
@@ -41,15 +41,15 @@ async def switch_model(services: Services, principal: Principal, run_id: str, *,
         if run.status != "running":
             raise _ended(run)
         if is_external(run.agent):
-            raise ConflictError("the calls of this run come from outside: no model makes them", code="no_model")
+            raise ConflictError("the calls of this run are external: no model makes them", code="no_model")
         await require_known_model(conn, spec)
         if run.model != spec or not run.model_is_fixed or run.fell_back_from is not None:
             if not await runs.switch_model(conn, run_id, model=spec, by=principal.name):
                 raise _ended(await existing_run(conn, run_id))
-            told = {"by": principal.name, "from": run.model, "to": spec, "step": run.step}
-            await events.append(conn, run_id, [("run.model_switched", told)])
+            payload = {"by": principal.name, "from": run.model, "to": spec, "step": run.step}
+            await events.append(conn, run_id, [("run.model_switched", payload)])
             run = await existing_run(conn, run_id)
-    # Behind a repeat, too: the switch before it may have been stored by a process that died here.
+    # After a repeat, too: the first switch may have been stored by a process that died here.
     await services.gateway.expedite_model(run_id)
     return run
 
@@ -57,8 +57,8 @@ async def switch_model(services: Services, principal: Principal, run_id: str, *,
 async def require_known_model(conn: Connection, spec: str) -> None:
     """Raise InvalidInputError ``unknown_model`` for a name that no worker has published.
 
-    Providers count when a worker told of them, or when an agent's own model is one's. While no worker has told of any, a
-    name that no profile has is all that can be refused.
+    Known providers are those that a worker published and those of the agents' own models. While no worker has published any,
+    only a name that is no profile's can be refused.
     """
     names = await agents.every_model_name(conn)
     profiles = [each.name for each in names if each.kind == "profile"]
@@ -79,26 +79,26 @@ async def require_known_model(conn: Connection, spec: str) -> None:
 
 
 async def fallbacks_of(conn: Connection, run_id: str) -> list[ModelFallback]:
-    """Return the models that stood in for others in a run, the newest of them, oldest first."""
-    found = await events.newest(conn, run_id, "run.model_fell_back", limit=MAX_FALLBACKS)
-    return [fallback(told) for told in reversed(found)]
+    """Return the newest fallbacks of a run, oldest first."""
+    fell_back = await events.newest(conn, run_id, "run.model_fell_back", limit=MAX_FALLBACKS)
+    return [fallback(event) for event in reversed(fell_back)]
 
 
 async def offered_models(conn: Connection) -> list[str]:
-    """Return what people are offered to choose: the profiles, then the agents' own models, each once."""
+    """Return the names of the models to choose from: the profiles, then the agents' own models, each once."""
     return [each.name for each in await model_choices(conn)]
 
 
 async def model_choices(conn: Connection) -> list[ModelChoice]:
-    """Return the profiles with what they stand for, then the agents' own models, each once."""
-    found = {
+    """Return the models to choose from: the profiles with their models, then the agents' own models, each once."""
+    choices = {
         each.name: ModelChoice(name=each.name, stands_for=each.model)
         for each in await agents.every_model_name(conn)
         if each.kind == "profile"
     }
     for agent in await agents.every(conn):
-        found.setdefault(agent.model, ModelChoice(name=agent.model))
-    return list(found.values())
+        choices.setdefault(agent.model, ModelChoice(name=agent.model))
+    return list(choices.values())
 
 
 def _ended(run: Run) -> ConflictError:

@@ -1,4 +1,4 @@
-"""Reading for people: runs, requests and conversations put together from the store. Changes nothing."""
+"""Runs and conversations for people, put together from the store. Changes nothing."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ async def run_page(
     conn: Connection, *, limit: int, before: tuple[str, str] | None = None, status: RunStatus | None = None
 ) -> Page[RunSummary]:
     """Return one page of runs, newest first."""
-    found = await runs.page(conn, limit=limit + 1, before=before, status=status)
-    shown, more = one_page(found, limit)
-    return Page(items=[run_summary(run) for run in shown], next_cursor=more)
+    rows = await runs.page(conn, limit=limit + 1, before=before, status=status)
+    listed, more = one_page(rows, limit)
+    return Page(items=[run_summary(run) for run in listed], next_cursor=more)
 
 
 async def run_detail(conn: Connection, run_id: str) -> RunDetail:
     """Return a run with its steps and calls; raises NotFoundError."""
     run = await existing_run(conn, run_id)
     taken = await steps.of_run(conn, run_id)
-    # One walk gives every message of the run: its last response hangs below all the others.
+    # One walk yields every message of the run: its last response is a descendant of all the others.
     path = await messages.path_to(conn, taken[-1].assistant_message_id if taken else None)
     return RunDetail(
         **run_summary(run).model_dump(),
@@ -108,18 +108,18 @@ def event_view(event: Event) -> EventView:
     return EventView.model_validate(event)
 
 
-def progress_view(said: Progress) -> ProgressView:
+def progress_view(progress: Progress) -> ProgressView:
     """Return progress as streams send it."""
-    return ProgressView.model_validate(said)
+    return ProgressView.model_validate(progress)
 
 
-def delta_view(said: Deltas) -> DeltaView:
-    """Return what a model says as streams send it."""
-    return DeltaView.model_validate(said)
+def delta_view(deltas: Deltas) -> DeltaView:
+    """Return the words of a model as streams send them."""
+    return DeltaView.model_validate(deltas)
 
 
 async def _final_text(conn: Connection, run: Run, path: Sequence[StoredMessage]) -> str:
-    """Return a completed run's answer, which is its head: the last response, or what a call that finishes gave."""
+    """Return a completed run's answer, which is its head: the last response, or the answer of a call that finishes."""
     if run.status != "completed":
         return ""
     read = next((each.message for each in path if each.id == run.head_message_id), None)

@@ -1,4 +1,4 @@
-"""What somebody asks for when they make or change a schedule, checked as far as it can be without the store."""
+"""The order for a new or changed schedule, checked as far as possible without the store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_NOTES_CHARS: Final = 2_000
 
 @dataclass(frozen=True, kw_only=True)
 class NewSchedule:
-    """What somebody asks for. ``conversation``: ``new`` for each run, or ``continue`` one: ``conversation_id``, None: its own."""
+    """An order. ``conversation``: ``new`` for each run, or ``continue`` one: ``conversation_id``, None: the schedule's own."""
 
     name: str
     agent: str
@@ -38,7 +38,7 @@ class NewSchedule:
 
 
 async def check_wanted(wanted: NewSchedule, *, by: str) -> None:
-    """Raise InvalidInputError unless everything fits that can be judged without the store."""
+    """Raise InvalidInputError unless everything that can be checked without the store is valid."""
     if not re.fullmatch(NAME, wanted.name):
         raise invalid("/name", f"1 to 64 letters, digits, '.', '_' and '-', and not beginning with {ID_PREFIX}")
     await checked_order(
@@ -51,9 +51,9 @@ async def check_wanted(wanted: NewSchedule, *, by: str) -> None:
         idempotency_key=None,
     )
     if wanted.conversation_id is not None and wanted.conversation == "new":
-        raise invalid("/conversation_id", "goes with conversation continue")
+        raise invalid("/conversation_id", "needs conversation continue")
     if wanted.conversation == "continue" and wanted.overlap == "allow":
-        raise invalid("/overlap", "a conversation has one live run at a time: skip, or buffer_one")
+        raise invalid("/overlap", "a conversation has one live run at a time: use skip or buffer_one")
     if len(wanted.notes) > MAX_NOTES_CHARS:
         raise invalid("/notes", f"at most {MAX_NOTES_CHARS:,} characters, not {len(wanted.notes):,}")
     require_storable(wanted.notes, "/notes")
@@ -62,15 +62,15 @@ async def check_wanted(wanted: NewSchedule, *, by: str) -> None:
         ZoneInfo(zone)
     except (ValueError, OSError, LookupError):  # no such zone is a KeyError, a folder of zones an OSError
         raise invalid(
-            "/timetable/time_zone", f"{zone!r} is no time zone: give an IANA name, such as Europe/Berlin"
+            "/timetable/time_zone", f"{zone!r} is no time zone: use an IANA name, such as Europe/Berlin"
         ) from None
     ends_at = wanted.timetable.ends_at
     if ends_at is not None and ends_at <= now():
-        raise invalid("/timetable/ends_at", "this is over already, so it would never fire")
+        raise invalid("/timetable/ends_at", "this is in the past, so it would never fire")
 
 
 def columns_of(wanted: NewSchedule) -> dict[str, Any]:
-    """Return what is stored of it, the conversation apart."""
+    """Return the columns to store, without the conversation."""
     return {
         "name": wanted.name,
         "agent": wanted.agent,
@@ -86,7 +86,7 @@ def columns_of(wanted: NewSchedule) -> dict[str, Any]:
 
 
 def as_wanted(schedule: Schedule) -> NewSchedule:
-    """Return what would have to be asked for to get this schedule."""
+    """Return the order that would create this schedule."""
     return NewSchedule(
         name=schedule.name,
         agent=schedule.agent,

@@ -1,4 +1,4 @@
-"""Schedules: made, held, let go on, deleted, fired out of turn. Used by the JSON API and the pages."""
+"""Schedules: create, change, pause, resume, delete, run now."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from turngate.wire.view import View
 logger = logging.getLogger(__name__)
 
 
-class _Made(View):
-    """The schedule that an Idempotency-Key made."""
+class _Created(View):
+    """The schedule or run that was created under an Idempotency-Key."""
 
     id: str
 
@@ -50,7 +50,7 @@ class _Made(View):
 async def create(
     services: Services, principal: Principal, wanted: NewSchedule, *, key: str | None = None
 ) -> ScheduleDetail:
-    """Make a schedule. It is stored first; while Temporal is away it fires only once Temporal is back and has it.
+    """Create a schedule. It is stored first; while Temporal is away it fires only after Temporal is back and has it.
 
     Raises:
         InvalidInputError: what does not fit, by the pointers of the API's body.
@@ -61,35 +61,41 @@ async def create(
     principal.require("runs:write")
     await check_wanted(wanted, by=principal.name)
 
-    async def act(conn: Connection) -> _Made:
+    async def act(conn: Connection) -> _Created:
         await _require_known(conn, wanted)
-        made = await schedules.create(conn, await _to_store(conn, principal, wanted))
-        await _tell(
-            conn, made, "created", by=principal.name, agent=made.agent, overlap=made.overlap, says=made.times.says
+        schedule = await schedules.create(conn, await _to_store(conn, principal, wanted))
+        await _log(
+            conn,
+            schedule,
+            "created",
+            by=principal.name,
+            agent=schedule.agent,
+            overlap=schedule.overlap,
+            says=schedule.times.says,
         )
-        return _Made(id=made.id)
+        return _Created(id=schedule.id)
 
-    asked = {**asdict(wanted), "timetable": wanted.timetable.model_dump_json()}
+    content = {**asdict(wanted), "timetable": wanted.timetable.model_dump_json()}
     try:
-        made = await once(
-            services, principal, key, content=["schedule", *map(repr, asked.values())], answer=_Made, act=act
+        created = await once(
+            services, principal, key, content=["schedule", *map(repr, content.values())], answer=_Created, act=act
         )
     except IntegrityError:
         raise _name_taken(wanted.name) from None
-    return await _agreed(services, made.id)
+    return await _agreed(services, created.id)
 
 
 async def update(
     services: Services, principal: Principal, id_or_name: str, *, revision: int, changes: Mapping[str, Any]
 ) -> ScheduleDetail:
-    """Change a schedule; its next fire is the first that goes by it. Its runs stay its author's.
+    """Change a schedule, from its next fire on. Its author keeps owning its runs.
 
     Args:
         services: the process's services.
         principal: who changes it; must hold ``runs:write``.
         id_or_name: the schedule.
-        revision: the one that was looked at; another means that somebody changed it since.
-        changes: members of NewSchedule, all but the conversation; what is left out stays.
+        revision: the one that was changed; another means that someone else changed it since.
+        changes: members of NewSchedule, all but the conversation; what is omitted stays.
 
     Raises:
         InvalidInputError: what does not fit.
@@ -104,23 +110,25 @@ async def update(
     await check_wanted(wanted, by=before.created_by)
     try:
         async with services.database.write() as conn:
-            schedule = await _standing(conn, before.id)
+            schedule = await _to_change(conn, before.id)
             if schedule.revision != revision:
-                message = f"somebody has changed it meanwhile: it is at revision {schedule.revision}, not {revision}"
+                message = (
+                    f"someone changed it meanwhile: it is at revision {schedule.revision}, not {revision}. Reload it"
+                )
                 raise ConflictError(message, code="revision_differs", revision=schedule.revision)
             await _require_known(conn, wanted)
             columns = columns_of(wanted)
             changed = sorted(name for name, value in columns.items() if getattr(schedule, name) != value)
             if changed:
                 schedule = await schedules.change(conn, schedule, **columns)
-                await _tell(conn, schedule, "changed", by=principal.name, changed=changed, says=schedule.times.says)
+                await _log(conn, schedule, "changed", by=principal.name, changed=changed, says=schedule.times.says)
     except IntegrityError:
         raise _name_taken(wanted.name) from None
     return await _agreed(services, schedule.id)
 
 
 async def pause(services: Services, principal: Principal, id_or_name: str, *, reason: str = "") -> ScheduleDetail:
-    """Hold a schedule: none of its fires opens a run until :func:`resume`. Its live run goes on. A repeat changes nothing.
+    """Pause a schedule: no fire starts a run until :func:`resume`. Its live run continues. A repeat changes nothing.
 
     Raises NotFoundError; InvalidInputError for a long reason; ConflictError ``schedule_deleted``; ForbiddenError.
     """
@@ -129,38 +137,38 @@ async def pause(services: Services, principal: Principal, id_or_name: str, *, re
         raise invalid("/reason", f"at most {MAX_REASON_CHARS:,} characters, not {len(reason):,}")
     require_storable(reason, "/reason")
     async with services.database.write() as conn:
-        schedule = await _standing(conn, id_or_name)
+        schedule = await _to_change(conn, id_or_name)
         if schedule.paused_at is None:
-            held = {"paused_at": as_text(now()), "paused_by": principal.name, "pause_reason": reason}
-            schedule = await schedules.change(conn, schedule, **held)
-            await _tell(conn, schedule, "paused", by=principal.name, reason=reason)
+            paused = {"paused_at": as_text(now()), "paused_by": principal.name, "pause_reason": reason}
+            schedule = await schedules.change(conn, schedule, **paused)
+            await _log(conn, schedule, "paused", by=principal.name, reason=reason)
     return await _agreed(services, schedule.id)
 
 
 async def resume(services: Services, principal: Principal, id_or_name: str) -> ScheduleDetail:
-    """Let a schedule go on from its next fire; what came up meanwhile is not made up for. Raises as :func:`pause`."""
+    """Resume a schedule from its next fire; fires that were due meanwhile are not made up for. Raises as :func:`pause`."""
     principal.require("runs:write")
     async with services.database.write() as conn:
-        schedule = await _standing(conn, id_or_name)
+        schedule = await _to_change(conn, id_or_name)
         if schedule.paused_at is not None:
             schedule = await schedules.change(conn, schedule, paused_at=None, paused_by=None, pause_reason="")
-            await _tell(conn, schedule, "resumed", by=principal.name)
+            await _log(conn, schedule, "resumed", by=principal.name)
     return await _agreed(services, schedule.id)
 
 
 async def delete(services: Services, principal: Principal, id_or_name: str) -> ScheduleDetail:
-    """Delete a schedule: nothing fires any more. Its runs stay, live ones go on. Raises as :func:`pause`."""
+    """Delete a schedule: it never fires again. Its runs stay, live ones continue. Raises as :func:`pause`."""
     principal.require("runs:write")
     async with services.database.write() as conn:
-        schedule = await _standing(conn, id_or_name)
+        schedule = await _to_change(conn, id_or_name)
         ended = {"deleted_at": as_text(now()), "deleted_by": principal.name}
         schedule = await schedules.change(conn, schedule, **ended)
-        await _tell(conn, schedule, "deleted", by=principal.name)
+        await _log(conn, schedule, "deleted", by=principal.name)
     return await _agreed(services, schedule.id)
 
 
 async def fire_now(services: Services, principal: Principal, id_or_name: str, *, key: str | None = None) -> RunSummary:
-    """Open a run now, out of turn, also of a schedule that is paused; the same key returns the first one again.
+    """Start a run now, also of a paused schedule; the same key returns the first run again.
 
     Raises:
         NotFoundError: no such schedule.
@@ -173,35 +181,35 @@ async def fire_now(services: Services, principal: Principal, id_or_name: str, *,
     if not await services.gateway.ready(BUSY_WAIT):
         raise UnavailableError("Temporal cannot be reached, so no run was started. Try again when it is back.")
 
-    async def act(conn: Connection) -> _Made:
-        schedule = await _standing(conn, id_or_name)
+    async def act(conn: Connection) -> _Created:
+        schedule = await _to_change(conn, id_or_name)
         agent = await published_agent(conn, schedule.agent)
         known = AgentAtFire(version=agent.version, model=agent.model)
         fire = await schedule_fires.come_to(conn, schedule.id, now(), known, by=principal.name)
         if fire is None or fire.run_id is None:
             live = "" if fire is None else fire.reason
             message = (
-                f"run {live} is still live, and this schedule has one at a time: wait for its end, or interrupt it"
+                f"run {live} is still live, and this schedule runs one at a time: wait for its end, or interrupt it"
             )
             raise ConflictError(message, code="run_live", run_id=live)
-        return _Made(id=fire.run_id)
+        return _Created(id=fire.run_id)
 
     try:
-        made = await once(services, principal, key, content=["fire", id_or_name], answer=_Made, act=act)
+        created = await once(services, principal, key, content=["fire", id_or_name], answer=_Created, act=act)
     except IntegrityError:
-        raise ConflictError("another run was started at the same moment: send this again", code="run_live") from None
+        raise ConflictError("another run was started at the same moment: try again", code="run_live") from None
     async with services.database.read() as conn:
-        run = await existing_run(conn, made.id)
+        run = await existing_run(conn, created.id)
         agent = await published_agent(conn, run.agent)
     if run.status == "running" and run.step == 0:
-        # Recorded it is in any case: should this fail, the sweep beside the schedules starts it.
+        # It is recorded in any case: if this fails, the loop over the schedules starts it.
         with suppress(UnavailableError):
             await services.gateway.start_run(turn_input(services, run, agent), agent.task_queue)
     return run_summary(run)
 
 
 async def _require_known(conn: Connection, wanted: NewSchedule) -> None:
-    """Raise InvalidInputError when there is no such agent or model: it would be found out at the first fire only."""
+    """Raise InvalidInputError when there is no such agent or model: else only the first fire would show it."""
     await published_agent(conn, wanted.agent)
     if wanted.model is not None:
         await require_known_model(conn, wanted.model)
@@ -223,12 +231,12 @@ async def _to_store(conn: Connection, principal: Principal, wanted: NewSchedule)
 
 
 def _name_taken(name: str) -> ConflictError:
-    message = f"there is a schedule {name!r} already: give this one another name, or delete that one"
+    message = f"there is already a schedule {name!r}: choose another name, or delete that one"
     return ConflictError(message, code="name_taken", name=name)
 
 
-async def _standing(conn: Connection, id_or_name: str) -> Schedule:
-    """Return a schedule to change, held. Raises NotFoundError, ConflictError ``schedule_deleted``."""
+async def _to_change(conn: Connection, id_or_name: str) -> Schedule:
+    """Return a schedule to change, locked. Raises NotFoundError, ConflictError ``schedule_deleted``."""
     schedule = await existing_schedule(conn, id_or_name, hold=True)
     if schedule.deleted_at is not None:
         raise ConflictError(
@@ -238,17 +246,17 @@ async def _standing(conn: Connection, id_or_name: str) -> Schedule:
 
 
 async def _agreed(services: Services, schedule_id: str) -> ScheduleDetail:
-    """Let Temporal hear of a change, and return the schedule as it is now. One that is away hears of it later."""
+    """Send a change to Temporal, and return the schedule as it is now. If Temporal is away, it gets the change later."""
     async with services.database.read() as conn:
         schedule = await existing_schedule(conn, schedule_id)
     try:
         await agree(services, schedule)
     except UnavailableError as error:
-        logger.warning("schedule %s is stored, and Temporal hears of it later: %s", schedule_id, error)
+        logger.warning("schedule %s is stored; Temporal gets the change later: %s", schedule_id, error)
     return await schedule_detail(services, schedule_id)
 
 
-async def _tell(conn: Connection, schedule: Schedule, what: str, *, by: str, **more: Any) -> None:
-    told = {"schedule_id": schedule.id, "name": schedule.name, "by": by}
-    told.update({name: value for name, value in more.items() if value})
-    await events.append(conn, events.SYSTEM, [(f"schedule.{what}", told)])
+async def _log(conn: Connection, schedule: Schedule, what: str, *, by: str, **more: Any) -> None:
+    payload = {"schedule_id": schedule.id, "name": schedule.name, "by": by}
+    payload.update({name: value for name, value in more.items() if value})
+    await events.append(conn, events.SYSTEM, [(f"schedule.{what}", payload)])

@@ -1,7 +1,7 @@
-"""Making Temporal's schedules agree with the store's: after each change, and again and again.
+"""Keeping Temporal's schedules equal to the store's: after each change, and in a loop.
 
-The store is written first. Whatever dies between the two, and a Temporal that has lost its database, is healed by the
-next look; until then a fire finds in the store whether its schedule still stands.
+The store is written first. If a process dies between the two, or Temporal loses its database, the next round repairs it;
+until then each fire reads in the store whether its schedule still exists.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AT_ONCE: Final = 8
 
 
 async def keep_schedules(services: Services, *, pause_seconds: float = PAUSE_SECONDS) -> None:
-    """Look at every schedule now and then. Runs until it is cancelled; waits while Temporal or the store is away."""
+    """Compare every schedule in a loop. Runs until it is cancelled; waits while Temporal or the store is away."""
     while True:
         try:
             await agree_on_all(services)
@@ -42,7 +42,7 @@ async def keep_schedules(services: Services, *, pause_seconds: float = PAUSE_SEC
 
 
 async def agree_on_all(services: Services) -> int:
-    """Make Temporal's schedules agree with the store's; returns how many were made, changed or removed.
+    """Make Temporal's schedules equal to the store's; returns how many were created, changed or deleted.
 
     Safe to repeat, and for several at once. Raises UnavailableError when Temporal or the store is away.
     """
@@ -53,13 +53,13 @@ async def agree_on_all(services: Services) -> int:
             changed.append(schedule.id)
 
     async with services.database.read() as conn:
-        found = await schedules.to_be_agreed(conn)
-    await for_each(found, one, at_once=AT_ONCE)
+        to_compare = await schedules.to_be_agreed(conn)
+    await for_each(to_compare, one, at_once=AT_ONCE)
     return len(changed)
 
 
 async def start_opened(services: Services) -> int:
-    """Start the workflows of runs that fires have recorded, and nobody has started since; returns how many were tried.
+    """Start the workflows of runs that fires recorded and that have none yet; returns how many were tried.
 
     Safe to repeat: a workflow that was started is left as it is. Raises as above.
     """
@@ -76,10 +76,10 @@ async def start_opened(services: Services) -> int:
 
 
 async def agree(services: Services, schedule: Schedule) -> bool:
-    """Make Temporal's schedule agree with the store's; returns whether it had to be changed. Raises as above.
+    """Make Temporal's schedule equal to the store's; returns whether it had to be changed. Raises as above.
 
-    ``schedule``: as the caller read it. Another process, or the sweep, may hold an older or a newer one, and be the last to
-    tell Temporal. So whoever changed something there looks whether the store still says the same.
+    ``schedule``: as the caller read it. Another process, or the loop, may have read an older or newer one and be the last to
+    change Temporal's. So after a change, the store is read again.
     """
     changed = False
     while await _agree_with(services, schedule):
@@ -103,13 +103,13 @@ async def _agree_with(services: Services, schedule: Schedule) -> bool:
         return look is not None
     wanted = await _wanted(services, schedule)
     if wanted is None:
-        logger.warning("schedule %s stands still: no worker publishes its agent %r", schedule.id, schedule.agent)
+        logger.warning("schedule %s does not fire: no worker publishes its agent %r", schedule.id, schedule.agent)
         return False
     if look is not None and look.is_of(wanted):
         return False
     if look is not None or not await temporal.create(wanted):
         await temporal.change(wanted)
-    logger.info("schedule %s is kept by Temporal as of revision %d", schedule.id, schedule.revision)
+    logger.info("Temporal has schedule %s at revision %d", schedule.id, schedule.revision)
     return True
 
 

@@ -57,7 +57,7 @@ async def preview_fork(
     differs. Changes nothing.
     """
     changes = Changes(tools=listed(tools), plain=plain)
-    return await run_plan.preview_fork(
+    return await run_plan.plan_fork(
         services, run_id, step=step, agent=agent, model=model, changes=changes, summarise=summarise
     )
 
@@ -75,7 +75,7 @@ async def preview_replay(
 ) -> Preview:
     """Show what a dry run would do: which recorded results answer its calls, and what differs. Changes nothing."""
     changes = Changes(tools=listed(tools), plain=plain)
-    return await run_plan.preview_replay(services, run_id, step=step, agent=agent, model=model, changes=changes)
+    return await run_plan.plan_dry_run(services, run_id, step=step, agent=agent, model=model, changes=changes)
 
 
 @router.post("/runs/{run_id}/replay", status_code=HTTPStatus.CREATED, responses=DRY_RUN_STARTED)
@@ -93,7 +93,7 @@ async def replay_run(
     call that this run did not make is closed as a divergence. No tool runs, and no person is asked. Compare the two runs to
     see the differences.
     """
-    run = await dry_run.replay(
+    run = await dry_run.start_dry_run(
         services,
         principal,
         run_id,

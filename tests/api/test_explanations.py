@@ -306,9 +306,9 @@ async def waits(api: Api, run_id: str, kind: str, *, alone: bool = False) -> dic
 @pytest.mark.parametrize(
     ("scene", "kind", "says"),
     [
-        ("tool_raised", "person", "reserve waits for a person's consent."),
+        ("tool_raised", "person", "reserve waits for a person's approval."),
         ("linger", "tool", "linger runs."),
-        ("deaf", "model", "The model was asked, and has not answered."),
+        ("deaf", "model", "The model was called and has not answered yet."),
     ],
 )
 async def test_a_live_run_says_what_it_waits_for(troubled: Api, scene: str, kind: str, says: str) -> None:

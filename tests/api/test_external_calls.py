@@ -116,7 +116,7 @@ async def test_an_approved_call_is_handed_out_with_its_very_bytes(outside: Outsi
     await outside.operator.decide(request.id, verb="approve", digest=request.digest)
     assert (await waiting).state == "ready"
     explained = await outside.operator.explain_run(call.id)
-    assert explained.cause == "refund may run, and 'shop', which runs it, has not come to start it."
+    assert explained.cause == "refund may run, but 'shop', which runs it, has not started it."
     started = await outside.sender.start_external_call(call.id, attempt="attempt-1")
     assert started.run is not None
     assert (started.run.input, started.run.edited, started.call.state) == ('{"cents":  5}', False, "running")

@@ -306,7 +306,7 @@ async def test_rules_are_stored_and_looked_at_in_a_terminal(
     assert "version 1 is in force: 1 rule(s)" in await run("set", str(file), "--comment", "no payments")
     file.write_text(TWO)
     assert "version 2 is in force" in await run("set", str(file))
-    assert "root stored version 2" in await run("set", str(file), "--if-version", "0", code=1)
+    assert "root saved version 2" in await run("set", str(file), "--if-version", "0", code=1)
     assert "version 3 is in force, with the rules of version 1" in await run("revert", "1")
     assert (await run("show", "--source")).strip() == ONE.strip()
     assert "two" in await run("show", "--version", "2")

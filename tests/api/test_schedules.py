@@ -107,7 +107,7 @@ async def test_schedules_are_listed_in_pages(idle: Api) -> None:
         ("/timetable", "either", {"timetable": {}}),
         ("/timetable/every_seconds", "integer", {"timetable": {"every_seconds": "5"}}),
         ("/timetable/starts_at", "RFC 3339", {"timetable": {"every_seconds": 5, "starts_at": "tomorrow"}}),
-        ("/timetable/ends_at", "text", {"timetable": {"every_seconds": 5, "ends_at": 5}}),
+        ("/timetable/ends_at", "a string", {"timetable": {"every_seconds": 5, "ends_at": 5}}),
         ("/timetable/time_zone", "Europe/Berlin", {"timetable": {"cron": "0 8 * * *", "time_zone": "CEST/x"}}),
         ("/agent", "there is no agent", {"agent": "nobody"}),
         ("/overlap", "one live run", {"conversation": "continue", "overlap": "allow"}),

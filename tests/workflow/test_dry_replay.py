@@ -53,7 +53,7 @@ SHUT = '[[rule]]\nname = "shut"\nverdict = "deny"\ntools = ["*"]\n'
 async def replayed(engine: Stack, run: runs.Run, **options: Any) -> runs.Run:
     """A dry replay of the run, at its end."""
     changes = Changes(**{name: options.pop(name) for name in ("instructions", "tools", "policy") if name in options})
-    started = await dry_run.replay(engine.services, PERSON, run.id, changes=changes, **options)
+    started = await dry_run.start_dry_run(engine.services, PERSON, run.id, changes=changes, **options)
     return await engine.ended(started)
 
 
@@ -314,19 +314,19 @@ async def test_a_dry_replay_does_not_go_on(client: Client, sqlite: Database, ben
         await engine.interrupt(run)
         await engine.ended(run)
         del live
-        again = await dry_run.replay(engine.services, PERSON, run.id, idempotency_key="k")
-        twice = await dry_run.replay(engine.services, PERSON, run.id, idempotency_key="k")
+        again = await dry_run.start_dry_run(engine.services, PERSON, run.id, idempotency_key="k")
+        twice = await dry_run.start_dry_run(engine.services, PERSON, run.id, idempotency_key="k")
         assert again.id == twice.id
         await engine.ended(again)
         for refused in (
             send_message.send(engine.services, PERSON, again.id, text="more"),
-            dry_run.replay(engine.services, PERSON, again.id),
+            dry_run.start_dry_run(engine.services, PERSON, again.id),
         ):
-            with pytest.raises(ConflictError, match="dry replay"):
+            with pytest.raises(ConflictError, match="is a dry run"):
                 await refused
         async with sqlite.write() as conn:
             await conn.execute(update(tables.runs).where(tables.runs.c.id == again.id).values(status="failed"))
-        with pytest.raises(ConflictError, match="dry replay"):
+        with pytest.raises(ConflictError, match="is a dry run"):
             await retry.retry(engine.services, PERSON, again.id)
         fork = await fork_run.fork(engine.services, PERSON, again.id, text="for real", step=1)
         assert not fork.is_dry

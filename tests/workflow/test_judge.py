@@ -151,7 +151,7 @@ async def test_what_was_said_is_not_asked_for_again(client: Client, sqlite: Data
         assert (await engine.ended(run)).status == "completed"
         assert bench.paid == [1, 1]
         assert (await verdicts(engine, run))["p2"].answer == "ask"
-        started = await dry_run.replay(engine.services, person("ada"), run.id, changes=Changes())
+        started = await dry_run.start_dry_run(engine.services, person("ada"), run.id, changes=Changes())
         dry = await engine.ended(started)
         assert (await verdicts(engine, dry))["p1"].rule == "judge"
         assert (await verdicts(engine, dry))["p2"].answer == "ask"

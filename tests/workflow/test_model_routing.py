@@ -220,7 +220,7 @@ async def test_a_hook_chooses_the_model_of_a_step_and_a_dry_replay_asks_the_same
     async def replayed(**options: Any) -> list[str | None]:
         test.seen.clear()
         del b.seen[options.get("step", 0) :]
-        replay = await engine.ended(await dry_run.replay(engine.services, ADA, run.id, **options))
+        replay = await engine.ended(await dry_run.start_dry_run(engine.services, ADA, run.id, **options))
         assert replay.status == "completed"
         return await specs(engine, replay)
 

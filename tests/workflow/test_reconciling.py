@@ -49,7 +49,7 @@ async def off(engine: Stack, *about: runs.Run, fix: bool = False) -> list[Findin
 
 
 def kinds(found: list[Finding]) -> set[tuple[str, str | None, bool]]:
-    return {(each.kind, each.request_id, each.mended) for each in found}
+    return {(each.kind, each.request_id, each.fixed) for each in found}
 
 
 async def by_call(engine: Stack, run: runs.Run) -> dict[str, requests.Request]:
@@ -76,7 +76,7 @@ async def test_both_kinds_of_orphan_are_reported_and_left(client: Client, sqlite
         for fix in (False, True):
             found = await off(engine, fine, lost, orphan, fix=fix)
             assert kinds(found) == {("lost_run", None, False)} | {("lost_workflow", None, False)}
-            assert {each.run_id: each.said for each in found} == {
+            assert {each.run_id: each.detail for each in found} == {
                 lost.id: "live in the store, its workflow is closed",
                 orphan.id: "its workflow is open, and the run is failed in the store",
             }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from approvals_api.gateway.workflow_status import PendingActivity, WorkflowLook
-from approvals_api.runs.stalled import standing_still, stands_still
+from approvals_api.runs.stalled import find_stall, is_stalled
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.domain.tools.results import Ok
 from turngate.store.clock import as_text
@@ -61,30 +61,30 @@ def looked(
 
 
 ANSWERED = "pay waits for a person's answer."
-NOT_TAKEN = "No worker has taken its next task up: all are busy, or the one that its tool's queue needs is not there."
-GONE = "Temporal knows no workflow of this run, and the store still has it as live: it cannot go on by itself."
-TRIED = "The model fails and is tried again, attempt 4 now: no way"
+NOT_TAKEN = "No worker has taken its next task: all are busy, or the worker of its tool's queue is not running."
+GONE = "Temporal has no workflow of this run, but the run is live in the store: it can't continue by itself."
+TRIED = "The model fails and is retried, attempt 4 now: no way"
 CASES: dict[str, tuple[RunSummary, list[CallView], list[ListedRequest], WorkflowLook, list[tuple[str, str]]]] = {
     "works": (run(), [], [], POLLED, []),
     "settled": (run(), [open_call(result=Ok(value={}))], [request()], POLLED, []),
-    "consent": (run(), [open_call()], [request()], POLLED, [("person", "pay waits for a person's consent.")]),
+    "consent": (run(), [open_call()], [request()], POLLED, [("person", "pay waits for a person's approval.")]),
     "question": (run(), [open_call()], [request(kind="question")], POLLED, [("person", ANSWERED)]),
     "outcome": (
         run(), [executing()], [request(kind="outcome")], POLLED,
-        [("person", "Nobody knows whether pay took effect, and a person has to say.")],
+        [("person", "pay may or may not have taken effect: a person must say which.")],
     ),
     "parked": (
         run(), [open_call()], [request(parked_at=LATER)], POLLED,
-        [("person", "pay waits for a person's consent; it is parked, without a clock.")],
+        [("person", "pay waits for a person's approval; it is parked and does not expire.")],
     ),
     "tool": (run(), [executing()], [], POLLED, [("tool", "pay runs.")]),
     "tool again": (run(), [executing().model_copy(update={"attempts": 3})], [], POLLED, [("tool", "pay runs, in attempt 3.")]),
-    "timer": (run(), [executing(signal=WaitUntil(seconds=60))], [], POLLED, [("timer", "pay holds a timer.")]),
+    "timer": (run(), [executing(signal=WaitUntil(seconds=60))], [], POLLED, [("timer", "pay waits for a timer.")]),
     "sub-agent": (
         run(), [executing(child_run_id="run_2")], [], POLLED,
-        [("sub_agent", "pay is answered by a sub-agent's run, which has not ended.")],
+        [("sub_agent", "pay waits for a sub-agent's run.")],
     ),
-    "model": (run(), [], [], looked(taken=True), [("model", "The model was asked, and has not answered.")]),
+    "model": (run(), [], [], looked(taken=True), [("model", "The model was called and has not answered yet.")]),
     "model tried again": (run(), [], [], looked(attempt=4), [("model_retrying", TRIED)]),
     "model tried again now": (run(), [], [], looked(attempt=4, taken=True), [("model_retrying", TRIED)]),
     "just put in the queue": (run(), [], [], looked(since=JUST_NOW), []),
@@ -98,7 +98,7 @@ CASES: dict[str, tuple[RunSummary, list[CallView], list[ListedRequest], Workflow
     ),
     "no worker, though a person is asked": (
         run(), [open_call()], [request()], WorkflowLook(state="running", task_queue="q", polled=False),
-        [("no_worker", "No worker polls the task queue 'q'."), ("person", "pay waits for a person's consent.")],
+        [("no_worker", "No worker polls the task queue 'q'."), ("person", "pay waits for a person's approval.")],
     ),
     "no workflow": (
         run(), [open_call()], [request()], WorkflowLook(state="gone"),
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[RunSummary, list[CallView], list[ListedRequest], Workflow
     "no workflow yet": (run(JUST_NOW), [], [], WorkflowLook(state="gone"), []),
     "Temporal away": (
         run(), [], [], WorkflowLook(state="away"),
-        [("temporal_away", "Temporal does not answer, so nobody can tell what its workflow does.")],
+        [("temporal_away", "Temporal does not answer, so the state of its workflow is unknown.")],
     ),
     "paused": (
         run(paused_at=LATER, paused_by="ada", pause_reason="lunch"), [], [], POLLED, [("paused", "It is paused by ada: lunch")],
@@ -119,7 +119,7 @@ CASES: dict[str, tuple[RunSummary, list[CallView], list[ListedRequest], Workflow
 def test_a_live_run_waits_for_this(case: str) -> None:
     """Each state gives its reasons, what does not pass by itself first."""
     given, calls, pending, look, expected = CASES[case]
-    found = standing_still(given, calls, {each.tool_call_id: each for each in pending}, look, now=NOW)
+    found = find_stall(given, calls, {each.tool_call_id: each for each in pending}, look, now=NOW)
     assert [(each.kind, each.says) for each in found] == expected
 
 
@@ -137,8 +137,8 @@ def test_a_live_run_waits_for_this(case: str) -> None:
         ("no workflow", 7_200, True),
     ],
 )
-def test_some_waits_count_as_standing_still(case: str, still_for: int, counts: bool) -> None:
+def test_some_waits_count_as_stalled(case: str, still_for: int, counts: bool) -> None:
     """What passes by itself counts after a while or never; what does not, at once."""
     given, calls, pending, look, _expected = CASES[case]
-    [first, *_more] = standing_still(given, calls, {each.tool_call_id: each for each in pending}, look, now=NOW)
-    assert stands_still(first, NOW, timedelta(seconds=still_for)) is counts
+    [first, *_more] = find_stall(given, calls, {each.tool_call_id: each for each in pending}, look, now=NOW)
+    assert is_stalled(first, NOW, timedelta(seconds=still_for)) is counts

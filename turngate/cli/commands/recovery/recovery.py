@@ -92,9 +92,9 @@ def reconcile(
     decides nothing. Exits with 1 when something is off (with --fix: and stays so).
     """
     found = asyncio.run(_reconcile(load_settings(data_dir=data_dir), fix=fix, quiet=as_json))
-    off = sum(not each.mended for each in found)
+    off = sum(not each.fixed for each in found)
     if as_json:
-        terminal.raw(json.dumps([asdict(each) for each in found]))
+        terminal.raw(json.dumps([_document(each) for each in found]))
     elif not found:
         terminal.note("store and workflows agree")
     else:
@@ -117,25 +117,25 @@ async def _recover(settings: Settings, run_ids: list[str] | None, dry_run: bool,
             _show(report)
 
     async with _services(settings) as services:
-        return await recover_runs.recover(services, run_ids, by=acting_as(), dry_run=dry_run, told=tell)
+        return await recover_runs.recover(services, run_ids, by=acting_as(), dry_run=dry_run, on_report=tell)
 
 
 async def _reconcile(settings: Settings, *, fix: bool, quiet: bool) -> list[Finding]:
     def tell(finding: Finding) -> None:
         if not quiet:
-            mark = ("✓ ", "green") if finding.mended else ("✗ ", "red")
+            mark = ("✓ ", "green") if finding.fixed else ("✗ ", "red")
             which = f" {finding.request_id}" if finding.request_id else ""
-            put_right = "; put right" if finding.mended else ""
+            put_right = "; put right" if finding.fixed else ""
             terminal.line(
                 mark,
                 (plain_line(finding.run_id, 80), "bold"),
                 f"{which}  {OFF[finding.kind]}: ",
-                finding.said,
+                finding.detail,
                 put_right,
             )
 
     async with _services(settings) as services:
-        return await reconcile_store.reconcile(services, fix=fix, by=acting_as(), told=tell)
+        return await reconcile_store.reconcile(services, fix=fix, by=acting_as(), on_finding=tell)
 
 
 def _show(report: RunReport) -> None:
@@ -143,6 +143,12 @@ def _show(report: RunReport) -> None:
     step = "" if report.step is None else f", at step {report.step}"
     why = f": {plain_line(report.detail, 300)}" if report.detail else ""
     terminal.line(mark, (plain_line(report.run_id, 80), "bold"), f"  {did}{step}{why}")
+
+
+def _document(finding: Finding) -> dict[str, object]:
+    """Return a finding as `--json` prints it; the names are part of the command's output."""
+    members = {"kind": finding.kind, "run_id": finding.run_id, "request_id": finding.request_id}
+    return {**members, "said": finding.detail, "mended": finding.fixed}
 
 
 @asynccontextmanager
