@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.engine.engine import Engine
 from activities.engine.preconditions import precondition
-from activities.planning.signals import read_signal
+from activities.planning.control_calls import read_signal
 from turngate.domain import contract
 from turngate.domain.contract import DecideInput, RecordDecisionInput, RecordedDecision
 from turngate.domain.digest import framed_sha256

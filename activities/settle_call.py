@@ -5,9 +5,9 @@ from __future__ import annotations
 from temporalio import activity
 
 from activities.engine.engine import Engine
+from activities.execution.delegation import answer_of
 from activities.execution.settlement import CallResult, end_state, settle
-from activities.execution.sub_agents import answer_of
-from activities.planning.signals import SIGNAL, result_of
+from activities.planning.control_calls import SIGNAL, result_of
 from activities.runs.ending import end_run
 from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, SettleCallInput

@@ -17,7 +17,7 @@ from activities.execution.door import Door
 from activities.execution.preflight import Findings
 from activities.execution.redemption import Redeemed, Redemption, Settled
 from activities.execution.settlement import run_failure, tell_started
-from activities.planning.signals import is_finish
+from activities.planning.control_calls import is_finish
 from turngate.domain.contract import RunToolInput
 from turngate.domain.policy.judged_verdict import with_judgement
 from turngate.domain.policy.policy import Verdict

@@ -2,18 +2,112 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import structlog
+
+from activities.engine.engine import Engine
 from activities.execution.door import Door
 from activities.execution.redemption import Delegated, Settled, Waits
 from activities.execution.settlement import Start, tell_started
-from activities.execution.sub_agents import brief_of, child_run, open_child, too_deep
-from activities.planning.signals import SIGNAL, read_signal, result_of, wait_of
-from turngate.domain.contract import Wait
+from activities.planning.control_calls import SIGNAL, read_signal, result_of, wait_of
+from turngate.domain.contract import ChildRun, Wait
+from turngate.domain.conversation.messages import Message, user_message
+from turngate.domain.digest import derived_id
+from turngate.domain.runs.turn_state import TurnState
 from turngate.domain.tools import results
 from turngate.domain.tools.control_calls import Finish, WaitUntil
 from turngate.domain.tools.failures import InvalidToolInput
-from turngate.domain.tools.results import Failure
+from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Tool
+from turngate.store.database import Connection
 from turngate.store.events import events
-from turngate.store.runs import calls, executions, recovery, runs
+from turngate.store.runs import calls, executions, messages, recovery, runs
+from turngate.store.runs.new_run import NewRun, open_run
+
+log = structlog.get_logger(__name__)
+
+MAX_DEPTH = 5
+"""Agents above and including a sub-agent; agents that call each other by name would go on for ever."""
+
+
+def too_deep(run: runs.Run, tool: Tool) -> Failure | None:
+    """Return why no sub-agent may be started from this run, or None."""
+    if run.path.count("/") + 1 < MAX_DEPTH:
+        return None
+    return Failure(
+        kind="denied",
+        reason=f"{tool.name!r} was not started: agents may be nested {MAX_DEPTH} deep, and this is the last. "
+        "Do the task with your own tools.",
+        fields={"refused_by": "engine"},
+    )
+
+
+def agent_name(tool: Tool) -> str:
+    """Return the name of the agent that answers the tool's calls."""
+    return str(tool.agent)
+
+
+def brief_of(tool: Tool, params: Any) -> Message | Failure:
+    """Return the sub-agent's input message, or why there is none: what writes it is the author's code, and failed."""
+    try:
+        return user_message("" if tool.brief is None else tool.brief(params))
+    except Exception as error:
+        log.exception("brief failed", tool=tool.name)
+        why = f"its task could not be written from these arguments ({type(error).__name__}); this was logged"
+        return Failure(kind="execution_error", reason=f"{tool.name!r} was not started: {why}.")
+
+
+async def open_child(door: Door, brief: Message) -> str:
+    """Record the sub-agent's run: a conversation of its own, starting with the brief. Returns the run's id.
+
+    The same call derives the same run. It inherits workspace, attendance, the run's own policy and its starter, so who may
+    not decide here may not there.
+    """
+    run, call, agent = door.run, door.call, door.engine.agent(agent_name(door.tool))
+    child_id = derived_id("run", run.id, call.tool_call_id)
+    new = NewRun(
+        id=child_id,
+        conversation_id=derived_id("conv", child_id),
+        agent=agent.name,
+        agent_version=agent.version,
+        model=agent.model,
+        workspace=run.workspace,
+        task=brief.text,
+        input_message_id=derived_id("msg", child_id, "input"),
+        started_by=run.started_by,
+        parent_run_id=run.id,
+        parent_tool_call_id=call.tool_call_id,
+        path=f"{run.path}/{agent.name}",
+        attended=run.attended,
+        unattended_asks=run.unattended_asks,
+        world=run.world,
+    )
+    await messages.create_conversation(door.conn, new.conversation_id)
+    await calls.set_child(door.conn, run.id, call.tool_call_id, child_id)
+    await open_run(door.conn, new, says=brief, behind=None, told={"parent_run_id": run.id})
+    return child_id
+
+
+def child_run(engine: Engine, run_id: str, tool: Tool, state: TurnState | None = None) -> ChildRun:
+    """Return what the workflow needs to start the sub-agent's run, with the sub-agent's own limits.
+
+    ``state``: where it goes on, when its workflow was lost.
+    """
+    agent = engine.agent(agent_name(tool))
+    return ChildRun(run_id=run_id, agent=agent.name, limits=agent.limits.for_run(), state=state)
+
+
+async def answer_of(conn: Connection, child: runs.Run) -> Ok | Failure:
+    """Return the call's result: the answer of the sub-agent's run, or how it ended without one."""
+    match child.status:
+        case "completed":
+            head = await messages.get(conn, child.head_message_id)
+            return Ok(value={"answer": head.text, "agent": child.agent, "run_id": child.id})
+        case "interrupted":
+            return results.agent_interrupted(child.agent, child.id, child.reason)
+        case _:
+            return results.agent_failed(child.agent, child.id, child.reason, child.error_class)
 
 
 async def take_signal(door: Door, start: Start) -> Settled | Waits:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from activities.engine.rules import RulesInForce
+from activities.planning.control_calls import is_finish, read_signal
 from activities.planning.planner import MALFORMED_KINDS, Closed, PlannedStep, Planner, planned_row, problem_of
 from activities.planning.requests import ready_call
-from activities.planning.signals import is_finish, read_signal
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import PlannedCall, StepPlan
 from turngate.domain.conversation.messages import Message, ToolCallPart

@@ -11,8 +11,8 @@ from activities.engine.engine import Engine
 from activities.engine.external_agents import rejected_before
 from activities.engine.preconditions import precondition_or_failure
 from activities.engine.rules import RulesInForce
+from activities.planning.control_calls import read_signal
 from activities.planning.requests import Question, opened, previewed, ready_call, waiting_call
-from activities.planning.signals import read_signal
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.conversation.malformed import problem_in

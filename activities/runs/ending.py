@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from activities.planning.signals import SIGNAL
+from activities.planning.control_calls import SIGNAL
 from turngate.domain.contract import CloseStepInput
 from turngate.domain.conversation.messages import Message, TextPart
 from turngate.domain.digest import derived_id

@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.engine.author_code import heard
 from activities.engine.engine import Engine
-from activities.planning.signals import carry_out
+from activities.planning.control_calls import carry_out
 from activities.runs.no_progress import ProgressGuard, forget
 from turngate.domain import contract
 from turngate.domain.agents.hooks import RunScope
