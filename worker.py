@@ -13,7 +13,7 @@ from temporalio.worker import WorkerDeploymentConfig
 from activities.call_model import CallModel
 from activities.close_step import CloseStep
 from activities.engine.engine import Engine, ModelResolver
-from activities.escalation import OutOfTime
+from activities.escalation import Escalation
 from activities.execution.large_results import built_in_toolkit
 from activities.open_scheduled import OpenScheduled
 from activities.record_decision import RecordDecision
@@ -78,7 +78,7 @@ def build_worker(
     told to stop. ``deployment``: the build it is of; None: of none, so it takes every run.
     """
     model, tool, closing = CallModel(engine), RunTool(engine), CloseStep(engine)
-    decision, waiting, steering = RecordDecision(engine), OutOfTime(engine), SteerRun(engine)
+    decision, waiting, steering = RecordDecision(engine), Escalation(engine), SteerRun(engine)
     records: list[Callable[..., Any]] = [waiting.record_expiry, waiting.climb_ladder, closing.close_step]
     records += [steering.supersede_requests, OpenScheduled(engine).open_scheduled, SettleCall(engine).settle_call]
     grace = timedelta(seconds=graceful_shutdown_seconds)

@@ -15,19 +15,20 @@ from temporalio.exceptions import ApplicationError
 
 from activities.engine.costs import cost_micros
 from activities.engine.engine import Engine
-from activities.engine.external_agents import response
+from activities.engine.external_agents import external_response
 from activities.engine.heartbeats import heartbeating
-from activities.model.fork_summary import CarryingOver
-from activities.model.model_call import ModelAsker
-from activities.planning.budgets import extension
+from activities.engine.run_step import RunStep
+from activities.model.fork_summary import ForkSummary
+from activities.model.model_call import ModelCall
+from activities.planning.budgets import extension_call
 from activities.planning.dry_run import DryPlanner
-from activities.planning.judge import Judging
-from activities.planning.planner import Planner
+from activities.planning.judge import StepJudge
+from activities.planning.planner import Planner, StepResponse
 from activities.runs.step_boundary import StepBoundary, after_step, open_next
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import CallModelInput, StepPlan
-from turngate.domain.conversation.messages import Message, ModelResponse
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.runs.outcomes import end_told
 from turngate.domain.tools.external import is_external
 from turngate.store.events import events
@@ -36,16 +37,16 @@ from turngate.store.runs import calls, runs, steps, subtree_usage
 
 
 class CallModel:
-    """The activity with what it stands on."""
+    """Takes one step of a run: asks its model, and plans the calls of the response."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._boundary = StepBoundary(engine)
         self._planner = Planner(engine)
-        self._judging = Judging(engine, self._planner)
+        self._judge = StepJudge(engine, self._planner)
         self._dry_planner = DryPlanner(engine)
-        self._asker = ModelAsker(engine)
-        self._carrying_over = CarryingOver(engine)
+        self._model = ModelCall(engine)
+        self._fork_summary = ForkSummary(engine)
 
     @activity.defn(name=contract.CALL_MODEL)
     async def call_model(self, start: CallModelInput) -> StepPlan:
@@ -57,92 +58,92 @@ class CallModel:
         """
         async with heartbeating():
             begin = await self._boundary.begin(start.run_id, start.step)
-            run, stored, response = begin.run, begin.stored, begin.response
-            if stored is not None and stored.stored_plan is not None:
-                return stored.stored_plan
-            agent = await self._agent(run)
-            if stored is not None and response is not None:
-                return await self._plan(run, agent, start.step, response, stored.finish_reason, stored.corrective)
-            asks_for_more = await extension(self._engine, run, agent, start.step)
-            if asks_for_more is not None:
-                return StepPlan(final=False, budget=asks_for_more)
-            run = await self._carrying_over.begun(run, agent, start.step)
-            answer, told = await self._answer(run, agent, start.step)
+            if begin.stored is not None and begin.stored.stored_plan is not None:
+                return begin.stored.stored_plan
+            step = RunStep(begin.run, await self._agent(begin.run), start.step)
+            if begin.stored is not None and begin.response is not None:
+                finish_reason, corrective = begin.stored.finish_reason, begin.stored.corrective
+                return await self._plan(StepResponse(step, begin.response, finish_reason, corrective))
+            for_budget = await extension_call(self._engine, step)
+            if for_budget is not None:
+                return StepPlan(final=False, budget=for_budget)
+            step = step.of(await self._fork_summary.begin(step))
+            answer, corrective = await self._answer(step)
             if answer.is_final:
-                plan = await self._finish(run, start.step, answer)
-                await after_step(self._engine, run, start.step)
+                plan = await self._finish(step, answer)
+                await after_step(self._engine, step.run, step.number)
                 return plan
-            await self._store(run, start.step, answer, told)
-            return await self._plan(run, agent, start.step, answer.message, answer.finish_reason, told)
-
-    async def _answer(self, run: runs.Run, agent: Agent, step: int) -> tuple[ModelResponse, str | None]:
-        """Return the model's answer; of a call from outside the call itself, which no model made."""
-        if not is_external(run.agent):
-            return await self._asker.ask(run, agent, step)
-        async with self._engine.database.read() as conn:
-            return await response(conn, run, step), None
+            await self._store(step, answer, corrective)
+            return await self._plan(StepResponse(step, answer.message, answer.finish_reason, corrective))
 
     async def _agent(self, run: runs.Run) -> Agent:
-        """Return the agent as the run has it."""
+        """Return the agent with the run's overrides."""
         if run.world is None and not is_external(run.agent):  # no transaction for what hardly any run has
             return self._engine.agent(run.agent)
         async with self._engine.database.read() as conn:
             return await self._engine.agent_of(conn, run)
 
-    async def _store(self, run: runs.Run, step: int, answer: ModelResponse, corrective: str | None) -> None:
-        async with _first_attempt_counts(), self._engine.database.write() as conn:
-            cost = cost_micros(self._engine, answer.spec or run.model, answer.usage)
-            await steps.record_response(conn, run, step, answer, corrective=corrective, cost_micros=cost)
+    async def _answer(self, step: RunStep) -> tuple[ModelResponse, str | None]:
+        """Return the model's answer, and the corrective if it is unusable; for an external call, the call itself."""
+        if not is_external(step.run.agent):
+            return await self._model.ask(step)
+        async with self._engine.database.read() as conn:
+            return await external_response(conn, step.run, step.number), None
 
-    async def _finish(self, run: runs.Run, step: int, answer: ModelResponse) -> StepPlan:
-        """Store the final answer and end the run, in one transaction."""
-        plan = StepPlan(final=True)
-        ended = end_told(status="completed")
+    async def _store(self, step: RunStep, answer: ModelResponse, corrective: str | None) -> None:
+        cost = cost_micros(self._engine, answer.spec or step.run.model, answer.usage)
         async with _first_attempt_counts(), self._engine.database.write() as conn:
-            cost = cost_micros(self._engine, answer.spec or run.model, answer.usage)
-            await steps.record_response(conn, run, step, answer, final=plan, cost_micros=cost)
-            await self._asker.live.forget(conn, run.id, step)
-            responded = _responded(step, answer.message, answer.finish_reason)
-            await events.append(conn, run.id, [responded, ("run.ended", ended)])
-            follows = await open_next(self._engine, conn, run)
-            if follows is not None:
-                plan = plan.model_copy(update={"next": follows})
-                await steps.replace_plan(conn, run.id, step, plan)
+            await steps.record_response(conn, step.run, step.number, answer, corrective=corrective, cost_micros=cost)
+
+    async def _finish(self, step: RunStep, answer: ModelResponse) -> StepPlan:
+        """Store the final answer and end the run, in one transaction."""
+        run, plan = step.run, StepPlan(final=True)
+        cost = cost_micros(self._engine, answer.spec or run.model, answer.usage)
+        responded = _responded(StepResponse(step, answer.message, answer.finish_reason))
+        async with _first_attempt_counts(), self._engine.database.write() as conn:
+            await steps.record_response(conn, run, step.number, answer, final=plan, cost_micros=cost)
+            await self._model.live.forget(conn, run.id, step.number)
+            await events.append(conn, run.id, [responded, ("run.ended", end_told(status="completed"))])
+            next_run = await open_next(self._engine, conn, run)
+            if next_run is not None:
+                plan = plan.model_copy(update={"next": next_run})
+                await steps.replace_plan(conn, run.id, step.number, plan)
         return plan
 
-    async def _plan(
-        self, run: runs.Run, agent: Agent, step: int, message: Message, finish_reason: str, told: str | None
-    ) -> StepPlan:
-        await self._judging.judge_step(run, agent, step, message, finish_reason)
-        async with self._engine.database.glance() as conn:  # the door asks again about all that is looked at here
+    async def _plan(self, response: StepResponse) -> StepPlan:
+        """Plan the calls of a stored response, and store the plan with all that follows from it."""
+        run, number = response.step.run, response.step.number
+        await self._judge.judge_step(response)
+        async with self._engine.database.glance() as conn:  # the door asks again about everything that is read here
             planner = self._dry_planner if run.is_dry else self._planner
-            planned = await planner.plan(conn, run, agent, step, message, finish_reason, told)
+            planned = await planner.plan(conn, response)
         async with self._engine.database.write() as conn:
-            if not await runs.advance(conn, run.id, step=step):
-                # An attempt that was thought lost: its requests would wait in the inbox for ever.
-                raise ApplicationError(f"run {run.id} has ended; step {step} is not planned any more", "conflict")
-            if await steps.record_plan(conn, run.id, step, planned.plan):
+            if not await runs.advance(conn, run.id, step=number):
+                # An attempt that was thought lost: its requests would wait in the inbox forever.
+                raise ApplicationError(f"run {run.id} has ended; step {number} is not planned any more", "conflict")
+            if await steps.record_plan(conn, run.id, number, planned.plan):
                 await subtree_usage.add(conn, run, subtree_usage.UsedBelow(tool_calls=len(planned.calls)))
-                await self._asker.live.forget(conn, run.id, step)
+                await self._model.live.forget(conn, run.id, number)
                 await calls.insert_planned(conn, planned.calls)
                 await requests.insert_all(conn, planned.requests)
-                await events.append(conn, run.id, [_responded(step, message, finish_reason), *planned.events])
+                await events.append(conn, run.id, [_responded(response), *planned.events])
                 return planned.plan
-            stored = await steps.get(conn, run.id, step)
+            stored = await steps.get(conn, run.id, number)
         if stored is None or stored.stored_plan is None:
-            raise LookupError(f"run {run.id!r} has no step {step} to plan")
+            raise LookupError(f"run {run.id!r} has no step {number} to plan")
         return stored.stored_plan
 
 
-def _responded(step: int, message: Message, finish_reason: str) -> events.NewEvent:
-    return "step.responded", {"step": step, "finish_reason": finish_reason, "calls": len(message.calls)}
+def _responded(response: StepResponse) -> events.NewEvent:
+    payload = {"step": response.step.number, "finish_reason": response.finish_reason}
+    return "step.responded", {**payload, "calls": len(response.message.calls)}
 
 
 @asynccontextmanager
 async def _first_attempt_counts() -> AsyncIterator[None]:
-    """An attempt that was thought lost may store its response late, or first: (run, step) is unique, one answer counts.
+    """Fail retryably where another attempt has stored this step's response; the retry finds what it stored.
 
-    The other attempt fails retryably, and its retry finds what was stored.
+    An attempt that was thought lost may store its response late, or first: (run, step) is unique, and one answer counts.
     """
     try:
         yield

@@ -12,7 +12,7 @@ from turngate.domain.contract import CloseStepInput, CloseStepResult
 
 
 class CloseStep:
-    """The activity with what it stands on."""
+    """Ends a run that no answer of its model ended, and opens the next one if a message waits."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

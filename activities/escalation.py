@@ -1,4 +1,4 @@
-"""Activities ``climb_ladder`` and ``record_expiry``: what becomes of a request that nobody has answered yet."""
+"""Activities ``climb_ladder`` and ``record_expiry``: what happens to a request that has no answer yet."""
 
 from __future__ import annotations
 
@@ -17,37 +17,38 @@ from turngate.store.runs import calls
 CLIMBED: Final = {"remind": "request.reminded", "escalate": "request.escalated", "delegate": "request.delegated"}
 
 
-class OutOfTime:
-    """The activities with what they stand on."""
+class Escalation:
+    """Writes that time has passed for a request: it climbs its ladder, is parked, or expires."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     @activity.defn(name=contract.CLIMB_LADDER)
     async def climb_ladder(self, order: ClimbLadderInput) -> None:
-        """Write that a request waits on, up to this rung, with who may decide it now. Safe to repeat.
+        """Write that a request has climbed to this rung, with who may decide it now. Safe to repeat.
 
-        Rungs below that were not written yet, because the store was away, are written first. Raises LookupError, to be
-        tried again, when another attempt or a decision came in between.
+        Rungs below that are not written yet, because the store was away, are written first. Raises LookupError, retryable,
+        when another attempt or a decision came in between.
         """
         async with self._engine.database.write() as conn:
             request = await requests.get(conn, order.request_id)
             if request is None or request.status != "pending" or request.rungs_climbed > order.rung:
                 return
-            terms, told = request.ask_terms, []
-            named = {"request_id": request.id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
+            terms, climbed = request.ask_terms, []
+            payload = {"request_id": request.id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
             missing = terms.ladder[request.rungs_climbed : order.rung + 1]
             for number, rung in enumerate(missing, request.rungs_climbed + 1):
                 terms = terms.climbed(rung)
-                told.append((CLIMBED[rung.do], {**named, "rung": number, "roles": rung.roles, "people": rung.people}))
+                to = {"rung": number, "roles": rung.roles, "people": rung.people}
+                climbed.append((CLIMBED[rung.do], {**payload, **to}))
             written = terms.model_dump_json(exclude_defaults=True)
             if not await requests.climb(conn, request, rungs=order.rung + 1, terms=written):
                 raise LookupError(f"request {request.id!r} moved on while it climbed; looking again")
-            await events.append(conn, order.run_id, told)
+            await events.append(conn, order.run_id, climbed)
 
     @activity.defn(name=contract.RECORD_EXPIRY)
     async def record_expiry(self, order: RecordExpiryInput) -> None:
-        """Close a request that nobody answered in time, and its call; or park it. Safe to repeat."""
+        """Close a request that was not answered in time, and its call; or park it. Safe to repeat."""
         async with self._engine.database.write() as conn:
             if order.park:
                 if await requests.park(conn, order.request_id, at=order.at):

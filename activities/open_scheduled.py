@@ -13,7 +13,7 @@ from turngate.store.schedules.schedule_fires import AgentAtFire
 
 
 class OpenScheduled:
-    """The activity with what it stands on."""
+    """Records the run of a schedule's fire, or why there is none."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -22,7 +22,7 @@ class OpenScheduled:
     async def open_scheduled(self, order: OpenScheduledInput) -> OpenScheduledResult:
         """Record the run of a fire, or note why there is none. Safe to repeat: the same fire has one run.
 
-        A store that is away, and a run that somebody starts in the same conversation at this moment, are tried again.
+        It is retried while the store is away, and when someone starts a run in the same conversation at this moment.
         """
         async with self._engine.database.write() as conn:
             schedule = await schedules.get(conn, order.schedule_id)

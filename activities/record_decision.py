@@ -1,4 +1,4 @@
-"""Activity ``record_decision``: the workflow's word, projected into the store.
+"""Activity ``record_decision``: the workflow's decision, written into the store.
 
 An edit is checked here as the edited call, with the tool's own types and the policy, because only a worker has them.
 """
@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.engine.engine import Engine
 from activities.engine.preconditions import precondition
-from activities.planning.control_calls import read_signal
+from activities.planning.control_calls import read_control_call
 from turngate.domain import contract
 from turngate.domain.contract import DecideInput, RecordDecisionInput, RecordedDecision
 from turngate.domain.digest import framed_sha256
@@ -38,7 +38,7 @@ GRANTING_VERBS: Final = frozenset({"approve", "edit"})
 
 
 class RecordDecision:
-    """The activity with what it stands on."""
+    """Writes decisions into the store, with everything that follows from them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -61,7 +61,7 @@ class RecordDecision:
                 raise LookupError(f"no request {decision.request_id!r}")
             if request.status != "pending":
                 return await _holder(conn, request)
-            order = order.model_copy(update={"at": _given_at(order, request)})
+            order = order.model_copy(update={"at": _decided_at(order, request)})
             if decision.verb == "approve" and request.quorum > 1 and not await _is_last(conn, request, order):
                 return RecordedDecision(
                     decision_id=decision.decision_id, verb="approve", status="pending", by=decision.by
@@ -71,9 +71,9 @@ class RecordDecision:
             if depends_on is not None:
                 await requests.set_precondition(conn, request.id, depends_on)
             await _win(conn, request, order, status)
-            decided = await _decided(conn, request, decision, status)
+            payload = await _decision_payload(conn, request, decision, status)
             granted = await self._grant(conn, request, decision)
-            await events.append(conn, order.run_id, [("request.decided", decided), *granted])
+            await events.append(conn, order.run_id, [("request.decided", payload), *granted])
         return RecordedDecision(
             decision_id=decision.decision_id,
             verb=decision.verb,
@@ -98,7 +98,7 @@ class RecordDecision:
             case "respond" if request.kind == "outcome":
                 await _apply_outcome(conn, request, decision, args)
             case "respond":
-                answer = {"operator_response": message} if args is None else as_object(_loaded(args))
+                answer = {"operator_response": message} if args is None else as_object(_parsed(args))
                 if request.kind == "question":
                     self._check_answer(request, args or "")
                 await calls.settle(conn, run_id, call_id, Ok(value=answer))
@@ -115,7 +115,7 @@ class RecordDecision:
             request = await requests.get(conn, decision.request_id)
             content = await requests.decision(conn, decision.decision_id)
             run = None if request is None else await runs.get(conn, request.run_id)
-            tool = None if request is None else await self._engine.asked_tool(conn, request)
+            tool = None if request is None else await self._engine.tool_of_request(conn, request)
         if request is None or run is None or request.precondition is None:
             return None
         if tool is None:
@@ -133,20 +133,20 @@ class RecordDecision:
     ) -> None:
         """Check the edited call as if the model had sent it, and store what will run (I6)."""
         call = await calls.get(conn, request.run_id, request.tool_call_id)
-        tool = await self._engine.asked_tool(conn, request)
+        tool = await self._engine.tool_of_request(conn, request)
         if call is None or tool is None:
             raise _invalid_edit(f"the tool {request.tool_name!r} is no longer there")
         try:
             params = tool.decode(edited)
             if tool.kind == "signal":
-                read_signal(self._engine, tool, params)
+                read_control_call(self._engine, tool, params)
         except InvalidToolInput as problem:
             raise _invalid_edit(str(problem)) from None
         run = await runs.get(conn, request.run_id)
         if run is None:
             raise _invalid_edit(f"the run {request.run_id!r} is no longer there")
         rules = await self._engine.rules(conn, run)
-        verdict = rules.verdict(tool, params, run, edited, agent=request.agent, decided=True)
+        verdict = rules.verdict(tool, params, edited, decided=True)
         if verdict.answer == "deny":
             raise _invalid_edit(f"the edited call is denied by policy rule {verdict.rule!r}: {verdict.reason}")
         await calls.set_edited_input(conn, request.run_id, request.tool_call_id, edited)
@@ -154,7 +154,7 @@ class RecordDecision:
         await conn.execute(update(decisions).where(decisions.c.id == decision.decision_id).values(digest=digest))
 
     async def _grant(self, conn: Connection, request: requests.Request, decision: DecideInput) -> list[events.NewEvent]:
-        """Keep the grant that this decision asks for; what was edited is granted as it was edited."""
+        """Store the grant that this decision asks for; an edited call is granted as it was edited."""
         content = await requests.decision(conn, decision.decision_id) if decision.verb in GRANTING_VERBS else None
         if content is None or content.grant_wanted is None:
             return []
@@ -169,9 +169,9 @@ class RecordDecision:
             agent=request.agent,
             request_id=request.id,
         )
-        named = {"grant_id": stored.id, "by": decision.by, "tool": stored.tool_name, "scope": stored.scope}
+        grant = {"grant_id": stored.id, "by": decision.by, "tool": stored.tool_name, "scope": stored.scope}
         bounds = {"max_uses": stored.max_uses, "expires_at": stored.expires_at, "digest": framed_sha256(stored.pattern)}
-        return [("grant.created", {**named, **bounds})]
+        return [("grant.created", {**grant, **bounds})]
 
     def _check_answer(self, request: requests.Request, answer: str) -> None:
         tool = self._engine.tool(self._engine.agent(request.agent), request.tool_name)
@@ -183,19 +183,19 @@ class RecordDecision:
             raise _invalid_edit(describe_validation(error)) from None
 
 
-def _given_at(order: RecordDecisionInput, request: requests.Request) -> datetime:
-    """Return when the person decided, for the record: an approval is as old as that, however late a worker took it.
+def _decided_at(order: RecordDecisionInput, request: requests.Request) -> datetime:
+    """Return when the person decided, for the record: that is the age of an approval, however late a worker stored it.
 
     By the clock of the API's machine, so held between the request's opening and the workflow's own time.
     """
     return max(min(order.decision.sent_at, order.at), from_text(request.created_at))
 
 
-async def _decided(
+async def _decision_payload(
     conn: Connection, request: requests.Request, decision: DecideInput, status: RequestStatus
 ) -> dict[str, object]:
-    """Return what the log keeps of a decision: who, as whom, what, and which bytes; not what was said."""
-    told: dict[str, object] = {
+    """Return what the log stores of a decision: who, as whom, what, and which bytes; not the message."""
+    payload: dict[str, object] = {
         "request_id": request.id,
         "decision_id": decision.decision_id,
         "verb": decision.verb,
@@ -206,9 +206,9 @@ async def _decided(
         "digest": request.digest,
     }
     if decision.machine:
-        told["machine"] = True
+        payload["machine"] = True
     edit = await requests.decision(conn, decision.decision_id) if decision.verb == "edit" else None
-    return told if edit is None else {**told, "edited_digest": edit.digest}
+    return payload if edit is None else {**payload, "edited_digest": edit.digest}
 
 
 async def _is_last(conn: Connection, request: requests.Request, order: RecordDecisionInput) -> bool:
@@ -237,19 +237,19 @@ async def _is_last(conn: Connection, request: requests.Request, order: RecordDec
     )
     if count >= request.quorum:
         return True
-    told = {"request_id": request.id, "decision_id": decision.decision_id, "by": decision.by, "role": decision.role}
+    by = {"request_id": request.id, "decision_id": decision.decision_id, "by": decision.by, "role": decision.role}
     counts = {"approvals": count, "quorum": request.quorum, "digest": request.digest}
-    await events.append(conn, order.run_id, [("request.approved_once", {**told, **counts})])
-    # Whoever had taken it on has done their part: their claim must not hold up those who are still needed.
+    await events.append(conn, order.run_id, [("request.approved_once", {**by, **counts})])
+    # They have done their part: their claim must not hold up the people who are still needed.
     await claims.release(conn, request.id, by=decision.by, anyones=False)
     return False
 
 
 async def _win(conn: Connection, request: requests.Request, order: RecordDecisionInput, status: RequestStatus) -> None:
     decision = order.decision
-    decided = {"decision_id": decision.decision_id, "by": decision.by}
+    winner = {"decision_id": decision.decision_id, "by": decision.by}
     try:
-        await requests.settle(conn, request.id, status=status, at=order.at, verb=decision.verb, **decided)
+        await requests.settle(conn, request.id, status=status, at=order.at, verb=decision.verb, **winner)
     except IntegrityError as error:
         raise _invalid_edit(
             "this decision id was used for another request; send the decision under a new one"
@@ -257,12 +257,12 @@ async def _win(conn: Connection, request: requests.Request, order: RecordDecisio
 
 
 async def _apply_outcome(conn: Connection, request: requests.Request, decision: DecideInput, args: str | None) -> None:
-    """Write what a person said about a call whose worker was lost."""
+    """Write a person's answer about a call whose worker was lost."""
     run_id, call_id = request.run_id, request.tool_call_id
     match decision.outcome:
         case "happened":
             await executions.resolve_unknown(conn, run_id=run_id, tool_call_id=call_id, state="succeeded")
-            value = as_object(_loaded(args)) if args else {"note": "An operator confirmed that this took effect."}
+            value = as_object(_parsed(args)) if args else {"note": "An operator confirmed that this took effect."}
             await calls.settle(conn, run_id, call_id, Ok(value=value))
         case "tell_model":
             await calls.settle(conn, run_id, call_id, results.outcome_unknown(request.tool_name))
@@ -285,7 +285,7 @@ async def _holder(conn: Connection, request: requests.Request) -> RecordedDecisi
     )
 
 
-def _loaded(text: str) -> object:
+def _parsed(text: str) -> object:
     try:
         answer = json.loads(text)
     except (ValueError, RecursionError):

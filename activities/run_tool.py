@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.author_code import heard
+from activities.engine.author_code import await_author
 from activities.engine.engine import Engine
 from activities.engine.heartbeats import heartbeating
 from activities.execution.checks import redeem
@@ -61,7 +61,7 @@ class RunTool:
         Safe to repeat: the execution row decides what a repeat may do.
 
         Raises:
-            ApplicationError: not retryable: ``tool_raised``, or ``configuration`` for a bug of ours that kept coming back.
+            ApplicationError: not retryable: ``tool_raised``, or ``configuration`` for a bug in the engine that kept coming back.
                 Anything else raised here is retried.
         """
         async with heartbeating():
@@ -154,7 +154,7 @@ class RunTool:
         presentation = await presentation_of(redeemed, result)
         if redeemed.tool is self._engine.built_in.find(READ_RESULT):
             # The tool that reads the rest has a bound of its own; clipping what it reads would go round in circles.
-            return CallResult(shown=result, presentation=presentation)
+            return CallResult(for_model=result, presentation=presentation)
         return CallResult.of(self._engine, redeemed.run, result, presentation=presentation)
 
     async def _record_stop(self, redeemed: Redeemed, partial: str) -> None:
@@ -192,11 +192,11 @@ class RunTool:
 
     async def _record_once(self, call: calls.Call, result: CallResult) -> bool:
         async with self._engine.database.write() as conn:
-            state = end_state(result.shown)
+            state = end_state(result.for_model)
             in_time = await executions.finish(conn, run_id=call.run_id, tool_call_id=call.tool_call_id, state=state)
             if not in_time:
                 # This worker was thought lost, and a person was asked what happened to the call. Their inbox shows this.
-                await events.append(conn, call.run_id, [("execution.late", end_payload(call, result.shown))])
+                await events.append(conn, call.run_id, [("execution.late", end_payload(call, result.for_model))])
                 return False
             await settle(conn, call, result)
         return True
@@ -209,7 +209,7 @@ async def presentation_of(redeemed: Redeemed, result: Ok | Failure) -> str | Non
     try:
         params = redeemed.tool.decode(redeemed.raw_input)
         view = asyncio.to_thread(redeemed.tool.presentation_of, params, result)
-        return PRESENTATION.dump_json(await heard(view, seconds=PRESENTER_SECONDS)).decode()
+        return PRESENTATION.dump_json(await await_author(view, seconds=PRESENTER_SECONDS)).decode()
     except Exception:
         log.exception("presenter failed", tool=redeemed.tool.name)
         return None
@@ -231,7 +231,7 @@ async def after_tool(engine: Engine, redeemed: Redeemed, result: Ok | Failure) -
     )
     for hook in agent.hooks:
         try:
-            await heard(hook.after_tool(scope, hooked, result), seconds=HOOK_SECONDS)
+            await await_author(hook.after_tool(scope, hooked, result), seconds=HOOK_SECONDS)
         except Exception:
             log.exception("after_tool hook failed", hook=type(hook).__name__, tool=call.tool_name, run_id=run.id)
 

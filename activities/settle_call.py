@@ -1,4 +1,4 @@
-"""Activity ``settle_call``: the result of a call no handler ran for, once its wait is over or its sub-agent has ended."""
+"""Activity ``settle_call``: the result of a call without a handler, once its wait is over or its sub-agent has ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from temporalio import activity
 from activities.engine.engine import Engine
 from activities.execution.delegation import answer_of
 from activities.execution.settlement import CallResult, end_state, settle
-from activities.planning.control_calls import SIGNAL, result_of
+from activities.planning.control_calls import CONTROL_CALL, result_of
 from activities.runs.ending import end_run
 from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, SettleCallInput
@@ -18,7 +18,7 @@ from turngate.store.runs import calls, executions, runs
 
 
 class SettleCall:
-    """The activity with what it stands on."""
+    """Settles calls that were answered without a handler."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -41,7 +41,7 @@ async def _result(conn: Connection, call: calls.Call) -> Ok | Failure:
     if call.child_run_id is None:
         if call.signal is None:
             raise LookupError(f"call {call.tool_call_id!r} waits for nothing")
-        return result_of(SIGNAL.validate_json(call.signal))
+        return result_of(CONTROL_CALL.validate_json(call.signal))
     child = await runs.get(conn, call.child_run_id)
     if child is not None and child.status == "running":
         # Its workflow is over and never came to its own end: terminated from outside, failed for good, or never started.

@@ -1,4 +1,4 @@
-"""Activities ``note_pause`` and ``supersede_requests``: what people asked of a live run, written into the store."""
+"""Activities ``note_pause`` and ``supersede_requests``: what people ordered for a live run, written into the store."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from turngate.store.runs import calls, runs
 
 
 class SteerRun:
-    """The activities with what they stand on."""
+    """Writes that a run is held or resumed, and that a newer message supersedes requests."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     @activity.defn(name=contract.NOTE_PAUSE)
     async def note_pause(self, note: NotePauseInput) -> None:
-        """Write that a live run is held, or goes on. Safe to repeat."""
+        """Write that a live run is held, or continues. Safe to repeat."""
         async with self._engine.database.write() as conn:
             if note.paused:
                 changed = await runs.pause(conn, note.run_id, by=note.by, reason=note.reason, at=note.at)
-                told = ("run.paused", {"by": note.by, "reason": note.reason})
+                event = ("run.paused", {"by": note.by, "reason": note.reason})
             else:
                 changed = await runs.resume(conn, note.run_id)
-                told = ("run.resumed", {"by": note.by})
+                event = ("run.resumed", {"by": note.by})
             if changed:
-                await events.append(conn, note.run_id, [told])
+                await events.append(conn, note.run_id, [event])
 
     @activity.defn(name=contract.SUPERSEDE_REQUESTS)
     async def supersede_requests(self, order: SupersedeRequestsInput) -> None:
@@ -41,5 +41,5 @@ class SteerRun:
                 if request is None or not await requests.settle(conn, request_id, status="superseded", at=order.at):
                     continue
                 await calls.settle(conn, order.run_id, request.tool_call_id, results.superseded(order.by))
-                told = {"request_id": request_id, "tool_call_id": request.tool_call_id, "by": order.by}
-                await events.append(conn, order.run_id, [("request.superseded", told)])
+                payload = {"request_id": request_id, "tool_call_id": request.tool_call_id, "by": order.by}
+                await events.append(conn, order.run_id, [("request.superseded", payload)])

@@ -1,4 +1,4 @@
-"""Calling what an author wrote: arguments by name and type, sync functions off the event loop, failures kept in bounds."""
+"""Calling what an author wrote: arguments by name and type, sync functions off the event loop, failures within bounds."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ AUTHOR_SECONDS = 30.0
 
 
 class AuthorCodeError(Exception):
-    """Author's code ended in a way that is no Exception: it gave itself up, or asked the process to exit."""
+    """Author's code ended with something that is no Exception: it cancelled itself, or asked the process to exit."""
 
 
-async def heard(author: Awaitable[Answer], *, seconds: float) -> Answer:
-    """Await author's code for so long, and return what it returns. Whatever goes wrong in it is an Exception.
+async def await_author(author: Awaitable[Answer], *, seconds: float) -> Answer:
+    """Await author's code, at most this long, and return what it returns. Whatever goes wrong in it is an Exception.
 
-    ``sys.exit()`` in a hook must not end the worker, nor a CancelledError that a library let out pass for an interrupt:
-    either would be tried again for a week. A cancellation from outside passes through.
+    ``sys.exit()`` in a hook must not end the worker, and a CancelledError that escapes from a library must not look like an
+    interrupt: either would be retried for a week. A cancellation from outside passes through.
 
     Raises:
         TimeoutError: it took longer.
-        AuthorCodeError: it ended in something that is no Exception.
+        AuthorCodeError: it ended with something that is no Exception.
         Exception: whatever it raised itself.
     """
     try:
@@ -39,33 +39,33 @@ async def heard(author: Awaitable[Answer], *, seconds: float) -> Answer:
     except Exception:
         raise
     except BaseException as odd:
-        if from_outside(odd):
+        if is_from_outside(odd):
             raise
         raise AuthorCodeError(type(odd).__name__) from odd
 
 
 async def _unless_stopped(author: Awaitable[Answer]) -> Answer:
-    """Await author's code; what it still says after it was stopped does not count.
+    """Await author's code; what it returns after it was stopped does not count.
 
-    Code that holds its cancellation back would turn a bound, or somebody's interrupt, into its own "go on".
+    Otherwise code that suppresses its cancellation could turn a time limit, or an interrupt, into its own approval.
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
     stops = task.cancelling()
-    answer = await apart(author)
+    answer = await in_own_task(author)
     if task.cancelling() > stops:
         raise asyncio.CancelledError
     return answer
 
 
-async def apart(author: Awaitable[Answer]) -> Answer:
-    """Await author's code in a task of its own; what it returns or raises passes through, a cancellation goes down to it.
+async def in_own_task(author: Awaitable[Answer]) -> Answer:
+    """Await author's code in a task of its own. What it returns or raises passes through; a cancellation reaches it.
 
     Code that cancels the task it runs in (a cancel scope that is never left does so for as long as the task lives) would
-    otherwise cancel the activity: its call would count as lost, and what it has to store could not be stored.
+    otherwise cancel the activity: its call would count as lost, and its result could not be stored.
     """
 
-    async def held() -> tuple[Answer | None, BaseException | None]:
+    async def outcome() -> tuple[Answer | None, BaseException | None]:
         try:
             return await author, None
         except (KeyboardInterrupt, GeneratorExit):
@@ -73,14 +73,14 @@ async def apart(author: Awaitable[Answer]) -> Answer:
         except BaseException as raised:  # noqa: BLE001 - SystemExit that leaves a task ends the event loop
             return None, raised
 
-    answer, raised = await asyncio.create_task(held())
+    answer, raised = await asyncio.create_task(outcome())
     if raised is not None:
         raise raised
     return answer  # type: ignore[return-value]  # None only where the author's code returned it
 
 
-def from_outside(odd: BaseException) -> bool:
-    """Tell whether this is not the author's doing: somebody cancelled the task at hand, or the process is stopped."""
+def is_from_outside(odd: BaseException) -> bool:
+    """Tell whether this is not the author's doing: the current task was cancelled, or the process is being stopped."""
     if isinstance(odd, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
@@ -95,7 +95,7 @@ async def call_injected(
     ctx: ToolContext | None = None,
     key: str | None = None,
 ) -> Any:
-    """Call an author's function with what it asks for, and return what it returns; whatever it raises passes through."""
+    """Call an author's function with the arguments it declares. What it returns or raises passes through."""
     arguments: dict[str, Any] = {}
     if author.params_name is not None:
         arguments[author.params_name] = params
@@ -107,5 +107,7 @@ async def call_injected(
         arguments[name] = await services.aget(service)
     if author.is_async:
         return await author.function(**arguments)
-    made = await asyncio.to_thread(author.function, **arguments)
-    return await made if inspect.isawaitable(made) else made  # a decorator's plain wrapper around an async function
+    answer = await asyncio.to_thread(author.function, **arguments)
+    return (
+        await answer if inspect.isawaitable(answer) else answer
+    )  # a decorator's plain wrapper around an async function

@@ -1,4 +1,4 @@
-"""The last write for watchers: a store that is slow or away is given a moment, and holds nobody up."""
+"""The last write for watchers: a store that is slow or away gets a moment, and delays nothing else."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Final
 LAST_WRITE_SECONDS: Final = 1.0
 
 _abandoned: set[asyncio.Task[Any]] = set()
-"""Writes that were given up and have not noticed yet; the loop itself holds tasks only weakly."""
+"""Cancelled writes that have not ended yet; the event loop itself holds tasks only weakly."""
 
 
-async def end_or_abandon(write: asyncio.Task[Any], tell: Callable[[str], None]) -> None:
-    """Wait up to a second for a write; after that, or when this is cancelled, cancel it, ``tell`` why, and go on at once.
+async def end_or_abandon(write: asyncio.Task[Any], on_failure: Callable[[str], None]) -> None:
+    """Wait up to a second for a write. After that, or when this is cancelled: cancel it, say why, and return at once.
 
-    Not waited for once more: a database that hangs may hang in its rollback, too.
+    The cancelled write is not waited for: a database that hangs may hang in its rollback, too.
     """
     try:
         await asyncio.wait({write}, timeout=LAST_WRITE_SECONDS)
@@ -24,4 +24,4 @@ async def end_or_abandon(write: asyncio.Task[Any], tell: Callable[[str], None]) 
             write.cancel()
             _abandoned.add(write)
             write.add_done_callback(_abandoned.discard)
-            tell("the store is too slow")
+            on_failure("the store is too slow")

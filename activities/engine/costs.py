@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from temporalio.exceptions import ApplicationError
+from dataclasses import dataclass
 
 from activities.engine.engine import Engine
 from turngate.domain.agents.app import Agent
@@ -11,28 +11,35 @@ from turngate.store.database import Connection
 from turngate.store.runs import runs, subtree_usage
 
 
+@dataclass(frozen=True)
+class ModelUse:
+    """What one model took. ``spec``: ``provider:name`` or a profile's name."""
+
+    spec: str
+    usage: Usage
+
+
 def lacks_price(engine: Engine, agent: Agent, spec: str) -> bool:
-    """Tell whether a model may not be asked: its agent's cost is limited, and nobody says what it costs."""
+    """Tell whether a model may not be asked: its agent's cost is limited, and the model has no price."""
     return agent.limits.cost is not None and spec not in engine.prices
 
 
 def cost_micros(engine: Engine, spec: str, usage: Usage) -> int:
-    """Return what a response cost, in millionths; 0 for a model whose price nobody gave."""
+    """Return what a response cost, in millionths; 0 for a model without a price."""
     price = engine.prices.get(spec)
     if price is None:
         return 0
     return price.micros(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
 
 
-async def spend(
-    engine: Engine, conn: Connection, run: runs.Run, *, step: int, spec: str, usage: Usage, too_late: str
-) -> None:
-    """Count what another model took than the one that answers the step; before the transaction's events.
+async def spend(engine: Engine, conn: Connection, run: runs.Run, step: int, use: ModelUse) -> bool:
+    """Count what a model took that is not the one that answers the step; call it before the transaction's events.
 
-    Raises ApplicationError ``conflict``, retryable, when the run has ended since: an attempt that was thought lost.
-    ``too_late``: what does not happen any more then.
+    False when the run has ended since: this is an attempt that was thought lost.
     """
-    used = runs.Used(tokens=usage.input_tokens + usage.output_tokens, cost_micros=cost_micros(engine, spec, usage))
+    usage = use.usage
+    used = runs.Used(tokens=usage.input_tokens + usage.output_tokens, cost_micros=cost_micros(engine, use.spec, usage))
     if not await runs.advance(conn, run.id, step=step, used=used):
-        raise ApplicationError(f"run {run.id} has ended; {too_late}", "conflict")
+        return False
     await subtree_usage.add(conn, run, subtree_usage.UsedBelow(tokens=used.tokens, cost_micros=used.cost_micros))
+    return True

@@ -1,4 +1,4 @@
-"""What every activity stands on, made once per worker process by the composition root."""
+"""The engine: everything that activities share, built once per worker process by the composition root."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import svcs
 from temporalio.exceptions import ApplicationError
 
 from activities.engine.external_agents import agent_named, agent_of
-from activities.engine.overrides import OwnWorlds
+from activities.engine.overrides import OverridesCache
 from activities.engine.rules import RulesInForce, StoredRules, in_force
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent
@@ -48,44 +48,44 @@ class Engine:
     prices: Mapping[str, Price] = field(default_factory=dict)
     """What models cost, by ``provider:name`` or a profile's name."""
     profiles: Profiles = field(default_factory=Profiles)
-    """Models under names of one's own."""
+    """Models under names that the deployment chose."""
     streaming: bool = True
-    """Whether what a model says is shown while it answers, by models that can."""
+    """Whether watchers see a model's answer as it is written, from models that can stream."""
     judge: Judge | None = None
-    """Who may answer in place of a person, where no rule insists on one."""
+    """The model that may answer in place of a person, where no rule insists on one."""
     policy_file: Path | None = None
-    """Where ``policy`` was read from; None: it was given as a value."""
+    """The file that ``policy`` was read from; None: it was passed as a value."""
     stored_rules: StoredRules = field(default_factory=StoredRules)
-    own_worlds: OwnWorlds = field(default_factory=OwnWorlds)
+    overrides: OverridesCache = field(default_factory=OverridesCache)
     built_in: Toolkit = field(default_factory=Toolkit.of)
     """The engine's own tools, found by every agent under their names unless it declares one of the same name."""
 
     async def rules(self, conn: Connection, run: Run) -> RulesInForce:
-        """Return the rules in force for a run now: the app's, the stored ones and the standing grants.
+        """Return the rules in force for a run now: the app's, the stored ones and the grants.
 
-        A run's own policy stands in place of all of them. No grant counts beside it, nor does the app's judge: they are
-        for calls as other rules judge them.
+        A run's own policy replaces all of them. No grant counts with it, nor does the app's judge: they are for calls as
+        other rules judge them.
         """
-        own = await self.own_worlds.of_run(conn, run)
-        if own is not None and own.policy is not None:
-            return RulesInForce(policy=own.policy)
-        found = await in_force(conn, self.policy, self.stored_rules, run, policy_file=self.policy_file)
-        return found if self.judge is None else replace(found, judge=self.judge)
+        overrides = await self.overrides.of_run(conn, run)
+        if overrides is not None and overrides.policy is not None:
+            return RulesInForce(run=run, policy=overrides.policy)
+        rules = await in_force(conn, self.policy, self.stored_rules, run, policy_file=self.policy_file)
+        return rules if self.judge is None else replace(rules, judge=self.judge)
 
     def tool(self, agent: Agent, name: str) -> Tool | None:
         """Return the tool of this name: the agent's, or the engine's own; None when there is none."""
         return agent.toolkit.find(name) or self.built_in.find(name)
 
     async def agent_of(self, conn: Connection, run: Run) -> Agent:
-        """Return the agent that works on the run, with what the run has of its own. Raises as :meth:`agent`."""
+        """Return the agent that works on the run, with the run's overrides. Raises as :meth:`agent`."""
         if is_external(run.agent):
             return await agent_of(conn, run)
-        own = await self.own_worlds.of_run(conn, run)
+        overrides = await self.overrides.of_run(conn, run)
         agent = self.agent(run.agent)
-        return agent if own is None else own.world.seen_by(agent)
+        return agent if overrides is None else overrides.world.seen_by(agent)
 
-    async def asked_tool(self, conn: Connection, request: Request) -> Tool | None:
-        """Return the tool that a request is about, as this process has it; None when it is no longer there."""
+    async def tool_of_request(self, conn: Connection, request: Request) -> Tool | None:
+        """Return the tool that a request is about, as this process has it; None when the app no longer has it."""
         run = await runs.get(conn, request.run_id) if is_external(request.agent) else None
         agent = self.agent(request.agent) if run is None else await agent_of(conn, run)
         return self.tool(agent, request.tool_name)

@@ -1,4 +1,4 @@
-"""The built-in agent that stands for a source of calls from outside: its one tool, and the one response of its runs."""
+"""The built-in agent of a source of external calls: its one tool, and the one response of its runs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from turngate.store.runs import external_calls, runs
 from turngate.store.runs.external_calls import ExternalCall
 from turngate.toolkits.json_schema import JsonSchemaParameters
 
-REJECTION_STANDS: Final = timedelta(hours=1)
-"""How long a person's no to a call counts for the same call again, where its sender does not say in which turn it was made."""
+REJECTION_LASTS: Final = timedelta(hours=1)
+"""How long a rejection counts for the same call sent again, if the sender does not name the turn that it belongs to."""
 _RESULT: Final[TypeAdapter[dict[str, JsonValue]]] = TypeAdapter(dict[str, JsonValue])
 
 
 def agent_named(name: str) -> Agent:
-    """Return the agent that stands for a source, without the tool that each of its runs has of its own."""
+    """Return the agent of a source, without the tool: each of its runs has its own."""
     return Agent(
         name=name,
         instructions="Calls that another program makes and runs itself.",
@@ -39,21 +39,21 @@ def agent_named(name: str) -> Agent:
 
 def tool_of(call: ExternalCall) -> Tool:
     """Return the call's tool as policy, people and the digest see it; nothing here can run it."""
-    said = call.declared
+    declared = call.declared
     return Tool(
-        name=said.name,
-        description=said.description,
+        name=declared.name,
+        description=declared.description,
         kind="external",
-        parameters=JsonSchemaParameters(said.parameters),
+        parameters=JsonSchemaParameters(declared.parameters),
         success=_RESULT,
-        effect=said.effect,
-        ask=said.ask,
-        timeout=timedelta(seconds=said.timeout_seconds),
+        effect=declared.effect,
+        ask=declared.ask,
+        timeout=timedelta(seconds=declared.timeout_seconds),
     )
 
 
 async def agent_of(conn: Connection, run: runs.Run) -> Agent:
-    """Return the agent of a run that stands for a call from outside, with that call's tool."""
+    """Return the agent of an external call's run, with that call's tool."""
     agent, tool = agent_named(run.agent), tool_of(await _call(conn, run))
     return Agent(
         name=agent.name,
@@ -64,13 +64,13 @@ async def agent_of(conn: Connection, run: runs.Run) -> Agent:
     )
 
 
-async def response(conn: Connection, run: runs.Run, step: int) -> ModelResponse:
-    """Return what stands in place of a model's answer: the call as it was sent, and after its result an end."""
+async def external_response(conn: Connection, run: runs.Run, step: int) -> ModelResponse:
+    """Return the response of a run that asks no model: the call as it was sent, and after its result an end."""
     call = await _call(conn, run)
     if step > 1:
-        over = TextPart(text=f"The call of {external.source_of(run.agent)!r} has its result.")
+        end = TextPart(text=f"The call of {external.source_of(run.agent)!r} has its result.")
         return ModelResponse(
-            message=Message(role="assistant", parts=(over,)), finish_reason="stop", model=external.MODEL
+            message=Message(role="assistant", parts=(end,)), finish_reason="stop", model=external.MODEL
         )
     sent = ToolCallPart(tool_call_id=call.tool_call_id, tool_name=call.declared.name, input=call.input)
     parts = (TextPart(text=call.context), sent) if call.context else (sent,)
@@ -80,8 +80,8 @@ async def response(conn: Connection, run: runs.Run, step: int) -> ModelResponse:
 
 
 async def rejected_before(conn: Connection, run: runs.Run) -> Failure | None:
-    """Return a person's rejection of the same call before, in the same turn of the sender; None: ask (I12)."""
-    return await external_calls.rejected_before(conn, await _call(conn, run), since=as_text(now() - REJECTION_STANDS))
+    """Return a person's earlier rejection of the same call in the same turn of the sender; None: there is none (I12)."""
+    return await external_calls.rejected_before(conn, await _call(conn, run), since=as_text(now() - REJECTION_LASTS))
 
 
 async def _call(conn: Connection, run: runs.Run) -> ExternalCall:

@@ -14,7 +14,7 @@ INTERVAL_SECONDS = 0.3
 
 @asynccontextmanager
 async def heartbeating() -> AsyncIterator[None]:
-    """Heartbeat for the activity at hand while the block runs; a handler that blocks the event loop blocks this too."""
+    """Heartbeat for the current activity while the block runs; a handler that blocks the event loop blocks this too."""
 
     async def beat() -> None:
         while True:

@@ -1,4 +1,4 @@
-"""What runs have of their own, as the activities honour it: read once per digest and process, its policy parsed once."""
+"""Overrides of runs, as the activities apply them: read once per digest and process, their policy parsed once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turngate.store.runs import overrides, runs
 
 log = structlog.get_logger(__name__)
 
-KEPT: Final = 64
+MAX_CACHED: Final = 64
 UNREADABLE: Final = Rule(
     name="own-rules-unreadable",
     verdict="ask",
@@ -27,41 +27,41 @@ UNREADABLE: Final = Rule(
 
 
 @dataclass(frozen=True)
-class OwnWorld:
-    """A world with its policy parsed; ``policy`` None: the run lives under the app's rules."""
+class Overrides:
+    """The overrides of a run with their policy parsed; ``policy`` None: the app's rules apply to the run."""
 
     world: World
     policy: Policy | None
 
 
 @dataclass
-class OwnWorlds:
-    """The worlds that were looked at lately. They are immutable: a digest always means the same one."""
+class OverridesCache:
+    """The overrides that were read lately. They are immutable: a digest always means the same ones."""
 
-    _kept: dict[str, OwnWorld] = field(default_factory=dict)
+    _cached: dict[str, Overrides] = field(default_factory=dict)
 
-    async def of_run(self, conn: Connection, run: runs.Run) -> OwnWorld | None:
-        """Return what the run has of its own; None: nothing.
+    async def of_run(self, conn: Connection, run: runs.Run) -> Overrides | None:
+        """Return the run's overrides; None: it has none.
 
-        Raises ApplicationError ``configuration``, not retryable, when the store does not have it: without it nobody knows
-        what the run may do.
+        Raises ApplicationError ``configuration``, not retryable, when the store does not have them: without them it is not
+        known what the run may do.
         """
         if run.world is None:
             return None
-        found = self._kept.get(run.world)
-        if found is None:
+        cached = self._cached.get(run.world)
+        if cached is None:
             world = await overrides.get(conn, run.world)
             if world is None:
                 why = f"the store does not have what run {run.id!r} has of its own ({run.world}); is this another database?"
                 raise ApplicationError(why, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True)
-            found = self._kept[run.world] = OwnWorld(world, _parsed(world))
-            while len(self._kept) > KEPT:
-                self._kept.pop(next(iter(self._kept)))
-        return found
+            cached = self._cached[run.world] = Overrides(world, _parsed(world))
+            while len(self._cached) > MAX_CACHED:
+                self._cached.pop(next(iter(self._cached)))
+        return cached
 
 
 def _parsed(world: World) -> Policy | None:
-    """Return its policy; one that a worker of another release cannot read asks for everything (fail closed)."""
+    """Return its policy; a policy that a worker of another release can't read asks a person about every call (fail closed)."""
     if world.policy is None:
         return None
     try:

@@ -11,7 +11,7 @@ import structlog
 import svcs
 
 from activities.engine import author_code
-from activities.engine.author_code import call_injected, heard
+from activities.engine.author_code import await_author, call_injected
 from activities.engine.engine import Engine
 from turngate.domain.digest import framed_sha256
 from turngate.domain.tools.context import ToolContext
@@ -28,7 +28,7 @@ def idempotency_key(run_id: str, tool_call_id: str) -> str:
 
 
 async def precondition(engine: Engine, tool: Tool, params: Any, run: runs.Run, tool_call_id: str) -> str | None:
-    """Return what the call depends on, as canonical JSON; None when its tool does not say. Raises what the author's does."""
+    """Return what the call depends on, as canonical JSON; None when its tool has none. Raises what the author's does."""
     if tool.precondition is None:
         return None
     ctx = ToolContext(
@@ -39,18 +39,18 @@ async def precondition(engine: Engine, tool: Tool, params: Any, run: runs.Run, t
         deadline=now() + timedelta(seconds=author_code.AUTHOR_SECONDS),
     )
     async with svcs.Container(engine.services) as container:
-        asked = call_injected(tool.precondition, container, params=params, ctx=ctx)
-        value = await heard(asked, seconds=author_code.AUTHOR_SECONDS)
+        answer = call_injected(tool.precondition, container, params=params, ctx=ctx)
+        value = await await_author(answer, seconds=author_code.AUTHOR_SECONDS)
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
     # Half a surrogate pair, from a file name that is not UTF-8, as its JSON escape: the store would change the character
-    # itself, so that it differed from itself for ever.
+    # itself, and the precondition would never again equal itself.
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 async def precondition_or_failure(
     engine: Engine, tool: Tool, params: Any, run: runs.Run, tool_call_id: str
 ) -> str | None:
-    """As :func:`precondition`; one that fails is returned as such: it differs from whatever is seen later."""
+    """As :func:`precondition`; a failure is returned as a value, which differs from any precondition taken later."""
     try:
         return await precondition(engine, tool, params, run, tool_call_id)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The rules in force at one moment: the app's file, what admins have stored, and the grants that stand.
+"""The rules in force at one moment: the app's file, what admins have stored, and the grants that apply.
 
 Read in the transaction that uses them. Stored rules are parsed once per version; a source that cannot be read asks for
 everything and still denies what the file denies (fail closed).
@@ -30,12 +30,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class RulesInForce:
-    """Policy and standing grants, as they are in this transaction.
+    """Policy and grants for the calls of one run, as they are in this transaction.
 
     ``distrusted``: the rules with those that do not count for this run, because their file lies in its workspace. ``judge``:
-    who may answer in place of a person; its own answers are not part of :meth:`verdict`.
+    the model that may answer in place of a person; its own answers are not part of :meth:`verdict`.
     """
 
+    run: runs.Run
     policy: Policy
     grants: Sequence[Grant] = ()
     distrusted: Policy | None = None
@@ -45,36 +46,35 @@ class RulesInForce:
         """Return the same without one grant."""
         return replace(self, grants=[each for each in self.grants if each.id != grant_id])
 
-    def verdict(
-        self, tool: Tool, params: Any, run: runs.Run, raw_input: str | None, *, agent: str, decided: bool = False
-    ) -> Verdict:
-        """Return the verdict for one call of a run; what nobody attends is not asked for (see ``unattended``).
+    def verdict(self, tool: Tool, params: Any, raw_input: str | None, *, decided: bool = False) -> Verdict:
+        """Return the verdict for one call of the run; in a run that no one attends, no one is asked (see ``unattended``).
 
         ``raw_input``: the exact argument text; None: nothing is known of the arguments. ``decided``: a person has decided
-        this call, so that somebody attends it whatever the run says; or it was let through before.
+        this call, so someone attends it whatever the run says; or it was let through before.
         """
+        run = self.run
         facts = None if raw_input is None else cache(partial(call_facts, raw_input, run.workspace))
         verdict = evaluate(
             self.policy,
             tool,
             params,
-            agent=agent,
+            agent=run.agent,
             facts=facts,
             run_id=run.id,
             grants=self.grants,
             starter=run.started_by,
         )
-        nobodys = verdict.answer == "ask" and verdict.rule in NOBODYS_RULES
-        if nobodys and self.distrusted is not None:
-            trusting = evaluate(self.distrusted, tool, params, agent=agent, facts=facts)
-            if trusting.answer == "allow":
+        is_default = verdict.answer == "ask" and verdict.rule in NOBODYS_RULES
+        if is_default and self.distrusted is not None:
+            if_trusted = evaluate(self.distrusted, tool, params, agent=run.agent, facts=facts)
+            if if_trusted.answer == "allow":
                 verdict = verdict.model_copy(update={"reason": DISTRUSTED})
         return verdict if run.attended or decided else unattended(verdict, tool, run.unattended_asks)
 
 
 @dataclass
 class StoredRules:
-    """The stored rules of the newest version that was looked at, so that each version is parsed once per process."""
+    """The stored rules of the newest version that was read, so that each version is parsed once per process."""
 
     version: int = 0
     policy: Policy = field(default_factory=Policy)
@@ -100,10 +100,10 @@ async def in_force(
     A policy file that lies in the workspace an agent can write is no source of permission: its allow rules do not count
     for that run (DESIGN §6). Its deny and ask rules do.
     """
-    version, grants_stand = await policies.glance(conn)
-    kept = Policy() if version == 0 else await stored.read(conn, version)
-    rules, distrusted = kept.joined_with(file_policy), None
+    version, has_grants = await policies.glance(conn)
+    admins_policy = Policy() if version == 0 else await stored.read(conn, version)
+    rules, distrusted = admins_policy.joined_with(file_policy), None
     if policy_file is not None and run.workspace is not None and lies_in(policy_file, run.workspace):
-        rules, distrusted = kept.joined_with(without_permissions(file_policy)), rules
-    standing = await grants.standing(conn, run_id=run.id, agent=run.agent) if grants_stand else []
-    return RulesInForce(policy=rules, grants=[each.grant for each in standing], distrusted=distrusted)
+        rules, distrusted = admins_policy.joined_with(without_permissions(file_policy)), rules
+    stored_grants = await grants.standing(conn, run_id=run.id, agent=run.agent) if has_grants else []
+    return RulesInForce(run=run, policy=rules, grants=[each.grant for each in stored_grants], distrusted=distrusted)

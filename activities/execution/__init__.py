@@ -1,1 +1,1 @@
-"""Execution: the door to a tool, the executor, and what becomes of a call."""
+"""Execution: the door to a tool, the executor, and what happens to a call."""

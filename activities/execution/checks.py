@@ -1,4 +1,4 @@
-"""The checks that a call passes at the door, in one order. A check returns what redemption comes to, or None to go on.
+"""The checks that a call passes at the door, in one order. A check returns what redemption comes to, or None to pass.
 
 A call that passes all of them starts: the execution row is written, and its handler, control call, sub-agent or sender takes
 over. What each check writes is part of the caller's write transaction.
@@ -183,7 +183,7 @@ async def start(door: Door) -> Redemption:
     begun = await door.open()
     match door.tool.kind:
         case "signal":
-            return await delegation.take_signal(door, begun)
+            return await delegation.take_control_call(door, begun)
         case "agent":
             return await delegation.delegate(door, begun)
         case "external":

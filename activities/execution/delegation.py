@@ -10,7 +10,7 @@ from activities.engine.engine import Engine
 from activities.execution.door import Door
 from activities.execution.redemption import Delegated, Settled, Waits
 from activities.execution.settlement import Start, tell_started
-from activities.planning.control_calls import SIGNAL, read_signal, result_of, wait_of
+from activities.planning.control_calls import CONTROL_CALL, read_control_call, result_of, wait_of
 from turngate.domain.contract import ChildRun, Wait
 from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.digest import derived_id
@@ -28,7 +28,7 @@ from turngate.store.runs.new_run import NewRun, open_run
 log = structlog.get_logger(__name__)
 
 MAX_DEPTH = 5
-"""Agents above and including a sub-agent; agents that call each other by name would go on for ever."""
+"""Agents above and including a sub-agent; agents that call each other by name would never end."""
 
 
 def too_deep(run: runs.Run, tool: Tool) -> Failure | None:
@@ -92,7 +92,7 @@ async def open_child(door: Door, brief: Message) -> str:
 def child_run(engine: Engine, run_id: str, tool: Tool, state: TurnState | None = None) -> ChildRun:
     """Return what the workflow needs to start the sub-agent's run, with the sub-agent's own limits.
 
-    ``state``: where it goes on, when its workflow was lost.
+    ``state``: where it continues, when its workflow was lost.
     """
     agent = engine.agent(agent_name(tool))
     return ChildRun(run_id=run_id, agent=agent.name, limits=agent.limits.for_run(), state=state)
@@ -110,11 +110,11 @@ async def answer_of(conn: Connection, child: runs.Run) -> Ok | Failure:
             return results.agent_failed(child.agent, child.id, child.reason, child.error_class)
 
 
-async def take_signal(door: Door, start: Start) -> Settled | Waits:
+async def take_control_call(door: Door, start: Start) -> Settled | Waits:
     """Store what a control call asks of the run. All but a wait are settled by that; they act when the step is closed."""
     run, call = door.run, door.call
     try:
-        signal = read_signal(door.engine, door.tool, door.tool.decode(call.running_input))
+        signal = read_control_call(door.engine, door.tool, door.tool.decode(call.running_input))
     except InvalidToolInput as invalid:
         return await _refuse_started(door, results.invalid_input(str(invalid), invalid.problem))
     await calls.set_signal(door.conn, run.id, call.tool_call_id, signal.model_dump_json())
@@ -151,7 +151,9 @@ async def resume(door: Door) -> Waits | Delegated:
             return Waits(Wait())
         state = await recovery.turn_state(door.conn, child) if child.step else None
         return Delegated(child_run(door.engine, call.child_run_id, door.tool, state))
-    signal = SIGNAL.validate_json(call.signal or "")  # settled calls never come here, and every other signal is settled
+    signal = CONTROL_CALL.validate_json(
+        call.signal or ""
+    )  # settled calls never come here, and every other signal is settled
     assert isinstance(signal, WaitUntil)  # noqa: S101 - see above
     return Waits(wait_of(signal))
 

@@ -181,7 +181,7 @@ class Door:
         except InvalidToolInput as problem:
             return results.invalid_input(str(problem), problem.problem)
         rules = await self.rules()
-        verdict = rules.verdict(tool, params, self.run, raw_input, agent=self.run.agent, decided=decided)
+        verdict = rules.verdict(tool, params, raw_input, decided=decided)
         return results.denied(verdict.rule, verdict.reason) if verdict.answer == "deny" else verdict
 
     async def rules(self) -> RulesInForce:
@@ -200,7 +200,7 @@ class Door:
         return False
 
     def inspection(self, purpose: Purpose) -> Inspection:
-        """Return what author's code has to be asked before the call may go on."""
+        """Return what author's code has to be asked before the call may start."""
         return Inspection(agent=self.agent, run=self.run, call=self.call, tool=self.tool, purpose=purpose)
 
     # What may be written

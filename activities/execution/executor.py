@@ -1,7 +1,7 @@
 """The executor: decode once, inject, run, and turn whatever happens into one result. It never decides.
 
-What the model's mistakes, the tool's declared failures, crashes and timeouts become is written here and nowhere else.
-Cancellation passes through: who cancelled, and what that means, is the activity's business.
+What happens to the model's mistakes, a tool's declared failures, crashes and timeouts is decided here and nowhere else.
+Cancellation passes through: who cancelled, and what that means, is up to the activity.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import svcs
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from activities.engine.author_code import apart, call_injected, from_outside
+from activities.engine.author_code import call_injected, in_own_task, is_from_outside
 from turngate.domain.tools import results
 from turngate.domain.tools.context import NoWorkspaceError, ToolContext
 from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
@@ -31,10 +31,10 @@ log = structlog.get_logger(__name__)
 async def execute(tool: Tool, raw_input: str, ctx: ToolContext, services: svcs.Registry) -> Ok | Failure:
     """Run the tool's handler once, inside its middleware, and return its result.
 
-    Whether a declared failure also fails the run (``failure_mode="raise"``) is the activity's business.
+    Whether a declared failure also fails the run (``failure_mode="raise"``) is up to the activity.
 
     Raises:
-        asyncio.CancelledError: passed on when somebody cancelled the call.
+        asyncio.CancelledError: passed on when the call was cancelled from outside.
     """
     if tool.handler is None:
         return results.non_local(tool.name, tool.kind)
@@ -45,20 +45,20 @@ async def execute(tool: Tool, raw_input: str, ctx: ToolContext, services: svcs.R
     limit = asyncio.timeout(tool.timeout.total_seconds())
     try:
         async with svcs.Container(services) as container, limit:
-            value = await apart(_invoked(tool, params, ctx, container))
+            value = await in_own_task(_invoke(tool, params, ctx, container))
     except tool.failures as declared:
-        return _declared(tool, declared)
+        return _declared_failure(tool, declared)
     except BaseException as crash:  # a crash of one tool is a result the model reads, never a failed run (I9)
-        if from_outside(crash):
+        if is_from_outside(crash):
             raise
-        return _gone_wrong(tool, crash, timed_out=limit.expired())
+        return _crash_failure(tool, crash, timed_out=limit.expired())
     try:
-        return Ok(value=as_object(encoded(tool, value)))
+        return Ok(value=as_object(encode_success(tool, value)))
     except Exception:  # noqa: BLE001 - the same: the author's bug
         return _unshowable(tool)
 
 
-async def _invoked(tool: Tool, params: Any, ctx: ToolContext, container: svcs.Container) -> Any:
+async def _invoke(tool: Tool, params: Any, ctx: ToolContext, container: svcs.Container) -> Any:
     """Call the handler through its middleware: the last one applied is the outermost."""
     handler = tool.handler
     assert handler is not None  # noqa: S101 - `execute` has looked
@@ -80,26 +80,26 @@ async def _invoked(tool: Tool, params: Any, ctx: ToolContext, container: svcs.Co
     return await proceed()
 
 
-def _declared(tool: Tool, declared: Exception) -> Failure:
+def _declared_failure(tool: Tool, declared: Exception) -> Failure:
     assert isinstance(declared, ToolFailure)  # noqa: S101 - `failures` holds nothing else
     fields = json_of(declared.fields)
     if is_deeper(fields, MAX_DEPTH):
         return _unshowable(tool)
     reason = fields.get("reason") or fields.get("message")
     text = reason if isinstance(reason, str) else json.dumps(fields, ensure_ascii=False)
-    # A subclass that was not declared goes by the name of the one that was: the model has been shown no other, and a
-    # class that nobody looked at must not speak with the engine's own words (`class Denied(RefundDeclined)`).
+    # A subclass that was not declared gets the name of the class that was: the model knows no other, and a class that no one
+    # reviewed must not use the engine's own words (`class Denied(RefundDeclined)`).
     kinds: dict[type, str] = {failure: failure.kind for failure in tool.failures}
     kind = next(kinds[each] for each in type(declared).__mro__ if each in kinds)
     return Failure(kind=kind, reason=text, fields=fields)
 
 
-def _gone_wrong(tool: Tool, crash: BaseException, *, timed_out: bool) -> Failure:
+def _crash_failure(tool: Tool, crash: BaseException, *, timed_out: bool) -> Failure:
     if timed_out:  # whatever it raised while it was being stopped
         seconds = int(tool.timeout.total_seconds())
         return Failure(kind="timeout", reason=f"{tool.name!r} did not finish within {seconds} s and was stopped.")
     if isinstance(crash, asyncio.CancelledError):
-        # Nobody cancelled the call: the tool gave up by itself, as libraries do whose own task group broke.
+        # No one cancelled the call: the tool cancelled itself, as libraries do whose own task group broke.
         return Failure(kind="cancelled", reason=f"{tool.name!r} cancelled itself before it had a result.")
     if isinstance(crash, NoWorkspaceError):  # ours, so its words hold no secret, and say the fix
         return Failure(kind="execution_error", reason=f"{tool.name!r} did not run: {crash.message}")
@@ -107,7 +107,7 @@ def _gone_wrong(tool: Tool, crash: BaseException, *, timed_out: bool) -> Failure
 
 
 def _crashed(tool: Tool) -> Failure:
-    """The operator's log gets the traceback; the model gets the type, not the message (it may hold secrets)."""
+    """Log the traceback for the operator; the model gets no message, which may hold secrets."""
     log.exception("tool crashed", tool=tool.name)  # noqa: LOG004 - its callers are except blocks
     return Failure(
         kind="execution_error", reason=f"{tool.name!r} crashed. This was logged; its arguments may be at fault."
@@ -119,19 +119,16 @@ def _unshowable(tool: Tool) -> Failure:
     return Failure(
         kind="execution_error",
         reason=f"{tool.name!r} ran to its end, but what it returned does not fit its declared type and cannot be shown. "
-        "This was logged. Its effects stand: do not repeat the call to get the result.",
+        "This was logged. Its effects remain: do not repeat the call to get the result.",
     )
 
 
-# What a tool returned, as the JSON value that its result holds: encoded by its success type, bounded, storable.
-
-
-def encoded(tool: Tool, value: Any) -> Any:
+def encode_success(tool: Tool, value: Any) -> Any:
     """Return the JSON value of what the handler returned.
 
     It is encoded as it is: validating it first would decode a second time what the handler has decoded already, and a
     type that parses text would choke on its own value (I7). Only what does not fit the type, such as a dict in place of
-    a model, is validated. Through JSON text, because NaN has no place in a result.
+    a model, is validated. It goes through JSON text, because a result must not hold NaN.
 
     Raises:
         Exception: it does not fit the type (pydantic's errors, or those of the author's own types), or nests deeper than
@@ -140,12 +137,12 @@ def encoded(tool: Tool, value: Any) -> Any:
     if value is None:  # pydantic encodes it in place of anything; a handler that forgot its `return` is found here
         tool.success.validate_python(None)
     try:
-        made = _read(tool.success.dump_json(value, warnings="error"))
+        encoded = _read(tool.success.dump_json(value, warnings="error"))
     except PydanticSerializationError as mismatch:
-        made = _second_try(tool, value, mismatch)
-    if is_deeper(made, MAX_DEPTH):
+        encoded = _second_try(tool, value, mismatch)
+    if is_deeper(encoded, MAX_DEPTH):
         raise ValueError(f"the result nests deeper than {MAX_DEPTH} levels")
-    return made
+    return encoded
 
 
 def _second_try(tool: Tool, value: Any, mismatch: PydanticSerializationError) -> Any:

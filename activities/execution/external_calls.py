@@ -18,7 +18,7 @@ from turngate.store.clock import as_text, from_text, now
 from turngate.store.runs import external_calls
 
 NO_REPORT = (
-    "The program that was to run this call never said what came of it. It may or may not have taken effect: which?"
+    "The program that was to run this call never reported its result. It may or may not have taken effect: which?"
 )
 
 UNWANTED = Waits(Wait(news="wanted"))

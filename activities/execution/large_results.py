@@ -1,4 +1,4 @@
-"""Results too large to show: what the model gets of one, and the engine's own tool ``read_result`` for the rest."""
+"""Results too large to show: the part that the model gets, and the engine's own tool ``read_result`` for the rest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ReadResultParams(BaseModel):
 
 
 class ResultPart(BaseModel):
-    """Part of a result's JSON text. ``next_offset``: where to go on; None at the end."""
+    """Part of a result's JSON text. ``next_offset``: where to continue; None at the end."""
 
     text: str
     offset: int
@@ -49,9 +49,9 @@ def built_in_toolkit(database: Database) -> Toolkit:
         async with database.read() as conn:
             run = await runs.get(conn, ctx.run_id)
             path = await messages.path_to(conn, None if run is None else run.head_message_id)
-            # Only what this conversation was shown a part of: an id is a digest, and guessing one must give nothing.
-            shown = {part.whole_result for stored in path for part in stored.message.results}
-            text = await whole_results.text_of(conn, params.result_id) if params.result_id in shown else None
+            # Only results of which this conversation has a part: an id is a digest, and guessing one must give nothing.
+            readable = {part.whole_result for stored in path for part in stored.message.results}
+            text = await whole_results.text_of(conn, params.result_id) if params.result_id in readable else None
         if text is None:
             raise NoSuchResult(reason=f"No result of this conversation is kept under {params.result_id!r}.")
         part = text[params.offset : params.offset + params.limit]
@@ -63,8 +63,8 @@ def built_in_toolkit(database: Database) -> Toolkit:
     return Toolkit.of(read_result, extend_budget_tool(database))
 
 
-def shown_to_model(engine: Engine, run: runs.Run, result: Ok | Failure) -> tuple[Ok | Failure, str | None]:
-    """Return what the run's model is shown of a result, and the whole text to store where that is only a part."""
+def clip_for_model(engine: Engine, run: runs.Run, result: Ok | Failure) -> tuple[Ok | Failure, str | None]:
+    """Return what the run's model sees of a result, and the whole text to store if that is only a part."""
     agent = engine.agent(run.agent)
     reads_on = engine.tool(agent, READ_RESULT) is engine.built_in.find(READ_RESULT)
     return clipped(result, limit=agent.limits.result_chars, reads_on=reads_on)

@@ -13,11 +13,11 @@ import structlog
 import svcs
 
 from activities.engine import author_code
-from activities.engine.author_code import call_injected, heard
+from activities.engine.author_code import await_author, call_injected
 from activities.engine.engine import Engine
 from activities.engine.preconditions import idempotency_key, precondition, precondition_or_failure
-from activities.execution.executor import encoded
-from activities.planning.requests import previewed
+from activities.execution.executor import encode_success
+from activities.planning.requests import take_preview
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.hooks import Deny, HookedCall, RunScope
 from turngate.domain.tools import results
@@ -76,7 +76,7 @@ async def inspect(engine: Engine, inspection: Inspection) -> Findings:
         return Findings(refusal=refusal, precondition=inspection.approved_with)
     if inspection.purpose == "question":
         depends_on = await precondition_or_failure(engine, tool, params, run, call.tool_call_id)
-        preview = await previewed(tool, params, run.workspace)
+        preview = await take_preview(tool, params, run.workspace)
         return Findings(precondition=depends_on, preview=preview, for_question=True)
     if inspection.approved_with is None:
         return Findings()
@@ -87,7 +87,7 @@ async def inspect(engine: Engine, inspection: Inspection) -> Findings:
         return Findings(refusal=_not_run(f"its precondition could not be checked again ({type(error).__name__})."))
     if current == inspection.approved_with:
         return Findings(precondition=current)
-    return Findings(precondition=current, preview=await previewed(tool, params, run.workspace))
+    return Findings(precondition=current, preview=await take_preview(tool, params, run.workspace))
 
 
 async def _ask_hooks(inspection: Inspection, params: Any) -> Failure | None:
@@ -100,7 +100,7 @@ async def _ask_hooks(inspection: Inspection, params: Any) -> Failure | None:
     for hook in inspection.agent.hooks:
         name = f"{type(hook).__name__}.before_tool"
         try:
-            answer = await heard(hook.before_tool(scope, hooked), seconds=author_code.AUTHOR_SECONDS)
+            answer = await await_author(hook.before_tool(scope, hooked), seconds=author_code.AUTHOR_SECONDS)
         except Exception as error:
             log.exception("before_tool hook failed", hook=type(hook).__name__, tool=call.tool_name, run_id=run.id)
             return _not_run(f"{name} failed ({type(error).__name__}). This was logged.")
@@ -122,9 +122,9 @@ async def _probe(engine: Engine, inspection: Inspection) -> ProbeAnswer:
     try:
         async with svcs.Container(engine.services) as container:
             answering = call_injected(tool.probe, container, key=idempotency_key(run.id, call.tool_call_id))
-            answer = await heard(answering, seconds=author_code.AUTHOR_SECONDS)
+            answer = await await_author(answering, seconds=author_code.AUTHOR_SECONDS)
         if isinstance(answer, Happened):
-            return Happened(encoded(tool, answer.result))
+            return Happened(encode_success(tool, answer.result))
     except Exception:
         log.exception("probe failed", tool=tool.name, run_id=run.id)
         return None

@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 MAX_EVENT_BYTES = 4 * 1024
 MAX_DEPTH = 32
-"""Deeper than anybody reads, and far from where readers' JSON parsers give up."""
+"""Deeper than anyone reads, and far from where readers' JSON parsers give up."""
 BUFFERED = 256
 INTERVAL_SECONDS = 0.1
 ELLIPSIS = "…"
@@ -48,7 +48,7 @@ class ProgressBuffer:
         self._closed = False
 
     def put(self, text: str) -> bool:
-        """Keep one event, in place of the oldest when full. True: nobody writes at the moment, so a writer must start."""
+        """Keep one event, in place of the oldest when full. True: no writer runs at the moment, so one must start."""
         with self._lock:
             if self._closed:
                 return False
@@ -127,15 +127,15 @@ class _Reporter:
         if not self._buffer.close():
             return
         self._leaving.set()
-        await end_or_abandon(self._start(), self._tell_once)
+        await end_or_abandon(self._start(), self._warn_once)
 
     async def _write_all(self) -> None:
         while batch := self._buffer.take():
             try:
                 await self._write(batch)
-            except Exception as error:  # noqa: BLE001 - whatever the store says, the tool goes on
+            except Exception as error:  # noqa: BLE001 - whatever the store raises, the tool continues
                 self._buffer.lost(batch)
-                self._tell_once(f"{type(error).__name__}: {error}")
+                self._warn_once(f"{type(error).__name__}: {error}")
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._leaving.wait(), INTERVAL_SECONDS)
 
@@ -146,7 +146,7 @@ class _Reporter:
             await progress.append(conn, self._run_id, self._tool_call_id, batch)
         self._swept = True
 
-    def _tell_once(self, why: str) -> None:
+    def _warn_once(self, why: str) -> None:
         if not self._failed:
             log.warning("progress of a call is lost", run_id=self._run_id, call=self._tool_call_id, why=why)
         self._failed = True
@@ -155,7 +155,7 @@ class _Reporter:
 def event_text(event: Any) -> str:
     """Return an event as JSON text of at most 4 KiB; what is not JSON becomes its ``repr``, what is too long its beginning.
 
-    Made at once, not by the writer: the handler may go on changing what it emitted. Raises nothing.
+    Made at once, not by the writer: the handler may keep changing what it emitted. Raises nothing.
     """
     try:
         if isinstance(event, str):
@@ -164,25 +164,25 @@ def event_text(event: Any) -> str:
         if len(text) > MAX_EVENT_BYTES or len(text.encode()) > MAX_EVENT_BYTES or is_deeper(event, MAX_DEPTH):
             return _clipped(text)
     except Exception:  # noqa: BLE001 - not JSON in one of many ways: types, NaN, cycles, thousands of levels
-        return _clipped(_shown(event))
+        return _clipped(_repr(event))
     return text
 
 
-def _clipped(said: str) -> str:
+def _clipped(text: str) -> str:
     """Return the JSON of a string, shortened until it fits."""
-    kept = said[:MAX_EVENT_BYTES]
-    text = _encoded(said if len(said) == len(kept) else kept + ELLIPSIS)
-    while (size := len(text.encode())) > MAX_EVENT_BYTES:
-        kept = kept[: min(len(kept) - 1, len(kept) * (MAX_EVENT_BYTES - 8) // size)]
-        text = _encoded(kept + ELLIPSIS)
-    return text
+    beginning = text[:MAX_EVENT_BYTES]
+    encoded = _encoded(text if len(text) == len(beginning) else beginning + ELLIPSIS)
+    while (size := len(encoded.encode())) > MAX_EVENT_BYTES:
+        beginning = beginning[: min(len(beginning) - 1, len(beginning) * (MAX_EVENT_BYTES - 8) // size)]
+        encoded = _encoded(beginning + ELLIPSIS)
+    return encoded
 
 
 def _encoded(event: Any) -> str:
     return storable(_JSON.encode(event))
 
 
-def _shown(event: object) -> str:
+def _repr(event: object) -> str:
     try:
         return repr(event)
     except Exception:  # noqa: BLE001 - a class of the tool's author

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from activities.engine.engine import Engine
-from activities.execution.large_results import shown_to_model
+from activities.execution.large_results import clip_for_model
 from turngate.domain.requests import ExecutionState
 from turngate.domain.tools.failures import MAX_REASON_CHARS
 from turngate.domain.tools.results import Failure, Ok
@@ -33,15 +33,15 @@ class CallResult:
     ``presentation``: the tool's own view of it for people, as JSON; None for the default view.
     """
 
-    shown: Ok | Failure
+    for_model: Ok | Failure
     whole: str | None = None
     presentation: str | None = None
 
     @classmethod
     def of(cls, engine: Engine, run: runs.Run, result: Ok | Failure, *, presentation: str | None = None) -> Self:
         """Return a result as the run's model is shown it."""
-        shown, whole = shown_to_model(engine, run, result)
-        return cls(shown=shown, whole=whole, presentation=presentation)
+        for_model, whole = clip_for_model(engine, run, result)
+        return cls(for_model=for_model, whole=whole, presentation=presentation)
 
 
 async def tell_started(conn: Connection, call: calls.Call, start: Start, **more: str) -> None:
@@ -57,8 +57,8 @@ async def settle(conn: Connection, call: calls.Call, result: CallResult, *, by: 
     """
     digest = None if result.whole is None else await whole_results.keep(conn, result.whole)
     view = {"presentation": result.presentation, "whole_result": digest}
-    await calls.settle(conn, call.run_id, call.tool_call_id, result.shown, **view)
-    payload = end_payload(call, result.shown)
+    await calls.settle(conn, call.run_id, call.tool_call_id, result.for_model, **view)
+    payload = end_payload(call, result.for_model)
     if by is not None:
         payload["by"] = by
     await events.append(conn, call.run_id, [("execution.finished", payload)])

@@ -1,7 +1,7 @@
-"""Compaction: before a conversation is too long for its model, a summary takes the place of all but its newest messages.
+"""Compaction: before a conversation is too long for its model, a summary replaces all but its newest messages.
 
-What cannot be summarised is left out when it has to be; a step is never lost to a summariser that fails. How a cut is made
-and kept is :mod:`activities.model.cuts`'s.
+What cannot be summarised is left out when it has to be; a step never fails because a summariser does. How a cut is made and
+stored: :mod:`activities.model.cuts`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from activities.engine.engine import Engine
-from activities.model.cuts import Cutter, Request
+from activities.engine.run_step import RunStep
+from activities.model.cuts import CutRequest, Cutter
 from activities.model.history import History
 from activities.model.routing import window_of
 from activities.model.summaries import SKIPPED
-from turngate.domain.agents.app import Agent
 from turngate.domain.agents.context_window import LEFT_AFTER_A_CUT, message_tokens, text_tokens, tools_tokens
 from turngate.domain.errors import ModelError
 from turngate.domain.tools.tool import ToolManifest
@@ -28,98 +28,82 @@ STEPS_BEFORE_ANOTHER_TRY: Final = 5
 
 
 class Compactor:
-    """Makes conversations fit. One per worker process; holds nothing: what it did stands in the store."""
+    """Makes conversations fit. One per worker process; holds no state: what it did is in the store."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._cutter = Cutter(engine)
 
-    async def asked(
+    async def ask_fitting(
         self,
-        run: runs.Run,
-        agent: Agent,
-        step: int,
+        step: RunStep,
         history: History,
         tools: Sequence[ToolManifest],
         ask: Callable[[History], Awaitable[Answer]],
     ) -> Answer:
         """Ask with a history that fits; and once more, with a shorter one, when the provider refuses it as too long.
 
-        Raises ModelError as ``ask`` does, whose class is ``context_length`` when nothing shorter could be made, or that
-        was refused as well.
+        Raises ModelError as ``ask`` does; its class is ``context_length`` when there was nothing shorter, or that was refused
+        too.
         """
-        shown = await self.fitted(run, agent, step, history, tools)
+        fitting = await self.fit(step, history, tools)
         try:
-            return await ask(shown)
+            return await ask(fitting)
         except ModelError as error:
             shorter = None
             if error.error_class == "context_length":
-                shorter = await self.forced(run, agent, step, shown, tools)
+                shorter = await self.shorten(step, fitting, tools)
             if shorter is None:
                 raise
         return await ask(shorter)
 
-    async def fitted(
-        self, run: runs.Run, agent: Agent, step: int, history: History, tools: Sequence[ToolManifest]
-    ) -> History:
+    async def fit(self, step: RunStep, history: History, tools: Sequence[ToolManifest]) -> History:
         """Return the history to send: with a new cut where it comes near the model's window, else as it is."""
-        context = agent.context
+        run, context = step.run, step.agent.context
         shares = [] if context is None else [at for at in (context.compact_at, context.trim_at) if at is not None]
         window = None if context is None else context.window or window_of(self._engine.profiles, run.model)
         if context is None or window is None or not shares:
             return history
-        fixed = text_tokens(agent.instructions) + tools_tokens(tools)
+        fixed = text_tokens(step.agent.instructions) + tools_tokens(tools)
         sent = await self._estimated(history, fixed)
         if sent < min(shares) * window:
             return history
         current = await self._current(run, history)
-        if current is not history:  # cut by an attempt before this one, or for the model that this one stands in for
+        if current is not history:  # cut by an earlier attempt, or for the model that this one replaces
             history, sent = current, await self._estimated(current, fixed)
-        asked = Request(
-            run=run, agent=agent, context=context, step=step, history=history, fixed=fixed, sent=sent, window=window
-        )
+        request = CutRequest(step=step, context=context, history=history, fixed=fixed, sent=sent, window=window)
         cut = None
         compact_at, trim_at = context.compact_at, context.trim_at
-        if compact_at is not None and sent >= compact_at * window and not await self._failed_lately(asked):
-            cut = await self._cutter.compacted(asked, room=compact_at * window * LEFT_AFTER_A_CUT)
+        if compact_at is not None and sent >= compact_at * window and not await self._failed_lately(step):
+            cut = await self._cutter.compact(request, room=compact_at * window * LEFT_AFTER_A_CUT)
         if cut is None and trim_at is not None and sent >= trim_at * window:
-            cut = await self._cutter.trimmed(asked, room=trim_at * window * LEFT_AFTER_A_CUT)
+            cut = await self._cutter.trim(request, room=trim_at * window * LEFT_AFTER_A_CUT)
         return history if cut is None else cut
 
-    async def forced(
-        self, run: runs.Run, agent: Agent, step: int, history: History, tools: Sequence[ToolManifest]
-    ) -> History | None:
+    async def shorten(self, step: RunStep, history: History, tools: Sequence[ToolManifest]) -> History | None:
         """Return a shorter history after the provider refused this one as too long; None: there is none.
 
-        Once for a run's request: where the store says that this was done before, there is no other.
+        Once for a step's request: if the store says that this was done before, there is no other.
         """
-        context = agent.context
+        run, context = step.run, step.agent.context
         if context is None or (context.compact_at is None and context.trim_at is None):
             return None
         history = await self._current(run, history)
         before = history.cut
-        if before is not None and before.forced and (before.run_id, before.step) == (run.id, step):
+        if before is not None and before.forced and (before.run_id, before.step) == (run.id, step.number):
             return None
-        fixed = text_tokens(agent.instructions) + tools_tokens(tools)
+        fixed = text_tokens(step.agent.instructions) + tools_tokens(tools)
         sent = fixed + sum(message_tokens(message) for message in history.messages)
         window = context.window or window_of(self._engine.profiles, run.model)
-        asked = Request(
-            run=run,
-            agent=agent,
-            context=context,
-            step=step,
-            history=history,
-            fixed=fixed,
-            sent=sent,
-            window=window,
-            forced=True,
+        request = CutRequest(
+            step=step, context=context, history=history, fixed=fixed, sent=sent, window=window, forced=True
         )
         room = min(sent, window or sent) * LEFT_AFTER_A_CUT
-        cut = None if context.compact_at is None else await self._cutter.compacted(asked, room=room)
-        return cut or await self._cutter.trimmed(asked, room=room)
+        cut = None if context.compact_at is None else await self._cutter.compact(request, room=room)
+        return cut or await self._cutter.trim(request, room=room)
 
     async def _current(self, run: runs.Run, history: History) -> History:
-        """Return the history with the cut that stands at its head now, where it was loaded before that was made."""
+        """Return the history with the cut at its head as it is now, if it was loaded before that was made."""
         async with self._engine.database.read() as conn:
             cut = await summaries.get(conn, run.head_message_id)
             if cut is None or (history.cut is not None and history.cut.text == cut.text):
@@ -128,14 +112,14 @@ class Compactor:
         return History(recent, history.root or history.recent[0], cut)
 
     async def _estimated(self, history: History, fixed: int) -> int:
-        """Return what sending this history takes: the last response's own count, if it was made of it, and what is new.
+        """Return the tokens that sending this history takes: the last response's own count, and an estimate of what is new.
 
-        Without one (none said, or the cut came after it) all of it is estimated.
+        All of it is estimated where no response states a count, or the cut came after it.
         """
-        made_at = None if history.cut is None else history.cut.head_message_id
+        cut_at = None if history.cut is None else history.cut.head_message_id
         for place in range(len(history.recent) - 1, -1, -1):
             stored = history.recent[place]
-            if stored.id == made_at:
+            if stored.id == cut_at:
                 break
             if stored.message.role != "assistant" or stored.run_id is None or stored.step is None:
                 continue
@@ -147,7 +131,7 @@ class Compactor:
             return step.input_tokens + step.output_tokens + sum(message_tokens(each.message) for each in new)
         return fixed + sum(message_tokens(message) for message in history.messages)
 
-    async def _failed_lately(self, asked: Request) -> bool:
+    async def _failed_lately(self, step: RunStep) -> bool:
         async with self._engine.database.read() as conn:
-            found = await events.newest(conn, asked.run.id, SKIPPED, limit=1)
-        return bool(found) and asked.step - int(found[0].payload["step"]) < STEPS_BEFORE_ANOTHER_TRY
+            newest = await events.newest(conn, step.run.id, SKIPPED, limit=1)
+        return bool(newest) and step.number - int(newest[0].payload["step"]) < STEPS_BEFORE_ANOTHER_TRY

@@ -1,8 +1,8 @@
-"""The part of a conversation that a step looks at: what stands behind its newest cut, and no more than its agent sends.
+"""The part of a conversation that a step reads: what comes after its newest cut, and no more than its agent sends.
 
-A conversation of weeks has tens of thousands of messages, and no model reads them all. Where a summary stands in place of
-them, or the agent says how many of the newest it sends, the others are not even loaded, so a step costs the same however
-long its run goes on.
+A conversation of weeks has tens of thousands of messages, and no model reads them all. If a summary replaces them, or the
+agent says how many of the newest it sends, the others are not even loaded. So a step costs the same however long its run
+takes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MAX_ROOTS = 1000
 
 @dataclass(frozen=True)
 class History:
-    """What a step looks at of its conversation.
+    """What a step reads of its conversation.
 
-    ``root``: the first message of a conversation whose middle is left out; None: nothing is. ``cut``: what stands in place
-    of the middle; None: nothing does. ``recent``: the messages behind that, oldest first.
+    ``root``: the first message of a conversation whose middle is left out; None: nothing is. ``cut``: what replaces the
+    middle; None: nothing does. ``recent``: the messages after that, oldest first.
     """
 
     recent: list[StoredMessage]
@@ -43,7 +43,7 @@ class History:
 
     @property
     def opening(self) -> list[Message]:
-        """What is sent before the recent messages when something is left out: the task, and what stands for the rest."""
+        """What is sent before the recent messages when something is left out: the task, and what replaces the rest."""
         root = [] if self.root is None else [self.root.message]
         return root if self.cut is None else [*root, self.cut.message]
 
@@ -54,19 +54,19 @@ class History:
 
     @property
     def clipped(self) -> bool:
-        """Whether it holds, or stands for, a result that was shown in part."""
-        shown = (part for stored in self.recent for part in stored.message.results)
-        return (self.cut is not None and self.cut.clipped) or any(part.whole_result is not None for part in shown)
+        """Whether it holds, or replaces, a result of which the model saw only a part."""
+        results = (part for stored in self.recent for part in stored.message.results)
+        return (self.cut is not None and self.cut.clipped) or any(part.whole_result is not None for part in results)
 
 
 class Histories:
-    """Loads what a step looks at. One per worker process."""
+    """Loads what steps read. One per worker process."""
 
     def __init__(self) -> None:
         self._roots: OrderedDict[str, StoredMessage] = OrderedDict()
 
     async def load(self, conn: Connection, run: Run, agent: Agent) -> History:
-        """Return the run's conversation without what a cut stands for, or its agent's first transform leaves out."""
+        """Return the run's conversation without what a cut replaces, or what its agent's first transform leaves out."""
         newest = newest_messages(agent.hooks)
         if agent.context is not None:
             recent, cut = await summaries.path_behind(conn, run.head_message_id, newest=newest)
@@ -79,7 +79,7 @@ class Histories:
         return History(recent, await self._root(conn, run, cut), cut)
 
     async def _root(self, conn: Connection, run: Run, cut: Cut | None) -> StoredMessage:
-        """Return the conversation's first message. A run only ever adds behind it, so it is looked for once."""
+        """Return the conversation's first message. A run only adds messages after it, so it is looked up once."""
         root = self._roots.pop(run.id, None)
         if root is None:
             # Of a path of one message there is nothing to walk.
@@ -91,7 +91,7 @@ class Histories:
 
 
 def newest_messages(hooks: Iterable[Hooks]) -> int | None:
-    """Return how many of the newest messages the first transform among these hooks looks at; None: all."""
+    """Return how many of the newest messages the first transform among these hooks reads; None: all."""
     for hook in hooks:
         if type(hook).before_model is not Hooks.before_model:
             return hook.newest_messages

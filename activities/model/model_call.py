@@ -1,4 +1,4 @@
-"""Asking the model for a step's response: what it is shown, which model, how its failures are told.
+"""Asking the model for a step's response: what it sees, which model is asked, how its failures are reported.
 
 Stores nothing of the response. Each attempt that comes this far is a request that is paid for.
 """
@@ -13,33 +13,36 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.author_code import heard
+from activities.engine.author_code import await_author
 from activities.engine.engine import Engine
 from activities.engine.rules import RulesInForce
+from activities.engine.run_step import RunStep
 from activities.model.compaction import Compactor
 from activities.model.history import Histories, History
 from activities.model.routing import ModelRouter
 from activities.model.streaming import LiveDeltas
 from turngate.domain import contract
-from turngate.domain.agents.app import Agent
-from turngate.domain.agents.hooks import RunScope
 from turngate.domain.agents.structured_output import checked_output, output_schema
 from turngate.domain.conversation.clipping import READ_RESULT
 from turngate.domain.conversation.history import mint_call_ids, minted_id, reconcile
 from turngate.domain.conversation.malformed import corrective, without_calls
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart
 from turngate.domain.errors import ConfigurationError, ModelError
-from turngate.domain.tools.tool import ToolManifest
+from turngate.domain.tools.tool import Tool, ToolManifest
 from turngate.models.port import LanguageModel, ModelRequest
 from turngate.store.clock import now
 from turngate.store.events import events
-from turngate.store.runs import calls, runs
+from turngate.store.runs import calls
 
 LONGEST_WAIT_SECONDS = 60
 """Before a failed request is sent again, where the provider did not say when."""
+TRANSFORM_SECONDS = 300.0
+"""Of one hook; it may ask the model for a summary."""
+
+log = structlog.get_logger(__name__)
 
 
-class ModelAsker:
+class ModelCall:
     """Asks the models of an engine on behalf of its runs."""
 
     def __init__(self, engine: Engine) -> None:
@@ -49,145 +52,136 @@ class ModelAsker:
         self._router = ModelRouter(engine)
         self.live = LiveDeltas(engine.database, on=engine.streaming)
 
-    async def ask(self, run: runs.Run, agent: Agent, step: int) -> tuple[ModelResponse, str | None]:
-        """Return the model's answer, and what it is told of one that nothing can be made of."""
-        async with self._engine.database.glance() as conn:  # messages are immutable: nothing here can come apart
-            history = await self._histories.load(conn, run, agent)
-            rules = await self._engine.rules(conn, run) if any(t.kind == "provider" for t in agent.toolkit) else None
-        offered = self._offered(run, agent, history, rules)
+    async def ask(self, step: RunStep) -> tuple[ModelResponse, str | None]:
+        """Return the model's answer, and the corrective that it gets if the answer is unusable."""
+        agent = step.agent
+        async with self._engine.database.glance() as conn:  # messages are immutable: what is read here stays consistent
+            history = await self._histories.load(conn, step.run, agent)
+            has_provider_tools = any(tool.kind == "provider" for tool in agent.toolkit)
+            rules = await self._engine.rules(conn, step.run) if has_provider_tools else None
+        offered = self._offered(step, history, rules)
         while True:
-            spec = await self._router.spec_for(run, agent, step)
+            spec = await self._router.spec_for(step)
             try:
-                answer = without_calls(await self._asked(run, agent, step, spec, history, offered))
+                answer = without_calls(await self._ask_model(step, spec, history, offered))
                 answer = checked_output(answer, agent.output)
                 break
             except (ConfigurationError, ModelError) as error:
-                other = await self._router.fall_back(run, agent, step, spec, error)
-                if other is None:
-                    raise await self._reported(run, agent, step, error) from error
-                run = other
+                run = await self._router.fall_back(step, spec, error)
+                if run is None:
+                    raise await self._report(step, error) from error
+                step = step.of(run)
         taken = {call.tool_call_id for message in history.messages for call in message.calls}
         if not history.whole and answer.message.calls:
-            taken |= await self._taken_before(run, step, answer.message)
-        message = mint_call_ids(answer.message, step=step, taken=taken)
+            taken |= await self._taken_before(step, answer.message)
+        message = mint_call_ids(answer.message, step=step.number, taken=taken)
         answer = answer.model_copy(update={"message": message, "spec": spec})
         return answer, corrective(answer, [tool.name for tool in offered], as_json=agent.output is not None)
 
-    async def _asked(
-        self, run: runs.Run, agent: Agent, step: int, spec: str, history: History, offered: Sequence[ToolManifest]
+    async def _ask_model(
+        self, step: RunStep, spec: str, history: History, offered: Sequence[ToolManifest]
     ) -> ModelResponse:
         """Return the answer of the model of this spec. Raises ConfigurationError, ModelError."""
-        model, options = self._router.resolve(agent, spec), self._engine.profiles.options(spec)
+        agent, model = step.agent, self._router.resolve(step.agent, spec)
+        options = self._engine.profiles.options(spec)
         system = Message(role="system", parts=(TextPart(text=agent.instructions),))
 
         async def request(fitting: History) -> ModelResponse:
-            shown = await transformed(agent, run, step, [system, *fitting.messages], model)
+            messages = await transform(step, [system, *fitting.messages], model)
             # I1: what cannot be sent is repaired, never sent. The stored messages are immutable; the repair is a pure
             # function of them, so every retry sends the same.
             sent = ModelRequest(
-                messages=reconcile(shown), tools=offered, output=output_schema(agent.output), options=options
+                messages=reconcile(messages), tools=offered, output=output_schema(agent.output), options=options
             )
-            return await self.live.answer(model, sent, run.id, step)
+            return await self.live.answer(model, sent, step.run.id, step.number)
 
-        return await self._compactor.asked(replace(run, model=spec), agent, step, history, offered, request)
+        asking = step.of(replace(step.run, model=spec))
+        return await self._compactor.ask_fitting(asking, history, offered, request)
 
-    async def _taken_before(self, run: runs.Run, step: int, message: Message) -> set[str]:
-        """Return the ids that a response may not have again, of the calls whose messages were not loaded."""
-        minted = {minted_id(step, index) for index in range(len(message.parts))}
+    async def _taken_before(self, step: RunStep, message: Message) -> set[str]:
+        """Return the ids that a response may not use again, of the calls whose messages were not loaded."""
+        run_id, minted = step.run.id, {minted_id(step.number, index) for index in range(len(message.parts))}
         async with self._engine.database.read() as conn:
             wanted = {*minted, *(call.tool_call_id for call in message.calls)}
-            taken = await calls.ids_taken(conn, run.id, sorted(wanted))
-            if taken & minted:  # somebody made up the very id that we would mint: what follows it counts, too
-                taken |= await calls.ids_like(conn, run.id, minted_id(step, ""))
+            taken = await calls.ids_taken(conn, run_id, sorted(wanted))
+            if taken & minted:  # a model made up the very id that we would mint: the ids after it count, too
+                taken |= await calls.ids_like(conn, run_id, minted_id(step.number, ""))
         return taken
 
-    def _offered(self, run: runs.Run, agent: Agent, history: History, rules: RulesInForce | None) -> list[ToolManifest]:
-        """Return the descriptors the model sees, always in the same order, for its prompt cache.
+    def _offered(self, step: RunStep, history: History, rules: RulesInForce | None) -> list[ToolManifest]:
+        """Return the descriptors that the model sees, always in the same order, for its prompt cache.
 
-        A provider runs its own tools before anybody could be asked, so it is only told of those that policy allows, and of
-        none in a dry replay. The tool that reads the rest of a result comes last, and only where there is such a rest.
+        A provider runs its own tools before anyone could be asked, so it is only offered those that policy allows, and none
+        in a dry run. The tool that reads the rest of a result comes last, and only if there is such a rest.
         """
-        offered = [
-            tool.manifest
-            for tool in agent.toolkit
-            if tool.kind != "provider"
-            or (
-                rules is not None
-                and not run.is_dry
-                and rules.verdict(tool, None, run, None, agent=agent.name).answer == "allow"
-            )
-        ]
+        toolkit = step.agent.toolkit
+        provider_rules = None if step.run.is_dry else rules
+        offered = [tool.manifest for tool in toolkit if tool.kind != "provider" or _is_allowed(tool, provider_rules)]
         reader = self._engine.built_in.find(READ_RESULT)
-        if history.clipped and reader is not None and agent.toolkit.find(READ_RESULT) is None:
+        if history.clipped and reader is not None and toolkit.find(READ_RESULT) is None:
             offered.append(reader.manifest)
         return offered
 
-    async def _reported(
-        self, run: runs.Run, agent: Agent, step: int, error: ModelError | ConfigurationError
-    ) -> ApplicationError:
-        """Tell the watchers that the model failed, and Temporal whether and when to try again."""
+    async def _report(self, step: RunStep, error: ModelError | ConfigurationError) -> ApplicationError:
+        """Write for watchers that the model failed, and return what tells Temporal whether and when to retry."""
         if isinstance(error, ConfigurationError):
             return ApplicationError(
                 error.message, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True
             )
-        # Temporal's own bounds hold waiting and working together; only we know that all of it was waiting.
+        # Temporal's own bounds cover waiting and working together; only we know that all of it was waiting.
         tried_for = now() - activity.info().scheduled_time
-        again = error.retryable and tried_for < agent.limits.model_retry
+        retries = error.retryable and tried_for < step.agent.limits.model_retry
         # Ours, not the retry policy's: its interval is for lost workers, who are replaced sooner than a provider recovers.
-        nth = activity.info().attempt
-        wait = float(min(LONGEST_WAIT_SECONDS, 2 ** min(nth - 1, 10)))
+        attempt = activity.info().attempt
+        wait = float(min(LONGEST_WAIT_SECONDS, 2 ** min(attempt - 1, 10)))
         if error.retry_after_seconds is not None:
             wait = error.retry_after_seconds
-        if again:
-            attempt = {"step": step, "attempt": nth, "error_class": error.error_class}
+        if retries:
+            payload: dict[str, object] = {"step": step.number, "attempt": attempt, "error_class": error.error_class}
+            payload |= {"message": error.message, "retry_in_seconds": wait}
             async with self._engine.database.write() as conn:
-                told = {**attempt, "message": error.message, "retry_in_seconds": wait}
-                if self.live.was_shown(run.id, step):
-                    told["shown"] = True
-                await events.append(conn, run.id, [("model.retrying", told)])
+                if self.live.was_shown(step.run.id, step.number):
+                    payload["shown"] = True
+                await events.append(conn, step.run.id, [("model.retrying", payload)])
         return ApplicationError(
             error.message,
             error.error_class,
             type=contract.ERROR_MODEL,
-            non_retryable=not again,
+            non_retryable=not retries,
             next_retry_delay=timedelta(seconds=wait),
         )
 
 
-# Context transforms: the agent's before-model hooks shape what is sent. The stored conversation stays as it is.
+def _is_allowed(tool: Tool, rules: RulesInForce | None) -> bool:
+    """Tell whether policy allows every call of a tool, whatever its arguments."""
+    return rules is not None and rules.verdict(tool, None, None).answer == "allow"
 
 
-log = structlog.get_logger(__name__)
+async def transform(step: RunStep, messages: Sequence[Message], model: LanguageModel) -> list[Message]:
+    """Return the messages to send, after the agent's before-model hooks in order. The stored conversation stays as it is.
 
-TRANSFORM_SECONDS = 300.0
-"""Of one hook; it may ask the model for a summary."""
+    A hook that fails changes nothing, and is logged.
+    """
+    sendable = list(messages)
 
+    async def generate(prompt: Sequence[Message]) -> str:
+        return (await model.generate(ModelRequest(messages=reconcile(prompt), tools=[]))).message.text  # I1 here, too
 
-async def transformed(
-    agent: Agent, run: runs.Run, step: int, messages: Sequence[Message], model: LanguageModel
-) -> list[Message]:
-    """Return the messages to send, through every hook in order; one that fails changes nothing and is logged."""
-    shown = list(messages)
-
-    async def generate(asked: Sequence[Message]) -> str:
-        return (await model.generate(ModelRequest(messages=reconcile(asked), tools=[]))).message.text  # I1 here, too
-
-    scope = RunScope(run_id=run.id, agent=agent.name, step=step)
-    for hook in agent.hooks:
+    for hook in step.agent.hooks:
         try:
-            answer = await heard(hook.before_model(scope, tuple(shown), generate), seconds=TRANSFORM_SECONDS)
-            shown = _sendable(answer)
+            before_model = hook.before_model(step.scope, tuple(sendable), generate)
+            sendable = _sendable(await await_author(before_model, seconds=TRANSFORM_SECONDS))
         except Exception:
-            log.exception("before_model hook failed", hook=type(hook).__name__, run_id=run.id)
-    return shown
+            log.exception("before_model hook failed", hook=type(hook).__name__, run_id=step.run.id)
+    return sendable
 
 
 def _sendable(answer: Iterable[Message]) -> list[Message]:
-    """Return what a hook answered, once it is known that reconciling leaves something of it to send.
+    """Return what a hook answered, if reconciling leaves something of it to send.
 
-    A cut to the newest message is results whose calls are gone: no provider takes what is left of that, which is nothing.
+    A cut to the newest message leaves results whose calls are gone; reconciled, that is nothing, which no provider takes.
     """
-    shown = list(answer)
-    if not all(isinstance(message, Message) for message in shown) or not reconcile(shown):
+    messages = list(answer)
+    if not all(isinstance(message, Message) for message in messages) or not reconcile(messages):
         raise TypeError("before_model must return messages, at least one that is not a result without its call")
-    return shown
+    return messages

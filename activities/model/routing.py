@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import structlog
 
-from activities.engine.author_code import heard
+from activities.engine.author_code import await_author
 from activities.engine.costs import lacks_price
 from activities.engine.engine import Engine
+from activities.engine.run_step import RunStep
 from turngate.domain.agents.app import Agent
-from turngate.domain.agents.hooks import RunScope
 from turngate.domain.agents.model_profiles import MAX_SPEC_CHARS, Profiles, falls_back
 from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.models.port import LanguageModel
@@ -33,23 +33,24 @@ class ModelRouter:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def spec_for(self, run: runs.Run, agent: Agent, step: int) -> str:
-        """Return whom to ask for this step: ``provider:name`` or a profile's name.
+    async def spec_for(self, step: RunStep) -> str:
+        """Return which model to ask for this step: ``provider:name`` or a profile's name.
 
-        A dry replay asks whoever answered the step that it does over, unless it was given a model of its own.
+        A dry run asks the model that answered the recorded step, unless a model was chosen for the dry run.
         """
+        run = step.run
         if run.model_is_fixed:
             return run.model
         if run.replay_of_run_id is not None:
             async with self._engine.database.read() as conn:
-                recorded = await steps.get(conn, run.replay_of_run_id, step + (run.forked_from_step or 0))
+                recorded = await steps.get(conn, run.replay_of_run_id, step.number + (run.forked_from_step or 0))
             if recorded is not None and recorded.model_spec is not None:
                 return recorded.model_spec
-        scope = RunScope(run_id=run.id, agent=agent.name, step=step)
         spec = run.model
-        for hook in agent.hooks:
+        for hook in step.agent.hooks:
             try:
-                spec = _spec(await heard(hook.model_for_step(scope, spec), seconds=CHOICE_SECONDS)) or spec
+                choice = await await_author(hook.model_for_step(step.scope, spec), seconds=CHOICE_SECONDS)
+                spec = _spec(choice) or spec
             except Exception:
                 log.exception("model_for_step hook failed", hook=type(hook).__name__, run_id=run.id)
         return spec
@@ -58,34 +59,34 @@ class ModelRouter:
         """Return the model of a spec.
 
         Raises:
-            ConfigurationError: it cannot be used here, or the agent has a limit of cost and nobody says what it costs.
+            ConfigurationError: it cannot be used here, or the agent has a limit of cost and the model has no price.
         """
         if lacks_price(self._engine, agent, spec):
             raise ConfigurationError(
-                f"agent {agent.name!r} has a limit of cost, and nobody says what {spec!r} costs: add it to App(prices=…), "
+                f"agent {agent.name!r} has a limit of cost, and {spec!r} has no price: add it to App(prices=…), "
                 "or price_in and price_out to its profile"
             )
         return self._engine.models.resolve(spec)
 
-    async def fall_back(
-        self, run: runs.Run, agent: Agent, step: int, spec: str, error: ModelError | ConfigurationError
-    ) -> runs.Run | None:
-        """Let the next model of the list that people made go on with the run, and return the run as it goes on.
+    async def fall_back(self, step: RunStep, spec: str, error: ModelError | ConfigurationError) -> runs.Run | None:
+        """Let the next model of the configured list take over, and return the run with it.
 
-        None: this failure is none that another model mends, nobody is left to ask, or the run has ended. A model that was
-        switched meanwhile goes on as it is.
+        None: another model would not help, the list is at its end, or the run has ended. A model that was switched to
+        meanwhile stays.
         """
+        run = step.run
         if not falls_back(error):
             return None
         before = None if run.fell_back_from is None or spec != run.model else run.fell_back_from
-        to = self._engine.profiles.after(spec, fell_back_from=before, more=tuple(agent.fallback))
+        to = self._engine.profiles.after(spec, fell_back_from=before, more=tuple(step.agent.fallback))
         if to is None:
             return None
         error_class = error.error_class if isinstance(error, ModelError) else "configuration"
         async with self._engine.database.write() as conn:
             if await runs.fall_back(conn, run, model=to, instead_of=before or spec):
-                told = {"step": step, "from": spec, "to": to, "error_class": error_class, "message": error.message}
-                await events.append(conn, run.id, [("run.model_fell_back", told)])
+                payload = {"step": step.number, "from": spec, "to": to}
+                payload |= {"error_class": error_class, "message": error.message}
+                await events.append(conn, run.id, [("run.model_fell_back", payload)])
                 return replace(run, model=to, fell_back_from=before or spec)
             now = await runs.get(conn, run.id)
         switched = now is not None and now.status == "running" and now.model != run.model
@@ -101,15 +102,12 @@ def _spec(answer: object) -> str | None:
     return answer
 
 
-# How many tokens models take, as far as anybody has said.
-
-
 def window_of(profiles: Profiles, spec: str) -> int | None:
-    """Return how many tokens the model of a spec takes; None: nobody has said.
+    """Return how many tokens the model of a spec takes; None: no profile says.
 
-    A model that is named without a profile takes what a profile of the same model says: the window is the model's.
+    A model that is named without a profile has the window that a profile of the same model states: it is the model's.
     """
     if spec in profiles:
         return profiles[spec].context_window
-    said = (each.context_window for each in profiles.values() if each.model == spec)
-    return next((window for window in said if window is not None), None)
+    windows = (each.context_window for each in profiles.values() if each.model == spec)
+    return next((window for window in windows if window is not None), None)

@@ -1,8 +1,8 @@
-"""What a model says while it answers: from its deltas to the store, where watchers find them.
+"""A model's answer while it is written: its deltas go to the store, where watchers find them.
 
 Deltas are for watchers only. They go to the store, never into workflow history, and are the first thing to be lost when the
-store is away: the model is neither held up nor fails because of it. What is shown is taken back before an attempt's failure
-is told, so that nobody mixes it with what the next one says.
+store is away: the model is neither delayed nor fails because of it. What was shown is taken back before the failure of an
+attempt is reported, so that no one mixes it with the next attempt's words.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 INTERVAL_SECONDS: Final = 0.03
 """Between two writes while deltas come; the first words are written at once."""
 MAX_BATCH_CHARS: Final = 16 * 1024
-"""Of one row. A model that says more in between is not read live by anybody."""
+"""Of one row. No one reads a model live that says more in between."""
 
 
 class LiveDeltas:
@@ -42,13 +42,13 @@ class LiveDeltas:
     async def answer(self, model: LanguageModel, request: ModelRequest, run_id: str, step: int) -> ModelResponse:
         """Return the model's response to a request of this step. Raises what the model raises.
 
-        When it returns, nothing more is written of what was said; when it raises, what was shown has been taken back.
+        When it returns, no more deltas are written; when it raises, what was shown has been taken back.
         """
         if not self._on or not isinstance(model, StreamingModel):
             return await model.generate(request)
         writer = _Writer(self._database, run_id, step)
         try:
-            response = await model.stream(request, writer.tell)
+            response = await model.stream(request, writer.add)
         except BaseException as error:
             if await writer.take_back(_reason(error)):
                 self._written.add((run_id, step))
@@ -60,12 +60,12 @@ class LiveDeltas:
 
     def was_shown(self, run_id: str, step: int) -> bool:
         """Tell, once, whether something of the attempt that just failed had been shown."""
-        shown = (run_id, step) in self._taken_back
+        was_shown = (run_id, step) in self._taken_back
         self._taken_back.discard((run_id, step))
-        return shown
+        return was_shown
 
     async def forget(self, conn: Connection, run_id: str, step: int) -> None:
-        """Delete what this worker showed of a step whose response is told in the same transaction."""
+        """Delete the deltas that this worker wrote of a step whose response is stored in the same transaction."""
         self._taken_back.discard((run_id, step))
         if (run_id, step) in self._written:
             self._written.discard((run_id, step))
@@ -73,7 +73,7 @@ class LiveDeltas:
 
 
 class _Writer:
-    """Writes what one attempt says, in batches."""
+    """Writes the deltas of one attempt, in batches."""
 
     def __init__(self, database: Database, run_id: str, step: int) -> None:
         self._database = database
@@ -84,11 +84,11 @@ class _Writer:
         self._n = 0
         self._lost = 0
         self._task: asyncio.Task[None] | None = None
-        self._under_way = False
+        self._is_writing = False
         self._closed = False
         self._failed = False
 
-    def tell(self, delta: Delta) -> None:
+    def add(self, delta: Delta) -> None:
         """Keep a delta until the next write; the first one, or one after a silence, is written at once."""
         if self._closed:
             return
@@ -97,12 +97,12 @@ class _Writer:
             self._task = asyncio.create_task(self._write_all(), name=f"deltas-{self._run_id}-{self._step}")
 
     async def stop(self) -> bool:
-        """Write nothing more; what waits is not needed, because the whole response comes. True: something was written."""
+        """Write nothing more: the whole response comes, so what waits is not needed. True: something was written."""
         self._closed = True
         self._waiting.clear()
         if self._task is not None and not self._task.done():
-            if self._under_way:
-                await end_or_abandon(self._task, self._tell_once)
+            if self._is_writing:
+                await end_or_abandon(self._task, self._warn_once)
             else:
                 self._task.cancel()
         return self._attempt is not None
@@ -116,18 +116,18 @@ class _Writer:
         async def give_up(conn: Connection) -> None:
             await deltas.give_up(conn, self._run_id, self._step, attempt, n, reason)
 
-        # A task of its own: the activity may be told once more to let go, and then the watchers would not be told.
-        await end_or_abandon(asyncio.create_task(self._write(give_up)), self._tell_once)
+        # A task of its own: a second cancellation of the activity would otherwise keep this from the watchers.
+        await end_or_abandon(asyncio.create_task(self._write(give_up)), self._warn_once)
         return True
 
     async def _write_all(self) -> None:
-        while not self._closed and (said := self._take()).deltas:
-            self._under_way = True
+        while not self._closed and (batch := self._take()).deltas:
+            self._is_writing = True
             try:
-                if not await self._write(partial(self._add, said)):
-                    self._lost += said.dropped + sum(len(delta.text) for delta in said.deltas)
+                if not await self._write(partial(self._store, batch)):
+                    self._lost += batch.dropped + sum(len(delta.text) for delta in batch.deltas)
             finally:
-                self._under_way = False
+                self._is_writing = False
             if not self._closed:
                 await asyncio.sleep(INTERVAL_SECONDS)
 
@@ -135,24 +135,24 @@ class _Writer:
         try:
             async with self._database.write() as conn:
                 await write(conn)
-        except Exception as error:  # noqa: BLE001 - whatever the store says, the model goes on
-            self._tell_once(f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever the store raises, the model continues
+            self._warn_once(f"{type(error).__name__}: {error}")
             return False
         return True
 
-    async def _add(self, said: Said, conn: Connection) -> None:
+    async def _store(self, batch: Said, conn: Connection) -> None:
         if self._attempt is None:
             await deltas.sweep(conn)
-            self._attempt = await deltas.begin(conn, self._run_id, self._step, said)
+            self._attempt = await deltas.begin(conn, self._run_id, self._step, batch)
             self._n = 1
             self._closed = self._closed or self._attempt is None
-        elif await deltas.append(conn, self._run_id, self._step, self._attempt, self._n + 1, said):
+        elif await deltas.append(conn, self._run_id, self._step, self._attempt, self._n + 1, batch):
             self._n += 1
         else:
-            self._closed = True  # another attempt speaks for the step
+            self._closed = True  # another attempt writes for the step
 
     def _take(self) -> Said:
-        """Return what waits, joined where it belongs together, without the oldest of what is too much."""
+        """Return what waits: deltas of one part joined, and the oldest text dropped where there is too much."""
         joined: list[Delta] = []
         for delta in self._waiting:
             last = joined[-1] if joined else None
@@ -171,14 +171,14 @@ class _Writer:
         dropped, self._lost = dropped + self._lost, 0
         return Said(joined, dropped)
 
-    def _tell_once(self, why: str) -> None:
+    def _warn_once(self, why: str) -> None:
         if not self._failed:
-            log.warning("what a model says is not shown", run_id=self._run_id, step=self._step, why=why)
+            log.warning("the deltas of a model are lost", run_id=self._run_id, step=self._step, why=why)
         self._failed = True
 
 
 def _reason(error: BaseException) -> str:
-    """Return why an attempt was given up, in a few words for people."""
+    """Return why an attempt failed, in a few words for people."""
     if isinstance(error, asyncio.CancelledError):
         return "it was stopped"
     return error.message if isinstance(error, TurngateError) else type(error).__name__

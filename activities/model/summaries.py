@@ -1,6 +1,6 @@
-"""Asking a model for a summary, and counting what it took. A step can do without one: whatever goes wrong is told, not raised.
+"""Asking a model for a summary, and counting what it took. A step can do without one, so its caller carries on if there is none.
 
-What a summary is for, and where it stands, is its caller's.
+What a summary is for, and where it goes, is up to its caller.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from temporalio.exceptions import ApplicationError
 
-from activities.engine.costs import lacks_price, spend
+from activities.engine.costs import ModelUse, lacks_price, spend
 from activities.engine.engine import Engine
+from activities.engine.run_step import RunStep
 from activities.model.routing import window_of
-from turngate.domain.agents.app import Agent
 from turngate.domain.agents.context_window import Context, message_tokens, text_tokens
 from turngate.domain.conversation.messages import Message, ModelResponse, Usage
 from turngate.domain.conversation.summaries import request_for_summary, why_unusable
@@ -27,9 +28,9 @@ from turngate.store.runs import runs
 log = structlog.get_logger(__name__)
 
 RECORD_SHARE: Final = 0.5
-"""Of the summarising model's window, that the record it reads may take."""
+"""Of the summarising model's window: how much the record that it reads may take."""
 UNKNOWN_WINDOW: Final = 100_000
-"""Tokens, of a model whose window nobody knows; only for how much it is given to summarise."""
+"""Tokens of a model whose window is not known; only for how much it gets to summarise."""
 CHARS_PER_TOKEN: Final = 2.5
 
 SKIPPED: Final = "context.compaction_skipped"
@@ -37,7 +38,7 @@ SKIPPED: Final = "context.compaction_skipped"
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """A summary. ``spec``: who was asked."""
+    """A summary. ``spec``: the model that wrote it."""
 
     text: str
     spec: str
@@ -60,23 +61,23 @@ class Summariser:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def summary_of(
-        self, run: runs.Run, agent: Agent, context: Context, covered: Sequence[Message], *, window: int | None
+    async def summarise(
+        self, step: RunStep, context: Context, covered: Sequence[Message], *, window: int | None
     ) -> Summary:
-        """Return a summary of these messages. ``window``: of the run's model, if anybody knows it.
+        """Return a summary of these messages. ``window``: of the run's model; None: it is not known.
 
         Raises:
             NoSummaryError: ``no_price`` (the agent has a limit of cost), ``timeout``, ``error``, or the answer was
-                ``cut_off``, ``empty`` or ``too_long``, which it also is when it takes as much as what it stands for.
+                ``cut_off``, ``empty`` or ``too_long``, which it also is when it is as long as what it replaces.
         """
-        spec = context.summary_model or run.model
-        if lacks_price(self._engine, agent, spec):
+        spec = context.summary_model or step.run.model
+        if lacks_price(self._engine, step.agent, spec):
             raise NoSummaryError("no_price", spec=spec, error_class="configuration")
-        taken = window_of(self._engine.profiles, spec) or window or UNKNOWN_WINDOW
-        asked = request_for_summary(covered, most_chars=int(taken * RECORD_SHARE * CHARS_PER_TOKEN))
+        tokens = window_of(self._engine.profiles, spec) or window or UNKNOWN_WINDOW
+        prompt = request_for_summary(covered, most_chars=int(tokens * RECORD_SHARE * CHARS_PER_TOKEN))
         try:
             async with asyncio.timeout(context.summary_timeout.total_seconds()):
-                request = ModelRequest(messages=asked, options=self._engine.profiles.options(spec))
+                request = ModelRequest(messages=prompt, options=self._engine.profiles.options(spec))
                 answer = await self._engine.models.resolve(spec).generate(request)
         except TimeoutError as late:
             raise NoSummaryError("timeout", spec=spec) from late
@@ -90,20 +91,20 @@ class Summariser:
             raise NoSummaryError(unusable, spec=spec, answer=answer)
         return Summary(text=text, spec=spec, answer=answer)
 
-    async def tell_skipped(
-        self, conn: Connection, run: runs.Run, step: int, why: NoSummaryError, *, forced: bool = False
-    ) -> None:
-        """Log and tell that there is no summary, and why; what was paid for it counts."""
+    async def report_skip(self, conn: Connection, step: RunStep, why: NoSummaryError, *, forced: bool = False) -> None:
+        """Log that there is no summary, and why, and write its event; an answer that was paid for counts."""
+        run = step.run
         log.warning("no summary", run_id=run.id, reason=why.reason, model=why.spec, error=str(why.__cause__ or ""))
-        told = {"step": step, "reason": why.reason, "model": why.spec, "error_class": why.error_class}
         await self.spend(conn, run, why.spec, why.answer)
-        await events.append(conn, run.id, [(SKIPPED, {**told, "forced": forced})])
+        payload = {"step": step.number, "reason": why.reason, "model": why.spec, "error_class": why.error_class}
+        await events.append(conn, run.id, [(SKIPPED, {**payload, "forced": forced})])
 
     async def spend(self, conn: Connection, run: runs.Run, spec: str, answer: ModelResponse | None) -> None:
         """Count what a summary took against the run's budgets; ``answer`` None: nothing.
 
         Raises ApplicationError ``conflict``, retryable, when the run has ended since: an attempt that was thought lost.
         """
-        usage, too_late = Usage() if answer is None else answer.usage, "its conversation is not cut any more"
-        # Of the step that was noted before: this one has no response yet, and recovery goes by that.
-        await spend(self._engine, conn, run, step=run.step, spec=spec, usage=usage, too_late=too_late)
+        use = ModelUse(spec, Usage() if answer is None else answer.usage)
+        # Counted for the last step that has a response: this one has none yet, and recovery relies on that.
+        if not await spend(self._engine, conn, run, run.step, use):
+            raise ApplicationError(f"run {run.id} has ended; its conversation is not cut any more", "conflict")

@@ -1,14 +1,16 @@
-"""Budgets: what a run may use, looked at before each model request. One that is used up ends the run, or asks for more.
+"""Budgets: what a run may use, checked before each model request. A budget that is used up ends the run, or asks for more.
 
-What a sub-agent's run uses counts for every run above it, and it may use no more than is left of theirs; only steps are
-each run's own. Runs at work at the same time may exceed a budget by the one response each that reaches it.
+What a sub-agent's run uses counts for every run above it, and it may use no more than they have left; only steps are each
+run's own. Runs that work at the same time may exceed a budget by the one response each that reaches it.
 
 To ask, the engine makes a call of its own, to ``extend_budget``, which policy judges like any other: a rule says who may
-extend it, or that nobody may. It stands behind the calls of the last step, and in no message: the model hears nothing of it.
+extend the budget, or that no one may. The call comes after those of the last step and is in no message: the model doesn't
+see it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 
 from temporalio.exceptions import ApplicationError
@@ -16,6 +18,7 @@ from temporalio.exceptions import ApplicationError
 from activities.engine.costs import lacks_price
 from activities.engine.engine import Engine
 from activities.engine.rules import RulesInForce
+from activities.engine.run_step import RunStep
 from activities.planning.planner import Admitted, planned_row
 from activities.planning.requests import Question, ready_call, request_id_of, waiting_call
 from turngate import Tool, ToolContext, tool
@@ -24,7 +27,6 @@ from turngate.domain.agents.app import Agent, Limits
 from turngate.domain.contract import PlannedCall
 from turngate.domain.conversation.messages import ToolCallPart
 from turngate.domain.digest import derived_id
-from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs import budgets
 from turngate.domain.runs.budgets import (
     BEHIND_THE_STEP,
@@ -46,123 +48,159 @@ from turngate.store.runs import calls, runs, subtree_usage
 from turngate.store.runs.subtree_usage import NOTHING_BELOW, UsedBelow
 
 
-def used_up(
-    run: runs.Run,
-    limits: Limits,
-    step: int,
-    *,
-    calls_made: int = 0,
-    below: UsedBelow = NOTHING_BELOW,
-    who: str = "The run",
-) -> UsedUp | None:
-    """Return the first budget that leaves nothing for this step; None: the run may go on.
+@dataclass(frozen=True)
+class RunUsage:
+    """What a run has used. ``calls_made``: by its model, counted where there is a limit of them.
 
-    A response may go beyond a budget; there is no next one then. ``calls_made``: by the run's model; looked at where there
-    is a limit of them. ``below``: what its sub-agents used, and theirs. ``who``: the run, in the words of a sentence.
+    ``below``: what its sub-agents used, and theirs. ``name``: the run, as the subject of a sentence.
     """
-    granted = run.granted
-    steps = budgets.extended("steps", Decimal(limits.steps), granted)
-    if step > steps:
-        return _over("steps", step - 1, steps, limits.steps, f"{who} reached its limit of {steps:,f} steps.")
-    with_others = who if below == NOTHING_BELOW else f"{who} with its sub-agents"
-    if limits.tool_calls is not None:
-        most, made = budgets.extended("tool_calls", Decimal(limits.tool_calls), granted), calls_made + below.tool_calls
-        if made >= most:
-            why = f"{with_others} made {made:,} of the {most:,f} tool calls that it may make."
-            return _over("tool_calls", made, most, limits.tool_calls, why)
-    if limits.tokens is not None:
-        most, used = budgets.extended("tokens", Decimal(limits.tokens), granted), run.tokens_used + below.tokens
-        if used >= most:
-            why = f"{with_others} used {used:,} of the {most:,f} tokens that it may use."
-            return _over("tokens", used, most, limits.tokens, why)
-    if limits.cost is not None:
-        most = budgets.extended("cost", limits.cost, granted)
-        cost = Decimal(run.cost_micros + below.cost_micros) / MILLION
-        if cost >= most:
-            why = f"{with_others} used tokens for {cost:f} of the {most:f} that they may cost."
-            return _over("cost", cost, most, limits.cost, why)
-    if limits.wall_time is not None:
-        began, at = from_text(run.created_at), now()
-        until = budgets.deadline(began, limits.wall_time, granted)
-        if at >= until:
-            why = f"{who} began more than {until - began} ago, which is all the time it has."
-            usual = limits.wall_time.total_seconds()
-            return _over("wall_time", (at - began).total_seconds(), (until - began).total_seconds(), usual, why)
-    return None
+
+    run: runs.Run
+    calls_made: int = 0
+    below: UsedBelow = NOTHING_BELOW
+    name: str = "The run"
+
+    @classmethod
+    async def read(cls, conn: Connection, run: runs.Run, limits: Limits, *, name: str = "The run") -> RunUsage:
+        """Return the run's usage with that of its sub-agents."""
+        calls_made = 0 if limits.tool_calls is None else await calls.count(conn, run.id)
+        return cls(run, calls_made, await subtree_usage.of(conn, run.id), name)
+
+    def used_up(self, limits: Limits, step: int) -> UsedUp | None:
+        """Return the first budget that leaves nothing for this step; None: the run may continue.
+
+        A response may exceed a budget; then it is the last one.
+        """
+        return (
+            self._steps(limits, step)
+            or self._tool_calls(limits)
+            or self._tokens(limits)
+            or self._cost(limits)
+            or self._wall_time(limits)
+        )
+
+    @property
+    def _with_others(self) -> str:
+        return self.name if self.below == NOTHING_BELOW else f"{self.name} with its sub-agents"
+
+    def _steps(self, limits: Limits, step: int) -> UsedUp | None:
+        most = budgets.extended("steps", Decimal(limits.steps), self.run.granted)
+        if step <= most:
+            return None
+        return _used_up("steps", step - 1, most, limits.steps, f"{self.name} reached its limit of {most:,f} steps.")
+
+    def _tool_calls(self, limits: Limits) -> UsedUp | None:
+        if limits.tool_calls is None:
+            return None
+        most = budgets.extended("tool_calls", Decimal(limits.tool_calls), self.run.granted)
+        used = self.calls_made + self.below.tool_calls
+        if used < most:
+            return None
+        why = f"{self._with_others} made {used:,} of the {most:,f} tool calls that it may make."
+        return _used_up("tool_calls", used, most, limits.tool_calls, why)
+
+    def _tokens(self, limits: Limits) -> UsedUp | None:
+        if limits.tokens is None:
+            return None
+        most = budgets.extended("tokens", Decimal(limits.tokens), self.run.granted)
+        used = self.run.tokens_used + self.below.tokens
+        if used < most:
+            return None
+        why = f"{self._with_others} used {used:,} of the {most:,f} tokens that it may use."
+        return _used_up("tokens", used, most, limits.tokens, why)
+
+    def _cost(self, limits: Limits) -> UsedUp | None:
+        if limits.cost is None:
+            return None
+        most = budgets.extended("cost", limits.cost, self.run.granted)
+        used = Decimal(self.run.cost_micros + self.below.cost_micros) / MILLION
+        if used < most:
+            return None
+        why = f"{self._with_others} used tokens for {used:f} of the {most:f} that they may cost."
+        return _used_up("cost", used, most, limits.cost, why)
+
+    def _wall_time(self, limits: Limits) -> UsedUp | None:
+        if limits.wall_time is None:
+            return None
+        began, at = from_text(self.run.created_at), now()
+        until = budgets.deadline(began, limits.wall_time, self.run.granted)
+        if at < until:
+            return None
+        why = f"{self.name} began more than {until - began} ago, which is all the time it has."
+        usual = limits.wall_time.total_seconds()
+        return _used_up("wall_time", (at - began).total_seconds(), (until - began).total_seconds(), usual, why)
 
 
-def _over(budget: Budget, used: float | Decimal, limit: float | Decimal, usual: float | Decimal, reason: str) -> UsedUp:
+def _used_up(
+    budget: Budget, used: float | Decimal, limit: float | Decimal, usual: float | Decimal, reason: str
+) -> UsedUp:
     return UsedUp(budget=budget, used=exact(used), limit=exact(limit), usual=exact(usual), reason=reason)
 
 
-async def extension(engine: Engine, run: runs.Run, agent: Agent, step: int) -> PlannedCall | None:
+async def extension_call(engine: Engine, step: RunStep) -> PlannedCall | None:
     """Return the call that has to be settled before the model may be asked; None: every budget has something left.
 
     Safe to repeat: it is the same call until it has its result.
 
     Raises:
         ApplicationError: ``run_failed``, not retryable: a budget is used up, and more was refused or is not to be asked
-            for, or one of a run above this one is; ``details[0]`` is its class. ``configuration``: a limit of cost, and a
-            model whose price nobody gave.
+            for, or a budget of a run above this one is used up; ``details[0]`` is its class. ``configuration``: a limit of
+            cost, and a model without a price.
     """
+    run, agent, limits = step.run, step.agent, step.agent.limits
     _require_price(engine, run, agent)
-    limits = agent.limits
-    made, below = 0, NOTHING_BELOW
-    shares = limits.tokens is not None or limits.cost is not None or limits.tool_calls is not None
-    if shares or run.parent_run_id is not None:  # all else stands in the run's row: no transaction in each step for it
+    usage = RunUsage(run)
+    is_shared = limits.tokens is not None or limits.cost is not None or limits.tool_calls is not None
+    if is_shared or run.parent_run_id is not None:  # all else is in the run's row: no transaction in each step for that
         async with engine.database.read() as conn:
             await _require_left_above(engine, conn, run)
-            made, below = await _used(conn, run, limits)
-    over = used_up(run, limits, step, calls_made=made, below=below)
+            usage = await RunUsage.read(conn, run, limits)
+    over = usage.used_up(limits, step.number)
     if over is None:
         return None
-    if agent.limits.when_used_up == "end" or run.is_dry:
-        raise _ended(over)
+    if limits.when_used_up == "end" or run.is_dry:
+        raise _run_failed(over)
     async with engine.database.write() as conn:
-        return await _asked(engine, conn, run, agent, over)
-
-
-async def _used(conn: Connection, run: runs.Run, limits: Limits) -> tuple[int, UsedBelow]:
-    """Return the tool calls that a run made, where they count, and what the runs below it used."""
-    made = 0 if limits.tool_calls is None else await calls.count(conn, run.id)
-    return made, await subtree_usage.of(conn, run.id)
+        return await _ask_for_more(engine, conn, step, over)
 
 
 async def _require_left_above(engine: Engine, conn: Connection, run: runs.Run) -> None:
     """Refuse a sub-agent's step when a run above it has used up a budget.
 
-    Where that run asks for more of it, it does so itself, before its own next step. Steps are each run's own.
+    If that run may ask for more, it does so itself, before its own next step. Steps are each run's own.
     """
     for each in await subtree_usage.above(conn, run):
         agent = engine.agents.get(each.agent)
         if agent is None:
             continue
         _require_price(engine, run, agent)
-        made, below = await _used(conn, each, agent.limits)
-        over = used_up(each, agent.limits, 0, calls_made=made, below=below, who=f"The run of {each.agent!r}")
+        usage = await RunUsage.read(conn, each, agent.limits, name=f"The run of {each.agent!r}")
+        over = usage.used_up(agent.limits, 0)
         if over is not None:
-            raise _ended(over.model_copy(update={"reason": f"Nothing is left for this sub-agent. {over.reason}"}))
+            raise _run_failed(over.model_copy(update={"reason": f"Nothing is left for this sub-agent. {over.reason}"}))
 
 
-async def _asked(engine: Engine, conn: Connection, run: runs.Run, agent: Agent, over: UsedUp) -> PlannedCall:
-    tool = engine.built_in.find(EXTEND_BUDGET)
+async def _ask_for_more(engine: Engine, conn: Connection, step: RunStep, over: UsedUp) -> PlannedCall:
+    """Return the engine's call for more of a budget, and write it down, unless an earlier attempt has."""
+    run, agent, tool = step.run, step.agent, engine.built_in.find(EXTEND_BUDGET)
     if tool is None:
         raise LookupError(f"this engine has no {EXTEND_BUDGET!r}")
     if not await runs.advance(conn, run.id, step=run.step):
         raise ApplicationError(f"run {run.id} has ended; nothing is extended any more", "conflict")
-    made = await calls.by_engine(conn, run.id, run.step, EXTEND_BUDGET)
-    for call in made:
+    before = await calls.by_engine(conn, run.id, run.step, EXTEND_BUDGET)
+    for call in before:
         if call.result is None:
             request = await requests.get(conn, request_id_of(run.id, call.tool_call_id, "approval"))
             return ready_call(call, tool) if request is None else waiting_call(run, agent, tool, request)
-        refused = call.settled_result
-        if isinstance(refused, Failure) and ExtendBudget.model_validate_json(call.input).budget == over.budget:
-            by = refused.fields.get("operator")
-            raise _ended(over, f"{refused.kind} by {by}" if by else refused.kind)
-    rules = await engine.rules(conn, run)
-    call, verdict = _call(run, tool, rules, over, len(made))
+        refusal = call.settled_result
+        if isinstance(refusal, Failure) and ExtendBudget.model_validate_json(call.input).budget == over.budget:
+            by = refusal.fields.get("operator")
+            raise _run_failed(over, f"{refusal.kind} by {by}" if by else refusal.kind)
+    admitted, policy_version = _judged_call(await engine.rules(conn, run), tool, over, len(before))
+    verdict = admitted.verdict
     if verdict.answer == "deny":
-        raise _ended(over, f"denied by rule {verdict.rule!r}")
+        raise _run_failed(over, f"denied by rule {verdict.rule!r}")
+    call = planned_row(run, run.step, admitted, policy_version)
     await calls.insert_planned(conn, [call])
     payload = {"budget": over.budget, "used": str(over.used), "limit": str(over.limit)}
     used_up_event = ("budget.used_up", payload | {"tool_call_id": call.tool_call_id})
@@ -176,36 +214,38 @@ async def _asked(engine: Engine, conn: Connection, run: runs.Run, agent: Agent, 
         tool=tool,
         verdict=verdict,
         reason=f"{over.reason} {verdict.reason}".strip(),
-        preview=Preview(kind="text", text=_shown(over)),
+        preview=Preview(kind="text", text=_preview_text(over)),
     )
     return await question.ask(conn, after=[used_up_event])
 
 
-def _call(run: runs.Run, tool: Tool, rules: RulesInForce, over: UsedUp, number: int) -> tuple[calls.Call, Verdict]:
-    """Return the engine's call with policy's verdict on it. Its id is derived, so that a retry makes the same one."""
-    asks = over.asked_for()
-    raw_input = asks.model_dump_json()
-    call_id = derived_id("extend", run.id, str(run.step), over.budget, str(number))
-    verdict = rules.verdict(tool, asks, run, raw_input, agent=run.agent)
+def _judged_call(rules: RulesInForce, tool: Tool, over: UsedUp, number: int) -> tuple[Admitted, str]:
+    """Return the engine's call with policy's verdict on it, and the policy's version.
+
+    Its id is derived, so that a retry makes the same call. ``number``: how many such calls this step has already.
+    """
+    run, params = rules.run, over.asked_for()
+    raw_input = params.model_dump_json()
+    verdict = rules.verdict(tool, params, raw_input)
     if verdict.terms.decisions is None and verdict.terms.quorum == 1:
         # An answer in place of the call would extend nothing.
         terms = verdict.terms.model_copy(update={"decisions": ["approve", "edit", "reject"]})
         verdict = verdict.model_copy(update={"terms": terms})
+    call_id = derived_id("extend", run.id, str(run.step), over.budget, str(number))
     call = ToolCallPart(tool_call_id=call_id, tool_name=tool.name, input=raw_input)
-    admitted = Admitted(tool, asks, verdict)
-    return planned_row(run, run.step, BEHIND_THE_STEP + number, call, admitted, rules.policy.version), verdict
+    return Admitted(call, BEHIND_THE_STEP + number, tool, params, verdict), rules.policy.version
 
 
-def _shown(over: UsedUp) -> str:
+def _preview_text(over: UsedUp) -> str:
     more = budgets.told(over.budget, over.usual)
     return (
         f"{over.reason}\nApproving lets it use {more} more (edit the amount to give another); rejecting ends the run."
     )
 
 
-def _ended(over: UsedUp, refused: str = "") -> ApplicationError:
-    # Of what somebody wrote with their refusal nothing: this passes through workflow history (I8). The call has it.
-    why = f"{over.reason} More of it was refused: {refused}." if refused else over.reason
+def _run_failed(over: UsedUp, refusal: str = "") -> ApplicationError:
+    # Nothing of what people wrote with a refusal: this passes through workflow history (I8). The call has it.
+    why = f"{over.reason} More of it was refused: {refusal}." if refusal else over.reason
     return ApplicationError(why, over.error_class, type=contract.ERROR_RUN_FAILED, non_retryable=True)
 
 
@@ -213,7 +253,7 @@ def _require_price(engine: Engine, run: runs.Run, agent: Agent) -> None:
     if not lacks_price(engine, agent, run.model):
         return
     raise ApplicationError(
-        f"agent {agent.name!r} has a limit of cost, and nobody says what {run.model!r} costs: add it to App(prices=…)",
+        f"agent {agent.name!r} has a limit of cost, and {run.model!r} has no price: add it to App(prices=…)",
         "configuration",
         type=contract.ERROR_CONFIGURATION,
         non_retryable=True,

@@ -1,4 +1,4 @@
-"""Signals: reading what a call asks of the run, and carrying it out when the step is closed."""
+"""Control calls: what a call asks of the run, read when it is planned and carried out when its step is closed."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from turngate.store.runs import calls, runs
 
 log = structlog.get_logger(__name__)
 
-SIGNAL: TypeAdapter[Signal] = TypeAdapter(Signal)
+CONTROL_CALL: TypeAdapter[Signal] = TypeAdapter(Signal)
 
 
-def read_signal(engine: Engine, tool: Tool, params: Any) -> Signal:
+def read_control_call(engine: Engine, tool: Tool, params: Any) -> Signal:
     """Return what the call asks for, as its tool interprets it. Reads nothing, changes nothing.
 
     Raises InvalidToolInput, in words for the model: there is no such agent or model, the wait is too long, or the tool
-    refuses the arguments (a ValueError, whose words it reads; anything else is the author's bug, and only logged).
+    refuses the arguments. Its ValueError is shown to the model; anything else is the author's bug, and only logged.
     """
     if tool.interpret is None:
         raise InvalidToolInput(f"{tool.name!r} has no meaning here")
     try:
-        signal = SIGNAL.validate_python(tool.interpret(params))
+        signal = CONTROL_CALL.validate_python(tool.interpret(params))
     except ValueError as refused:  # pydantic's own errors are of this kind too
         raise InvalidToolInput(str(refused)) from None
     except Exception as bug:
@@ -42,7 +42,7 @@ def read_signal(engine: Engine, tool: Tool, params: Any) -> Signal:
         raise InvalidToolInput(why) from None
     match signal:
         case WaitUntil(until=until) if until is not None and until > now() + MAX_WAIT:
-            # Temporal counts timers in nanoseconds: one of some centuries would never be taken, nor ever end.
+            # Temporal counts timers in nanoseconds: a timer of some centuries would never be accepted, nor end.
             raise InvalidToolInput(f"a wait lasts at most {MAX_WAIT.days} days")
         case HandOff(agent=name) if name not in engine.agents:
             raise InvalidToolInput(f"there is no agent {name!r}; the agents are: {', '.join(engine.agents)}")
@@ -57,7 +57,7 @@ def read_signal(engine: Engine, tool: Tool, params: Any) -> Signal:
 
 
 def result_of(signal: Signal) -> Ok:
-    """Return what the model reads of a signal that was taken. A wait is answered when it is over."""
+    """Return the result of a control call that was accepted. A wait gets it when it is over."""
     match signal:
         case Finish():
             return Ok(value={"finished": True})
@@ -70,35 +70,35 @@ def result_of(signal: Signal) -> Ok:
 
 
 def wait_of(signal: WaitUntil) -> Wait:
-    """Return the timer the workflow holds."""
+    """Return the timer that the workflow holds."""
     return Wait(until=signal.until, seconds=signal.seconds)
 
 
 def is_finish(call: calls.Call) -> bool:
     """Tell whether a settled call ends the run with its step."""
-    return call.signal is not None and isinstance(SIGNAL.validate_json(call.signal), Finish)
+    return call.signal is not None and isinstance(CONTROL_CALL.validate_json(call.signal), Finish)
 
 
 async def carry_out(engine: Engine, conn: Connection, run: runs.Run, step: int) -> bool:
-    """Let the signals of a step that has just been closed change who goes on with the run; of several the last counts.
+    """Hand the run off, or switch its model, as the control calls of the step just closed say; of several the last counts.
 
     Returns whether anything changed. Part of the transaction that closes the step, so it happens once.
     """
-    told: list[events.NewEvent] = []
+    changes: list[events.NewEvent] = []
     agent, model = run.agent, run.model
     for call in await calls.of_step(conn, run.id, step):
         if call.signal is None or not isinstance(call.settled_result, Ok):
             continue
-        match SIGNAL.validate_json(call.signal):
+        match CONTROL_CALL.validate_json(call.signal):
             case HandOff(agent=to):
-                told.append(("run.handed_off", {"tool_call_id": call.tool_call_id, "from": agent, "to": to}))
+                changes.append(("run.handed_off", {"tool_call_id": call.tool_call_id, "from": agent, "to": to}))
                 agent, model = to, engine.agent(to).model
             case SwitchModel(model=to):
-                told.append(("run.model_switched", {"tool_call_id": call.tool_call_id, "from": model, "to": to}))
+                changes.append(("run.model_switched", {"tool_call_id": call.tool_call_id, "from": model, "to": to}))
                 model = to
             case _:
                 pass
-    if told:
+    if changes:
         await runs.go_on_with(conn, run, agent=agent, agent_version=engine.agent(agent).version, model=model)
-        await events.append(conn, run.id, told)
-    return bool(told)
+        await events.append(conn, run.id, changes)
+    return bool(changes)

@@ -1,9 +1,9 @@
 """Asking the judge about the calls of a step, before they are planned.
 
-Policy is asked first, in a transaction of its own; then the judge about all calls that a person would be asked about, at the
-same time and while nothing is held; what it said is stored, once per call, in another one. Planning finds it there, and so
-does an attempt after a crash: nobody pays twice. Whatever goes wrong here is an ``ask``; what no answer can wait for is
-over at the judge's timeout, whether the model lets go by then or not.
+Policy is asked first, in a transaction of its own. Then the judge is asked about all calls that a person would be asked
+about, at the same time and outside any transaction. Its answers are stored, once per call, in another transaction. Planning
+finds them there, and so does an attempt after a crash: no answer is paid for twice. Whatever goes wrong here is an ``ask``.
+All of it is over at the judge's timeout, even if the model has not stopped by then.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
+from temporalio.exceptions import ApplicationError
 
-from activities.engine.author_code import apart
-from activities.engine.costs import lacks_price, spend
+from activities.engine.author_code import in_own_task, is_from_outside
+from activities.engine.costs import ModelUse, lacks_price, spend
 from activities.engine.engine import Engine, ModelResolver
-from activities.planning.planner import Admitted, Planner, planned_digest
-from turngate.domain.agents.app import Agent
+from activities.engine.run_step import RunStep
+from activities.planning.planner import Admitted, Planner, StepResponse, planned_digest
 from turngate.domain.agents.model_profiles import Profiles
-from turngate.domain.conversation.messages import Message, ToolCallPart, Usage
+from turngate.domain.conversation.messages import Usage
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.judge import (
     ANSWER_SCHEMA,
@@ -39,7 +40,6 @@ from turngate.domain.tools.tool import ToolManifest
 from turngate.models.port import ModelRequest
 from turngate.store.events import events
 from turngate.store.policy import judgements
-from turngate.store.runs import runs
 
 log = structlog.get_logger(__name__)
 
@@ -48,8 +48,8 @@ NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToJudge:
-    """One call that the judge is asked about. ``asked_by``: what would ask a person."""
+class CallToJudge:
+    """One call that the judge is asked about. ``asked_by``: the rule, or the like, that would ask a person."""
 
     tool_call_id: str
     tool: ToolManifest
@@ -59,15 +59,15 @@ class ToJudge:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What came of asking about one call, and what it took."""
+class JudgeReply:
+    """The judgement of one call, and what it took."""
 
     judgement: Judgement
     usage: Usage = NO_USAGE
 
 
-class Models(Protocol):
-    """The models that there are; an engine has them."""
+class ModelSource(Protocol):
+    """Where models come from; an engine is one."""
 
     @property
     def models(self) -> ModelResolver:
@@ -75,180 +75,172 @@ class Models(Protocol):
 
     @property
     def profiles(self) -> Profiles:
-        """Models under names of one's own."""
+        """Models under names that the deployment chose."""
 
 
-class Judging:
-    """Asks the engine's judge. One per worker process; holds nothing."""
+class StepJudge:
+    """Asks the engine's judge. One per worker process; holds no state."""
 
     def __init__(self, engine: Engine, planner: Planner) -> None:
         self._engine = engine
         self._planner = planner
 
-    async def judge_step(self, run: runs.Run, agent: Agent, step: int, message: Message, finish_reason: str) -> None:
-        """Record what the judge says of a response's calls, where it may be asked at all. Safe to repeat.
+    async def judge_step(self, response: StepResponse) -> None:
+        """Record what the judge says about a response's calls, where it may be asked at all. Safe to repeat.
 
         Raises ApplicationError ``conflict``, retryable, when the run has ended since.
         """
-        judge = self._engine.judge
-        if judge is None or run.is_dry or not message.calls:
+        step, judge = response.step, self._engine.judge
+        if judge is None or step.run.is_dry or not response.message.calls:
             return
-        waiting = await self._to_judge(run, agent, step, message, finish_reason)
+        waiting = await self._calls_to_judge(response)
         if not waiting:
             return
-        unpriced = lacks_price(self._engine, agent, judge.model)
-        heard = await asked_about(self._engine, judge, waiting, unpriced=unpriced)
-        await self._record(run, step, judge, heard)
+        unpriced = lacks_price(self._engine, step.agent, judge.model)
+        replies = await ask_judge(self._engine, judge, waiting, unpriced=unpriced)
+        await self._record(step, judge, replies)
 
-    async def _to_judge(
-        self, run: runs.Run, agent: Agent, step: int, message: Message, finish_reason: str
-    ) -> list[ToJudge]:
-        """Return the calls that a person would be asked about and nothing was said of yet."""
+    async def _calls_to_judge(self, response: StepResponse) -> list[CallToJudge]:
+        """Return the calls that a person would be asked about and that have no judgement yet."""
+        run = response.step.run
         async with self._engine.database.glance() as conn:
-            rules, admissions = await self._planner.admissions(conn, run, agent, step, message, finish_reason)
+            rules, classified = await self._planner.classify(conn, response)
             if rules.judge is None:
                 return []
-            asked: list[tuple[ToolCallPart, Admitted]] = [
-                (call, admitted)
-                for call, admitted in zip(message.calls, admissions, strict=True)
-                if isinstance(admitted, Admitted) and is_for_judge(admitted.verdict)
-            ]
-            known = await judgements.of_calls(conn, run.id, [call.tool_call_id for call, _admitted in asked])
+            candidates = [each for each in classified if isinstance(each, Admitted) and is_for_judge(each.verdict)]
+            judged = await judgements.of_calls(conn, run.id, [each.call.tool_call_id for each in candidates])
         return [
-            ToJudge(
-                tool_call_id=call.tool_call_id,
-                tool=admitted.tool.manifest,
-                raw_input=call.input,
-                digest=planned_digest(run, call, admitted, rules.policy.version),
-                asked_by=admitted.verdict.rule,
+            CallToJudge(
+                tool_call_id=each.call.tool_call_id,
+                tool=each.tool.manifest,
+                raw_input=each.call.input,
+                digest=planned_digest(run, each, rules.policy.version),
+                asked_by=each.verdict.rule,
             )
-            for call, admitted in asked
-            if call.tool_call_id not in known
+            for each in candidates
+            if each.call.tool_call_id not in judged
         ]
 
-    async def _record(self, run: runs.Run, step: int, judge: Judge, heard: Mapping[str, Heard]) -> None:
+    async def _record(self, step: RunStep, judge: Judge, replies: Mapping[str, JudgeReply]) -> None:
+        run = step.run
         usage = Usage(
-            input_tokens=sum(each.usage.input_tokens for each in heard.values()),
-            output_tokens=sum(each.usage.output_tokens for each in heard.values()),
+            input_tokens=sum(each.usage.input_tokens for each in replies.values()),
+            output_tokens=sum(each.usage.output_tokens for each in replies.values()),
         )
-        too_late = f"step {step} is not planned any more"
         async with self._engine.database.write() as conn:
-            await spend(self._engine, conn, run, step=step, spec=judge.model, usage=usage, too_late=too_late)
-            new = await judgements.record(conn, run.id, {call: each.judgement for call, each in heard.items()})
-            await events.append(conn, run.id, [(JUDGED, told(call, judgement)) for call, judgement in new.items()])
+            if not await spend(self._engine, conn, run, step.number, ModelUse(judge.model, usage)):
+                raise ApplicationError(
+                    f"run {run.id} has ended; step {step.number} is not planned any more", "conflict"
+                )
+            new = await judgements.record(conn, run.id, {call: each.judgement for call, each in replies.items()})
+            await events.append(
+                conn, run.id, [(JUDGED, judged_payload(call, judgement)) for call, judgement in new.items()]
+            )
 
 
-def told(tool_call_id: str, judgement: Judgement) -> dict[str, object]:
-    """Return what the event says of a judgement."""
-    said = judgement.model_dump(include={"verdict", "reason", "model", "ms", "mode", "problem"}, exclude_none=True)
-    return {"tool_call_id": tool_call_id, **said}
+def judged_payload(tool_call_id: str, judgement: Judgement) -> dict[str, object]:
+    """Return the payload of a judgement's event."""
+    shown_fields = {"verdict", "reason", "model", "ms", "mode", "problem"}
+    return {"tool_call_id": tool_call_id, **judgement.model_dump(include=shown_fields, exclude_none=True)}
 
 
-async def asked_about(
-    engine: Models, judge: Judge, waiting: list[ToJudge], *, unpriced: bool = False
-) -> dict[str, Heard]:
-    """Return what came of asking about each call, by its id, after the judge's timeout at the latest. Never raises.
+async def ask_judge(
+    source: ModelSource, judge: Judge, waiting: list[CallToJudge], *, unpriced: bool = False
+) -> dict[str, JudgeReply]:
+    """Return the judge's reply about each call, by its id, after the judge's timeout at the latest. Never raises.
 
-    ``unpriced``: it may not be asked, because its run's cost is limited and nobody says what it costs.
+    ``unpriced``: the judge may not be asked, because the run's cost is limited and the judge has no price.
     """
-    began = time.monotonic()
-    outcomes: dict[str, Heard] = {}
-    tasks: dict[str, asyncio.Task[Heard]] = {}
-    for each in waiting:
+    trials = [_Trial(source, judge, call) for call in waiting]
+    replies: dict[str, JudgeReply] = {}
+    tasks: dict[asyncio.Task[JudgeReply], _Trial] = {}
+    for trial in trials:
         if unpriced:
-            outcomes[each.tool_call_id] = Heard(_none(judge, each, engine, "no_price", began))
-        elif len(each.raw_input) > judge.max_argument_chars:
-            outcomes[each.tool_call_id] = Heard(_none(judge, each, engine, "too_long", began))
+            replies[trial.call_id] = trial.without_verdict("no_price")
+        elif len(trial.call.raw_input) > judge.max_argument_chars:
+            replies[trial.call_id] = trial.without_verdict("too_long")
         else:
-            tasks[each.tool_call_id] = asyncio.create_task(_ask(engine, judge, each, began))
+            tasks[asyncio.create_task(trial.ask())] = trial
     try:
         if tasks:
-            await asyncio.wait(tasks.values(), timeout=judge.timeout.total_seconds())
+            await asyncio.wait(tasks, timeout=judge.timeout.total_seconds())
     finally:
-        # Cancelled and not waited for: a model that holds its cancellation back would hold up the inbox with it.
-        late = [task for task in tasks.values() if not task.done()]
+        # Cancelled and not waited for: a model that suppresses its cancellation would hold up the inbox.
+        late = {task for task in tasks if not task.done()}
         for task in late:
             task.cancel()
-            task.add_done_callback(_let_go)
-    for each in waiting:
-        task_of = tasks.get(each.tool_call_id)
-        if task_of is None:
-            continue
-        if task_of in late:
-            outcomes[each.tool_call_id] = Heard(_none(judge, each, engine, "timeout", began))
-        else:
-            outcomes[each.tool_call_id] = task_of.result()
-    return outcomes
+            task.add_done_callback(_forget)
+    for task, trial in tasks.items():
+        replies[trial.call_id] = trial.without_verdict("timeout") if task in late else task.result()
+    return replies
 
 
-async def _ask(engine: Models, judge: Judge, call: ToJudge, began: float) -> Heard:
-    """Ask about one call; whatever goes wrong is an answer, except a cancellation from outside."""
-    try:
-        request = ModelRequest(
-            messages=question(judge, call.tool, call.raw_input, digest=call.digest),
-            output=ANSWER_SCHEMA,
-            options=engine.profiles.options(judge.model),
-        )
-        answer = await apart(engine.models.resolve(judge.model).generate(request))
-    except (Exception, SystemExit, asyncio.CancelledError) as error:
-        if isinstance(error, asyncio.CancelledError) and _cancelled_from_outside():
-            raise
-        log.warning("the judge failed", model=judge.model, error=f"{type(error).__name__}: {error}")
-        return Heard(_none(judge, call, engine, "error", began, f" ({type(error).__name__})"))
-    try:
-        verdict, reason = read_answer(answer)
-    except UnusableAnswerError as unusable:
-        return Heard(_none(judge, call, engine, "unusable", began, f": {unusable}"), answer.usage)
-    return Heard(_judgement(judge, call, engine, began, verdict, reason), answer.usage)
-
-
-def _cancelled_from_outside() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _let_go(task: asyncio.Task[Heard]) -> None:
-    """Look at what became of a task that nobody waits for, so that it is not reported as forgotten."""
-    if not task.cancelled():
-        task.exception()
-
-
-_SAID: dict[JudgeProblem, str] = {
+_REASONS: dict[JudgeProblem, str] = {
     "timeout": "It did not answer in time.",
     "error": "It could not be asked{more}.",
     "unusable": "Its answer was not usable{more}.",
     "too_long": "It was not asked: the arguments are longer than it is shown.",
-    "no_price": "It was not asked: the run has a limit of cost, and nobody says what the judge costs.",
+    "no_price": "It was not asked: the run has a limit of cost, and the judge has no price.",
 }
 
 
-def _none(
-    judge: Judge, call: ToJudge, engine: Models, problem: JudgeProblem, began: float, more: str = ""
-) -> Judgement:
-    return _judgement(judge, call, engine, began, "ask", _SAID[problem].format(more=more), problem)
+@dataclass(frozen=True)
+class _Trial:
+    """Asking the judge about one call."""
+
+    source: ModelSource
+    judge: Judge
+    call: CallToJudge
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def call_id(self) -> str:
+        return self.call.tool_call_id
+
+    async def ask(self) -> JudgeReply:
+        """Return the judge's reply; whatever goes wrong is a reply too, except a cancellation from outside."""
+        judge, call = self.judge, self.call
+        try:
+            request = ModelRequest(
+                messages=question(judge, call.tool, call.raw_input, digest=call.digest),
+                output=ANSWER_SCHEMA,
+                options=self.source.profiles.options(judge.model),
+            )
+            answer = await in_own_task(self.source.models.resolve(judge.model).generate(request))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if is_from_outside(error):
+                raise
+            log.warning("the judge failed", model=judge.model, error=f"{type(error).__name__}: {error}")
+            return self.without_verdict("error", f" ({type(error).__name__})")
+        try:
+            verdict, reason = read_answer(answer)
+        except UnusableAnswerError as unusable:
+            return self.without_verdict("unusable", f": {unusable}", answer.usage)
+        return JudgeReply(self._judgement(verdict, reason), answer.usage)
+
+    def without_verdict(self, problem: JudgeProblem, more: str = "", usage: Usage = NO_USAGE) -> JudgeReply:
+        """Return the reply of a judge that gave no verdict: a person is asked."""
+        return JudgeReply(self._judgement("ask", _REASONS[problem].format(more=more), problem), usage)
+
+    def _judgement(self, verdict: JudgeAnswer, reason: str, problem: JudgeProblem | None = None) -> Judgement:
+        try:
+            model = self.source.profiles.model(self.judge.model)
+        except ConfigurationError:
+            model = self.judge.model
+        return Judgement(
+            verdict=verdict,
+            reason=reason,
+            model=model,
+            ms=round((time.monotonic() - self.began) * 1_000),
+            mode=self.judge.mode,
+            digest=self.call.digest,
+            judge=self.judge.version,
+            asked_by=self.call.asked_by,
+            problem=problem,
+        )
 
 
-def _judgement(
-    judge: Judge,
-    call: ToJudge,
-    engine: Models,
-    began: float,
-    verdict: JudgeAnswer,
-    reason: str,
-    problem: JudgeProblem | None = None,
-) -> Judgement:
-    try:
-        model = engine.profiles.model(judge.model)
-    except ConfigurationError:
-        model = judge.model
-    return Judgement(
-        verdict=verdict,
-        reason=reason,
-        model=model,
-        ms=round((time.monotonic() - began) * 1_000),
-        mode=judge.mode,
-        digest=call.digest,
-        judge=judge.version,
-        asked_by=call.asked_by,
-        problem=problem,
-    )
+def _forget(task: asyncio.Task[JudgeReply]) -> None:
+    """Retrieve the exception of a task that no one awaits, so that asyncio does not report it."""
+    if not task.cancelled():
+        task.exception()

@@ -11,9 +11,9 @@ from activities.engine.engine import Engine
 from activities.engine.external_agents import rejected_before
 from activities.engine.preconditions import precondition_or_failure
 from activities.engine.rules import RulesInForce
-from activities.planning.control_calls import read_signal
-from activities.planning.requests import Question, opened, previewed, ready_call, waiting_call
-from turngate.domain.agents.app import Agent
+from activities.engine.run_step import RunStep
+from activities.planning.control_calls import read_control_call
+from activities.planning.requests import Question, opened, ready_call, take_preview, waiting_call
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.conversation.malformed import problem_in
 from turngate.domain.conversation.messages import Message, ToolCallPart
@@ -38,20 +38,54 @@ UNFINISHED = {"length", "content_filter", "refusal"}
 MALFORMED_KINDS = {"unknown_tool", "input_validation_error"}
 
 
+@dataclass(frozen=True)
+class StepResponse:
+    """A model's response to a step, to be planned. ``corrective``: what tells the model that its response is unusable."""
+
+    step: RunStep
+    message: Message
+    finish_reason: str
+    corrective: str | None = None
+
+
 @dataclass
 class PlannedStep:
-    """What one transaction writes: call rows, inbox requests, events, and the plan for the workflow."""
+    """What one transaction writes: call rows, inbox requests, events, and the plan for the workflow.
 
-    plan: StepPlan
+    ``problems``: of each call, the kind of failure that left nothing to run; None: there was something to run.
+    """
+
+    plan: StepPlan = field(default_factory=lambda: StepPlan(final=False))
     calls: list[calls.Call] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     events: list[NewEvent] = field(default_factory=list)
+    to_settle: list[PlannedCall] = field(default_factory=list)
+    problems: list[str | None] = field(default_factory=list)
+
+    def make_plan(self, corrective: str | None, *, malformed: bool, signals: bool) -> None:
+        """Set the plan. ``signals``: a call asks something of the run."""
+        self.plan = StepPlan(
+            final=False,
+            calls=tuple(self.to_settle),
+            malformed=malformed,
+            problem=self._problem(corrective) if malformed else "",
+            signals=signals,
+        )
+
+    def _problem(self, corrective: str | None) -> str:
+        """Return what was wrong with a response without a usable call: kinds of failures with counts, and no content."""
+        if corrective is not None:
+            return problem_in(corrective)
+        counts = Counter(kind for kind in self.problems if kind is not None)
+        return ", ".join(f"{kind} ({count})" for kind, count in counts.items())
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """A call that is well-formed and not denied: its tool, decoded parameters and verdict."""
+    """A call that is well-formed and not denied. ``position``: among the calls of its step, from 0."""
 
+    call: ToolCallPart
+    position: int
     tool: Tool
     params: Any
     verdict: Verdict
@@ -61,8 +95,13 @@ class Admitted:
 class Closed:
     """A call that is closed without running and without asking; ``verdict``: None when it never reached policy."""
 
+    call: ToolCallPart
+    position: int
     failure: Failure
     verdict: Verdict | None = None
+
+
+Classified = Admitted | Closed
 
 
 class Planner:
@@ -71,95 +110,65 @@ class Planner:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    async def plan(
-        self,
-        conn: Connection,
-        run: runs.Run,
-        agent: Agent,
-        step: int,
-        message: Message,
-        finish_reason: str,
-        corrective: str | None,
-    ) -> PlannedStep:
-        """Return everything to store for this response's calls. Reads the store, writes nothing.
-
-        ``corrective``: what the model is told of a response that nothing can be made of.
-        """
-        planned = PlannedStep(plan=StepPlan(final=False))
-        to_settle: list[PlannedCall] = []
-        kinds: list[str | None] = []
-        rules, admissions = await self.admissions(conn, run, agent, step, message, finish_reason)
-        admissions = await judged_admissions(conn, rules, run, message, admissions)
-        for position, (call, admitted) in enumerate(zip(message.calls, admissions, strict=True)):
-            row = planned_row(run, step, position, call, admitted, rules.policy.version)
+    async def plan(self, conn: Connection, response: StepResponse) -> PlannedStep:
+        """Return everything to store for this response's calls. Reads the store, writes nothing."""
+        step, planned = response.step, PlannedStep()
+        rules, classified = await self.classify(conn, response)
+        classified = await with_judgements(conn, rules, classified)
+        for each in classified:
+            row = planned_row(step.run, step.number, each, rules.policy.version)
             planned.calls.append(row)
-            if isinstance(admitted, Closed):
-                kinds.append(admitted.failure.kind)
-                closed = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "kind": admitted.failure.kind}
-                if admitted.verdict is not None:
-                    closed["rule"] = admitted.verdict.rule
-                planned.events.append(("call.closed", closed))
+            if isinstance(each, Closed):
+                planned.problems.append(each.failure.kind)
+                planned.events.append(("call.closed", _closed_payload(each)))
                 continue
-            kinds.append(None)
-            if admitted.verdict.answer == "allow":
-                to_settle.append(ready_call(row, admitted.tool))
+            planned.problems.append(None)
+            if each.verdict.answer == "allow":
+                planned.to_settle.append(ready_call(row, each.tool))
                 continue
-            question = await self._question(run, agent, row, admitted, message.text)
-            request = question.request()
+            request = (await self._question(step, row, each, response.message.text)).request()
             planned.requests.append(request)
             planned.events.append(opened(request))
-            to_settle.append(waiting_call(run, agent, admitted.tool, request))
-        malformed = all(kind in MALFORMED_KINDS for kind in kinds)  # an empty response has no calls: malformed too
-        wrong = Counter(kind for kind in kinds if kind is not None)
-        planned.plan = StepPlan(
-            final=False,
-            calls=tuple(to_settle),
-            malformed=malformed,
-            problem=problem_of(wrong, corrective) if malformed else "",
-            signals=any(isinstance(each, Admitted) and each.tool.kind == "signal" for each in admissions),
+            planned.to_settle.append(waiting_call(step.run, step.agent, each.tool, request))
+        planned.make_plan(
+            response.corrective,
+            malformed=all(kind in MALFORMED_KINDS for kind in planned.problems),  # a response without calls is, too
+            signals=any(isinstance(each, Admitted) and each.tool.kind == "signal" for each in classified),
         )
         return planned
 
-    async def admissions(
-        self, conn: Connection, run: runs.Run, agent: Agent, step: int, message: Message, finish_reason: str
-    ) -> tuple[RulesInForce, list[Admitted | Closed]]:
-        """Return the rules in force, and what they say of each call, in the model's order; without the judge."""
-        keys = [repeat_key(call.tool_name, call.input) for call in message.calls]
-        refused = await calls.refusals_by_key(conn, run.id, keys) if step > 1 else {}
-        if keys and is_external(run.agent) and (before := await rejected_before(conn, run)) is not None:
+    async def classify(self, conn: Connection, response: StepResponse) -> tuple[RulesInForce, list[Classified]]:
+        """Return the rules in force, and what they say about each call, in the model's order; without the judge."""
+        step, calls_made = response.step, response.message.calls
+        keys = [repeat_key(call.tool_name, call.input) for call in calls_made]
+        refused = await calls.refusals_by_key(conn, step.run.id, keys) if step.number > 1 else {}
+        if keys and is_external(step.run.agent) and (before := await rejected_before(conn, step.run)) is not None:
             refused = dict.fromkeys(keys, before)  # such a run has one call
-        rules = await self.engine.rules(conn, run)
-        return rules, [
-            self._admit(run, agent, rules, call, position, finish_reason, refused.get(key))
-            for position, (call, key) in enumerate(zip(message.calls, keys, strict=True))
-        ]
+        rules = await self.engine.rules(conn, step.run)
+        return rules, [self._classify(response, rules, position, refused.get(key)) for position, key in enumerate(keys)]
 
-    def _admit(
-        self,
-        run: runs.Run,
-        agent: Agent,
-        rules: RulesInForce,
-        call: ToolCallPart,
-        position: int,
-        finish_reason: str,
-        refused: Failure | None,
-    ) -> Admitted | Closed:
-        """Return the call's tool and verdict, or why it is closed without running and without asking."""
-        found = self.well_formed(agent, call, position, finish_reason)
-        if isinstance(found, Failure):
-            return Closed(found)
-        tool, params = found
-        verdict = rules.verdict(tool, params, run, call.input, agent=agent.name)
+    def _classify(
+        self, response: StepResponse, rules: RulesInForce, position: int, refused: Failure | None
+    ) -> Classified:
+        """Return one call with its tool and verdict, or why it is closed without running and without asking.
+
+        ``refused``: the refusal of an identical call before; None: there was none.
+        """
+        call = response.message.calls[position]
+        well_formed = self.well_formed(response, position)
+        if isinstance(well_formed, Failure):
+            return Closed(call, position, well_formed)
+        tool, params = well_formed
+        verdict = rules.verdict(tool, params, call.input)
         if verdict.answer == "deny":
-            return Closed(results.denied(verdict.rule, verdict.reason), verdict)
+            return Closed(call, position, results.denied(verdict.rule, verdict.reason), verdict)
         if refused is not None:
-            return Closed(results.repeated(refused), verdict)
-        return Admitted(tool, params, verdict)
+            return Closed(call, position, results.repeated(refused), verdict)
+        return Admitted(call, position, tool, params, verdict)
 
-    def well_formed(
-        self, agent: Agent, call: ToolCallPart, position: int, finish_reason: str
-    ) -> tuple[Tool, Any] | Failure:
+    def well_formed(self, response: StepResponse, position: int) -> tuple[Tool, Any] | Failure:
         """Return the tool and the decoded parameters of a call that policy may look at, or what is wrong with it."""
+        call, agent, finish_reason = response.message.calls[position], response.step.agent, response.finish_reason
         if finish_reason in UNFINISHED:
             reason = (
                 f"The response ended early ({finish_reason}), so none of its calls ran. Send the call again, whole."
@@ -177,93 +186,81 @@ class Planner:
         try:
             params = tool.decode(call.input)
             if tool.kind == "signal":
-                read_signal(self.engine, tool, params)
+                read_control_call(self.engine, tool, params)
         except InvalidToolInput as invalid:
             return results.invalid_input(str(invalid), invalid.problem)
         return tool, params
 
-    async def _question(
-        self, run: runs.Run, agent: Agent, row: calls.Call, admitted: Admitted, agent_words: str
-    ) -> Question:
+    async def _question(self, step: RunStep, row: calls.Call, admitted: Admitted, agent_words: str) -> Question:
         """Return the question to a person about this call, with what its tool shows of it."""
-        verdict, tool = admitted.verdict, admitted.tool
+        run, verdict, tool = step.run, admitted.verdict, admitted.tool
         return Question(
             run=run,
-            agent=agent,
+            agent=step.agent,
             call=row,
             tool=tool,
             verdict=verdict,
             reason=verdict.reason,
             kind="question" if tool.kind == "interaction" else "approval",
             agent_words=agent_words,
-            preview=await previewed(tool, admitted.params, run.workspace),
+            preview=await take_preview(tool, admitted.params, run.workspace),
             precondition=await precondition_or_failure(self.engine, tool, admitted.params, run, row.tool_call_id),
         )
 
 
-async def judged_admissions(
-    conn: Connection, rules: RulesInForce, run: runs.Run, message: Message, admissions: Sequence[Admitted | Closed]
-) -> list[Admitted | Closed]:
-    """Return the same with what the judge said of them before this transaction; it is not asked here."""
+async def with_judgements(conn: Connection, rules: RulesInForce, classified: Sequence[Classified]) -> list[Classified]:
+    """Return the same calls with what the judge said about them before this transaction; it is not asked here."""
     if rules.judge is None:
-        return list(admissions)
-    said = await judgements.of_calls(conn, run.id, [call.tool_call_id for call in message.calls])
-    found: list[Admitted | Closed] = []
-    for call, admitted in zip(message.calls, admissions, strict=True):
-        if isinstance(admitted, Admitted):
-            digest = planned_digest(run, call, admitted, rules.policy.version)
-            verdict = with_judgement(admitted.verdict, said.get(call.tool_call_id), rules.judge, digest=digest)
-            found.append(replace(admitted, verdict=verdict))
-        else:
-            found.append(admitted)
-    return found
+        return list(classified)
+    by_call = await judgements.of_calls(conn, rules.run.id, [each.call.tool_call_id for each in classified])
+    judged: list[Classified] = []
+    for each in classified:
+        if isinstance(each, Closed):
+            judged.append(each)
+            continue
+        digest = planned_digest(rules.run, each, rules.policy.version)
+        verdict = with_judgement(each.verdict, by_call.get(each.call.tool_call_id), rules.judge, digest=digest)
+        judged.append(replace(each, verdict=verdict))
+    return judged
 
 
-def planned_digest(run: runs.Run, call: ToolCallPart, admitted: Admitted | Closed, policy_version: str) -> str:
+def planned_digest(run: runs.Run, classified: Classified, policy_version: str) -> str:
     """Return the digest of a call as it is planned; of a closed one without its tool."""
     return call_digest(
-        tool_name=call.tool_name,
-        manifest_digest="" if isinstance(admitted, Closed) else admitted.tool.manifest.digest,
-        raw_input=call.input,
+        tool_name=classified.call.tool_name,
+        manifest_digest="" if isinstance(classified, Closed) else classified.tool.manifest.digest,
+        raw_input=classified.call.input,
         run_id=run.id,
-        tool_call_id=call.tool_call_id,
+        tool_call_id=classified.call.tool_call_id,
         policy_version=policy_version,
     )
 
 
-def planned_row(
-    run: runs.Run,
-    step: int,
-    position: int,
-    call: ToolCallPart,
-    admitted: Admitted | Closed,
-    policy_version: str,
-) -> calls.Call:
+def planned_row(run: runs.Run, step: int, classified: Classified, policy_version: str) -> calls.Call:
     """Return a call as it is stored when it is planned."""
-    closed = isinstance(admitted, Closed)
+    call, closed = classified.call, isinstance(classified, Closed)
     disposition: calls.Disposition = "closed"
-    if not isinstance(admitted, Closed):
-        disposition = "run" if admitted.verdict.answer == "allow" else "ask"
+    if not isinstance(classified, Closed):
+        disposition = "run" if classified.verdict.answer == "allow" else "ask"
     return calls.Call(
         run_id=run.id,
         tool_call_id=call.tool_call_id,
         step=step,
-        position=position,
+        position=classified.position,
         tool_name=call.tool_name,
         input=call.input,
         repeat_key=repeat_key(call.tool_name, call.input),
         disposition=disposition,
-        verdict="" if admitted.verdict is None else admitted.verdict.model_dump_json(exclude_defaults=True),
-        digest=planned_digest(run, call, admitted, policy_version),
+        verdict="" if classified.verdict is None else classified.verdict.model_dump_json(exclude_defaults=True),
+        digest=planned_digest(run, classified, policy_version),
         policy_version=policy_version,
-        effect="" if isinstance(admitted, Closed) else admitted.tool.effect,
-        result=admitted.failure.model_dump_json() if isinstance(admitted, Closed) else None,
+        effect="" if isinstance(classified, Closed) else classified.tool.effect,
+        result=classified.failure.model_dump_json() if isinstance(classified, Closed) else None,
         settled_at=as_text(now()) if closed else None,
     )
 
 
-def problem_of(wrong: Counter[str], corrective: str | None) -> str:
-    """Return what was wrong with a response nothing could be run from, in kinds and counts: no content of it."""
-    if corrective is not None:
-        return problem_in(corrective)
-    return ", ".join(f"{kind} ({count})" for kind, count in wrong.items())
+def _closed_payload(closed: Closed) -> dict[str, object]:
+    payload: dict[str, object] = {"tool_call_id": closed.call.tool_call_id, "tool": closed.call.tool_name}
+    payload["kind"] = closed.failure.kind
+    return payload if closed.verdict is None else payload | {"rule": closed.verdict.rule}

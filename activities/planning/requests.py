@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from activities.engine.author_code import heard
+from activities.engine.author_code import await_author
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import PlannedCall
 from turngate.domain.digest import derived_id
@@ -108,7 +108,10 @@ class Question:
 async def open_request(
     conn: Connection, request: Request, *, after: Sequence[events.NewEvent] = (), **more: str
 ) -> None:
-    """Insert a request and append the event of its opening. ``after``, ``more``: as :func:`opened` and ``ask`` say."""
+    """Insert a request and append the event of its opening. ``more``: further fields of the event.
+
+    ``after``: events of the same transaction that come before it.
+    """
     await requests.insert_all(conn, [request])
     await events.append(conn, request.run_id, [*after, opened(request, **more)])
 
@@ -166,12 +169,12 @@ def is_parked(run: runs.Run) -> bool:
     return not run.attended and run.unattended_asks == "park"
 
 
-async def previewed(tool: Tool, params: Any, workspace: str | None) -> Preview | None:
+async def take_preview(tool: Tool, params: Any, workspace: str | None) -> Preview | None:
     """Return what the tool says will change; a preview that fails or hangs says so and never holds up the inbox."""
     if tool.preview is None:
         return None
     try:
         preview = asyncio.to_thread(tool.preview, params, None if workspace is None else Path(workspace))
-        return await heard(preview, seconds=PREVIEW_SECONDS)
+        return await await_author(preview, seconds=PREVIEW_SECONDS)
     except Exception as error:  # noqa: BLE001 - the tool author's code; the operator still sees the exact arguments
         return Preview(kind="text", text=f"No preview: {type(error).__name__}: {error}")

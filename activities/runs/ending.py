@@ -1,8 +1,8 @@
-"""How a run ends that no answer of its model ended: every open call gets a closure (I1), in one transaction."""
+"""Ending a run that no answer of its model ended: every open call gets a closure (I1), in one transaction."""
 
 from __future__ import annotations
 
-from activities.planning.control_calls import SIGNAL
+from activities.planning.control_calls import CONTROL_CALL
 from turngate.domain.contract import CloseStepInput
 from turngate.domain.conversation.messages import Message, TextPart
 from turngate.domain.digest import derived_id
@@ -19,9 +19,9 @@ FAILED = Failure(kind="cancelled", reason="The run failed before this call could
 
 
 async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
-    """End a live run in the caller's transaction and return it as it was; None for one that had ended.
+    """End a live run in the caller's transaction and return it as it was; None if it had ended before.
 
-    With it end the runs of its sub-agents that still live: recorded and never started, or their workflow is gone too.
+    The runs of its sub-agents that still live end with it: they never started, or their workflow is gone too.
     """
     run = await runs.get(conn, order.run_id)
     if run is None or run.status != "running":
@@ -35,8 +35,8 @@ async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
     closed = await steps.close(conn, run, run.step, _closure(order, started=False))
     if answer is None:
         by = (order.by or None) if order.status == "interrupted" else None
-        told = {"reason": order.reason, "error_class": order.error_class}
-        await runs.end(conn, run.id, status=order.status, by=by, **told)
+        why = {"reason": order.reason, "error_class": order.error_class}
+        await runs.end(conn, run.id, status=order.status, by=by, **why)
     else:
         await _complete(conn, run, run.head_message_id if closed is None else closed.head_message_id, answer)
     ended = end_told(status=order.status, reason=order.reason, error_class=order.error_class, by=order.by)
@@ -45,16 +45,16 @@ async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
 
 
 async def _answer(conn: Connection, run: runs.Run) -> str:
-    """Return the answer that a ``finish`` signal of the step at hand gave."""
+    """Return the answer that a ``finish`` call of the current step gave."""
     for call in reversed(await calls.of_step(conn, run.id, run.step)):  # of several the last counts
-        signal = None if call.signal is None else SIGNAL.validate_json(call.signal)
-        if isinstance(signal, Finish):
-            return signal.answer
+        control_call = None if call.signal is None else CONTROL_CALL.validate_json(call.signal)
+        if isinstance(control_call, Finish):
+            return control_call.answer
     raise LookupError(f"no call of step {run.step} of run {run.id!r} finishes it")
 
 
 async def _complete(conn: Connection, run: runs.Run, head: str, answer: str) -> None:
-    """Complete the run with the signal's answer as the model's last message, as if it had said it without a call."""
+    """Complete the run with a ``finish`` call's answer as the model's last message, as if there had been no call."""
     message_id = derived_id("msg", run.id, str(run.step), "answer")
     await messages.append(
         conn,
@@ -69,7 +69,7 @@ async def _complete(conn: Connection, run: runs.Run, head: str, answer: str) -> 
 
 
 async def _close_calls(conn: Connection, run: runs.Run, order: CloseStepInput) -> None:
-    """Settle each open call of the step at hand, saying of each whether its handler had started."""
+    """Settle each open call of the current step; each result says whether its handler had started."""
     started = {execution.tool_call_id: execution for execution in await executions.of_run(conn, run.id)}
     for call in await calls.of_step(conn, run.id, run.step):
         if call.result is not None:
@@ -82,8 +82,8 @@ async def _close_calls(conn: Connection, run: runs.Run, order: CloseStepInput) -
             await end_run(conn, below)
         execution = started.get(call.tool_call_id)
         if execution is not None and execution.state == "executing" and (call.signal or call.child_run_id):
-            # No handler of ours is at it: a timer that is given up, or a run that was told to stop and says itself how far
-            # it came.
+            # No handler runs: it is a timer that ends here, or a run that was stopped and reports itself how far it
+            # came.
             await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
         elif execution is not None and execution.state == "executing":
             # Its worker never reported back: neither finished nor stopped is known.

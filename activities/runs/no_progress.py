@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from temporalio.exceptions import ApplicationError
 
-from activities.planning.control_calls import SIGNAL
+from activities.planning.control_calls import CONTROL_CALL
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.no_progress import NoProgress, SettledCall, Trail, ended_reason, nudge, step_digest
@@ -27,7 +27,7 @@ from turngate.store.runs import calls, messages, runs, steps
 
 @dataclass(frozen=True)
 class ProgressGuard:
-    """Nudges a run that repeats its steps, and ends it if it goes on. ``limit`` None: the run may repeat what it likes."""
+    """Nudges a run that repeats its steps, and ends it if it continues. ``limit`` None: the run may repeat what it likes."""
 
     limit: NoProgress | None
 
@@ -67,7 +67,7 @@ class ProgressGuard:
 
 
 async def forget(conn: Connection, run_id: str, step: int) -> None:
-    """Start a new trail after this step: the model has been told something new."""
+    """Start a new trail after this step: the model gets a new message."""
     await steps.note_trail(conn, run_id, step, Trail())
 
 
@@ -106,7 +106,7 @@ def _digest(by_model: list[calls.Call], limit: NoProgress) -> str | None:
 
 
 def _waited(call: calls.Call) -> bool:
-    return call.signal is not None and isinstance(SIGNAL.validate_json(call.signal), WaitUntil)
+    return call.signal is not None and isinstance(CONTROL_CALL.validate_json(call.signal), WaitUntil)
 
 
 def _result(call: calls.Call) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import structlog
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.author_code import heard
+from activities.engine.author_code import await_author
 from activities.engine.engine import Engine
 from activities.planning.control_calls import carry_out
 from activities.runs.no_progress import ProgressGuard, forget
@@ -117,7 +117,7 @@ async def after_step(engine: Engine, run: runs.Run, step: int) -> None:
     scope = RunScope(run_id=run.id, agent=agent.name, step=step)
     for hook in agent.hooks:
         try:
-            await heard(hook.after_step(scope, results), seconds=HOOK_SECONDS)
+            await await_author(hook.after_step(scope, results), seconds=HOOK_SECONDS)
         except Exception:
             log.exception("after_step hook failed", hook=type(hook).__name__, run_id=run.id)
 

@@ -20,7 +20,7 @@ from temporalio.bridge.worker import Worker as BridgeWorker
 
 from activities.call_model import CallModel
 from activities.close_step import CloseStep
-from activities.escalation import OutOfTime
+from activities.escalation import Escalation
 from activities.execution.redemption import Redeemed
 from activities.record_decision import RecordDecision
 from activities.run_tool import RunTool
@@ -90,7 +90,7 @@ def install() -> None:
     _around(RunTool, "_redeem", after="redeemed-not-started", only_after=lambda came: isinstance(came, Redeemed))
     _around(RunTool, "_record", before="effect-not-recorded", after="recorded-not-reported")
     _around(RecordDecision, "record_decision", after="decided-not-answered")
-    _around(OutOfTime, "record_expiry", after="expired-not-reported")
+    _around(Escalation, "record_expiry", after="expired-not-reported")
     _around(CloseStep, "close_step", after="closed-not-reported")
     _around(
         BridgeWorker,

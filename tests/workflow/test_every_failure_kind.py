@@ -322,7 +322,7 @@ async def test_i9_one_bad_call_never_harms_its_neighbours(
     crashed = [place for place, (_bad, kind) in BAD.items() if kind == "execution_error"]
     assert sorted(line["tool"] for line in logged) == sorted(BAD[place][0].tool_name for place in crashed)
     assert all("Traceback" in line["exception"] for line in logged)
-    assert all("effects stand" in reasons[place] for place in ("nothing", "another", "endless", "itself"))
+    assert all("effects remain" in reasons[place] for place in ("nothing", "another", "endless", "itself"))
 
 
 async def odd_values() -> dict[str, Any]:

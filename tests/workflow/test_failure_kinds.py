@@ -110,7 +110,7 @@ async def test_i1_a_conversation_goes_on_after_any_result(client: Client, databa
         assert results["huge"] == Ok(value={"value": 10**400})
         assert results["deepest"] == Ok(value={"value": nested(MAX_DEPTH)})
         for refused in ("deeper", "unreadable"):
-            assert (results[refused].kind, "effects stand" in results[refused].reason) == ("execution_error", True)
+            assert (results[refused].kind, "effects remain" in results[refused].reason) == ("execution_error", True)
         again = await engine.ended(await engine.start("more", conversation_id=run.conversation_id))
         assert again.status == "completed"
         assert [part.result for part in model.seen[2].messages[3].results] == list(results.values())

@@ -16,10 +16,11 @@ from support.tools import Bench
 from temporalio.client import Client
 
 from activities.engine.engine import Engine
+from activities.engine.run_step import RunStep
 from activities.execution.checks import redeem
 from activities.execution.redemption import AskAgain, Redeemed, Redemption
-from activities.planning.judge import Judging
-from activities.planning.planner import Planner
+from activities.planning.judge import StepJudge
+from activities.planning.planner import Planner, StepResponse
 from approvals_api.requests.views import request_detail
 from approvals_api.runs import dry_run
 from approvals_api.runs import fork as fork_run
@@ -143,8 +144,9 @@ async def test_what_was_said_is_not_asked_for_again(client: Client, sqlite: Data
         async with sqlite.read() as conn:
             now = await runs.get(conn, run.id)
         assert now is not None
-        again = Judging(engine.engine, Planner(engine.engine))
-        await again.judge_step(now, engine.engine.agent("agent"), 1, pays(1, 2).message, "tool_calls")
+        again = StepJudge(engine.engine, Planner(engine.engine))
+        step = RunStep(now, engine.engine.agent("agent"), 1)
+        await again.judge_step(StepResponse(step, pays(1, 2).message, "tool_calls"))
         assert len(judge.seen) == 2
         assert await judged_events(engine, run) == told
         await engine.decide(request, "edit", args='{"cents": 1}')

@@ -15,7 +15,7 @@ from support.engine import Cast, Clock, ListModel, Script, Stack, call, person, 
 from support.tools import Bench
 from temporalio.client import Client
 
-from activities.escalation import OutOfTime
+from activities.escalation import Escalation
 from approvals_api.principal import Principal
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent
 from turngate.domain.contract import ClimbLadderInput, DecideInput
@@ -257,7 +257,7 @@ async def test_a_rung_that_is_stored_late_tells_of_those_below_it_in_order(
     async with stack(client, database, bench.pay, model=paying(), policy=laddered()) as engine:
         run = await engine.start()
         request = await engine.request(run)
-        activities = OutOfTime(engine.engine)
+        activities = Escalation(engine.engine)
         order = ClimbLadderInput(run_id=run.id, request_id=request.id, rung=2, at=now())
         together = [activities.climb_ladder(order.model_copy(update={"rung": rung})) for rung in (1, 0, 2, 1, 0)]
         for answer in await asyncio.gather(*together, return_exceptions=True):

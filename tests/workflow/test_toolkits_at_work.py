@@ -172,7 +172,7 @@ async def test_middleware_may_answer_fail_and_change(client: Client, sqlite: Dat
     assert declined == Failure(kind="declined", reason="not for you", fields={"reason": "not for you"})
     assert undeclared.kind == "execution_error"
     assert "secret" not in wire_text(undeclared)
-    assert "effects stand" in wrong.reason
+    assert "effects remain" in wrong.reason
     assert sorted(bench.looked) == ["other", "twice", "twice"]  # a ``read`` may be run again
 
 
@@ -458,7 +458,7 @@ async def test_a_tool_of_raw_json_schema_at_work(client: Client, sqlite: Databas
     assert results["c1"].kind == "input_validation_error"
     assert "count: 0 is less than the minimum of 1" in results["c1"].reason
     assert results["c1"].fields["problem"] == "wrong_shape"
-    assert "effects stand" in results["c2"].reason
+    assert "effects remain" in results["c2"].reason
     assert results["c3"].fields["problem"] == "malformed_json"
     assert results["c4"] == Ok(value={"ordered": 3})
     assert sorted(each["count"] for each in given) == [2, 3, 13]

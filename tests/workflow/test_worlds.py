@@ -12,7 +12,7 @@ from support.tools import Bench
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.overrides import OwnWorlds
+from activities.engine.overrides import OverridesCache
 from approvals_api.policy import grants
 from approvals_api.runs import fork as fork_run
 from approvals_api.runs import retry, send_message
@@ -202,7 +202,7 @@ async def test_a_policy_that_cannot_be_read_asks_and_a_missing_world_stops(sqlit
     def run(world: str | None) -> Any:
         return type("Run", (), {"id": "run_1", "world": world})()
 
-    kept = OwnWorlds()
+    kept = OverridesCache()
     async with sqlite.read() as conn:
         with capture_logs() as logged:
             own = await kept.of_run(conn, run(digest))

@@ -157,7 +157,7 @@ def _dangling(schema: dict[str, JsonValue]) -> str | None:
 
 
 def _checked(validator: Validator) -> Any:
-    """Return a type that refuses to be shown when it does not fit: the executor then says that the effects stand."""
+    """Return a type that refuses to be shown when it does not fit: the executor then says that the effects remain."""
 
     def fitting(value: Any, encode: SerializerFunctionWrapHandler) -> Any:
         encoded = encode(value)

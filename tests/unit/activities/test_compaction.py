@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from support.engine import Cast, says
 
 import worker as composition
+from activities.engine.run_step import RunStep
 from activities.model.compaction import Compactor
 from activities.model.history import Histories, History
 from turngate import Agent, App, Context, Toolkit
@@ -112,7 +113,7 @@ class Talk:
         async def sent(fitting: History) -> tuple[list[Message], Cut | None]:
             return reconcile([SYSTEM, *fitting.messages]), fitting.cut
 
-        return await self.compactor.asked(run, self.agent, step, history, [], sent)
+        return await self.compactor.ask_fitting(RunStep(run, self.agent, step), history, [], sent)
 
     async def answer(self, step: int, made: Step, taken: int) -> None:
         """Store a response to it, with its results."""

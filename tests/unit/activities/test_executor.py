@@ -21,7 +21,7 @@ import structlog
 import svcs
 from pydantic import AfterValidator, BaseModel, HttpUrl, JsonValue, PlainSerializer
 
-from activities.engine.author_code import AuthorCodeError, heard
+from activities.engine.author_code import AuthorCodeError, await_author
 from activities.execution.executor import execute
 from turngate import Tool, ToolContext, ToolFailure, Toolkit, declare_tool, interaction_tool, tool
 from turngate.domain.tools.results import MAX_DEPTH, Failure, Ok, wire_text
@@ -357,7 +357,7 @@ async def test_a_tool_that_cancels_itself_has_a_result(run: Call, handler: Calla
 async def test_author_code_that_cancels_itself_is_an_error(handler: Callable[..., Awaitable[Any]]) -> None:
     """The same holds for hooks, probes and preconditions: what they do to their task is an error like any."""
     with pytest.raises(AuthorCodeError):
-        await heard(handler(), seconds=5)
+        await await_author(handler(), seconds=5)
     await asyncio.sleep(0)
 
 
@@ -451,7 +451,7 @@ UNFIT: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("case", UNFIT)
 async def test_a_success_that_does_not_fit_is_the_tools_own_bug(run: Call, logged: list[Any], case: str) -> None:
-    """A forgotten ``return`` included. The model is told that the effects stand; repeating would not mend it."""
+    """A forgotten ``return`` included. The model is told that the effects remain; repeating would not mend it."""
     declared, returned = UNFIT[case]
 
     async def give() -> Any:
@@ -462,7 +462,7 @@ async def test_a_success_that_does_not_fit_is_the_tools_own_bug(run: Call, logge
     result = await run(made(give))
     assert isinstance(result, Failure)
     assert result.kind == "execution_error"
-    assert "effects stand: do not repeat" in result.reason
+    assert "effects remain: do not repeat" in result.reason
     assert "secret" not in wire_text(result)
     assert [line["tool"] for line in logged] == ["give"]
 

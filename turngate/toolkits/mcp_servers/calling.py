@@ -239,7 +239,7 @@ class Calls:
             log.warning("[mcp server %s] %s answered what it should not: %s", self.name, tool, unfit)
             raise McpToolError(
                 reason="The call ran, and its answer does not fit what the server promised, so it cannot be shown. "
-                "Its effects stand: do not repeat it to get the answer."
+                "Its effects remain: do not repeat it to get the answer."
             ) from unfit
         except Exception as error:  # noqa: BLE001 - the connection broke in another way; the call may be on its way
             self._lost(session, tool, error)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.engine import Cast, call, says
 from support.tools import Amount
 
-from activities.planning.judge import ToJudge, asked_about
+from activities.planning.judge import CallToJudge, ask_judge
 from turngate import Agent, App, ConfigurationError, Judge, Limits, Policy, Price, Rule, Toolkit, tool
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.conversation.messages import FilePart, Message, ModelResponse, ReasoningPart, TextPart
@@ -100,8 +100,8 @@ class Saying:
 async def heard(answer: Any, judge: Judge = JUDGE, raw_input: str = '{"cents": 5}', **more: Any) -> Judgement:
     """What becomes of this answer, through the very code that asks."""
     engine: Any = SimpleNamespace(models=Cast(judge=Saying(answer)), profiles=Profiles())
-    asked = ToJudge(tool_call_id="c", tool=pay.manifest, raw_input=raw_input, digest="d", asked_by="tool:ask")
-    return (await asked_about(engine, judge, [asked], **more))["c"].judgement
+    asked = CallToJudge(tool_call_id="c", tool=pay.manifest, raw_input=raw_input, digest="d", asked_by="tool:ask")
+    return (await ask_judge(engine, judge, [asked], **more))["c"].judgement
 
 
 def would_run(judgement: Judgement, judge: Judge | None = JUDGE, digest: str = "d") -> bool:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from activities.planning.judge import Heard, ToJudge, asked_about
+from activities.planning.judge import CallToJudge, JudgeReply, ask_judge
 from approvals_api.validation.exact_json import parse_exact
 from turngate.cli import stores, terminal
 from turngate.cli.builders_app import load_builders_app
@@ -197,13 +197,13 @@ async def asked_now(model: str, trial: Trial) -> JudgeReport:
 
 async def _asked(judge: Judge, asked: list[Request], settings: Settings, base: Path, examples: int) -> JudgeReport:
     models = build_models(settings, script_base=base)
-    places, heard = asyncio.Semaphore(AT_ONCE), dict[str, Heard]()
+    places, heard = asyncio.Semaphore(AT_ONCE), dict[str, JudgeReply]()
     with_models = _Models(models, models.profiles)
     try:
         models.resolve(judge.model)  # one that is not there is said once, and not as an answer to each call
 
         async def ask(request: Request) -> None:
-            call = ToJudge(
+            call = CallToJudge(
                 tool_call_id=request.id,
                 tool=request.tool,
                 raw_input=request.input,
@@ -211,7 +211,7 @@ async def _asked(judge: Judge, asked: list[Request], settings: Settings, base: P
                 asked_by=request.rule,
             )
             async with places:
-                heard.update(await asked_about(with_models, judge, [call]))
+                heard.update(await ask_judge(with_models, judge, [call]))
 
         await asyncio.gather(*(ask(request) for request in asked))
     finally:
