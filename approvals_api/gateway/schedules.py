@@ -133,6 +133,9 @@ def _schedule(wanted: WantedSchedule) -> Schedule:
     # A fire that waits for a worker, or for the end of a run, is the one that is buffered; only the store sees the runs
     # themselves (docs/adr/0018), so Temporal only has to keep such fires from piling up.
     overlap = ScheduleOverlapPolicy.ALLOW_ALL if wanted.overlap == "allow" else ScheduleOverlapPolicy.SKIP
+    intervals: list[ScheduleIntervalSpec] = []
+    if times.every_seconds is not None:
+        intervals.append(ScheduleIntervalSpec(every=timedelta(seconds=times.every_seconds)))
     return Schedule(
         action=ScheduleActionStartWorkflow(
             contract.SCHEDULED_START,
@@ -142,9 +145,7 @@ def _schedule(wanted: WantedSchedule) -> Schedule:
         ),
         spec=ScheduleSpec(
             cron_expressions=[] if times.cron is None else cron_lines(times.cron),
-            intervals=[]
-            if times.every_seconds is None
-            else [ScheduleIntervalSpec(every=timedelta(seconds=times.every_seconds))],
+            intervals=intervals,
             start_at=times.starts_at,
             end_at=times.ends_at,
             jitter=timedelta(seconds=times.jitter_seconds) if times.jitter_seconds else None,

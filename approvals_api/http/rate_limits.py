@@ -70,11 +70,9 @@ class RateLimits:
         def per_minute(count: int | None) -> Buckets | None:
             return None if count is None else Buckets(per_second=count / 60, burst=count, clock=clock)
 
-        self._requests = (
-            None
-            if settings.per_second is None
-            else Buckets(per_second=settings.per_second, burst=settings.burst, clock=clock)
-        )
+        self._requests: Buckets | None = None
+        if settings.per_second is not None:
+            self._requests = Buckets(per_second=settings.per_second, burst=settings.burst, clock=clock)
         self._names = per_minute(settings.logins_per_name)
         self._addresses = per_minute(settings.logins_per_address)
 

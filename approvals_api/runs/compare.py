@@ -100,13 +100,12 @@ def _verdict(call: Call) -> Verdict | None:
 
 
 def _listed_call(call: Call) -> ReplayedCall:
-    result = call.settled_result
     return ReplayedCall(
         step=call.step,
         tool_call_id=call.tool_call_id,
         tool_name=call.tool_name,
         input=call.input[:MAX_INPUT_CHARS],
-        result=None if result is None else "ok" if isinstance(result, Ok) else result.kind,
+        result=call.result_kind,
     )
 
 

@@ -131,11 +131,12 @@ async def _interrupted_by(conn: Connection, run: RunDetail) -> str:
 
 
 async def _attempts(conn: Connection, run: RunDetail, *, step: int | None = None) -> list[ModelAttempt]:
-    """Return the newest failed attempts to get a response, oldest first; ``step``: only those of this one."""
+    """Return the newest failed attempts to get a response, oldest first; ``step``: of which; None: the one it is at."""
     retries = await events.newest(conn, run.id, "model.retrying", limit=ATTEMPTS_SHOWN)
     attempts = [ModelAttempt(at=each.created_at, **each.payload) for each in reversed(retries)]
-    wanted = (run.steps[-1].step if run.steps else 0) + 1 if step is None else step
-    return [each for each in attempts if each.step == wanted]
+    if step is None:
+        step = run.steps[-1].step + 1 if run.steps else 1
+    return [each for each in attempts if each.step == step]
 
 
 def _around(run: RunDetail, step: int | None) -> list[StepView]:

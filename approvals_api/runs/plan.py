@@ -17,7 +17,6 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import RequestStatus
 from turngate.domain.runs.budgets import EXTEND_BUDGET
-from turngate.domain.tools.results import Ok
 from turngate.store import agents
 from turngate.store.agents import PublishedAgent
 from turngate.store.database import Connection
@@ -124,7 +123,6 @@ async def _past_calls(conn: Connection, run: Run) -> list[PastCall]:
 
 
 def _past_call(call: Call, execution: Execution | None, statuses: dict[str, RequestStatus]) -> PastCall:
-    result = call.settled_result
     return PastCall(
         step=call.step,
         tool_call_id=call.tool_call_id,
@@ -134,7 +132,7 @@ def _past_call(call: Call, execution: Execution | None, statuses: dict[str, Requ
         verdict=Verdict.model_validate_json(call.verdict).answer if call.verdict else None,
         decision=statuses.get(call.tool_call_id),
         execution=execution.state if execution else "not_started",
-        result=None if result is None else "ok" if isinstance(result, Ok) else result.kind,
+        result=call.result_kind,
         happened=execution is not None and call.effect == "once" and _has_handler(call),
     )
 

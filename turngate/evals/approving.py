@@ -130,7 +130,10 @@ class Approvers:
                 f"{len(names)}; name more people"
             )
             return
-        name = names[place] if names is not None else APPROVER if place == 0 else f"{APPROVER}-{place + 1}"
+        if names is None:
+            name = APPROVER if place == 0 else f"{APPROVER}-{place + 1}"
+        else:
+            name = names[place]
         somebody = Principal(name=name, via="session", scopes=ROLE_SCOPES[approver.role], role=approver.role)
         try:
             await decide.submit(

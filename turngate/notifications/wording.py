@@ -70,7 +70,9 @@ def title(payload: Payload) -> str:
     if payload.count == 1 and payload.items:
         return item_title(payload.items[0])
     waiting = sum(item.name in _WAITING for item in payload.items)
-    return f"{payload.count} events" + (f", {waiting}{'+' if payload.more else ''} to decide" if waiting else "")
+    if not waiting:
+        return f"{payload.count} events"
+    return f"{payload.count} events, {waiting}{'+' if payload.more else ''} to decide"
 
 
 def item_title(item: Item) -> str:

@@ -91,4 +91,6 @@ def _end_without_newline(sign: str, before: list[str], after: list[str]) -> None
 
 def _label(line: str) -> str:
     name = line[4:].rstrip("\n").partition("\t")[0]
-    return name if name == "/dev/null" else name.removeprefix("a/" if line.startswith("-") else "b/")
+    if name == "/dev/null":
+        return name
+    return name.removeprefix("a/" if line.startswith("-") else "b/")

@@ -106,7 +106,8 @@ class FormDialog(ModalScreen[Sent]):
                 editor.id = "raw"
                 await body.mount(editor)
         if self._asking.raw is not None:
-            keys.append("F2 raw JSON" if form is not None else "F2 fields" if self._has_fields else "as JSON")
+            other_form = "F2 fields" if self._has_fields else "as JSON"
+            keys.append(other_form if form is None else "F2 raw JSON")
         self.query_one("#form-keys", Static).update(line(("  ".join([*keys, "Escape leave, keeping it"]), "dim")))
         suggested = self.query("#suggested").results(OptionList)
         for each in suggested:

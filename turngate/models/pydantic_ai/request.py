@@ -171,7 +171,9 @@ class MessageMapper:
 def cache_mark(kept: dict[str, Any] | None) -> CacheTtl | None:
     """Return how long the provider is asked to keep its cache up to here; None for no mark."""
     marks = [kept[name] for name in CACHE_MARKS if kept and isinstance(kept.get(name), dict)]
-    return None if not marks else (LONG_CACHE if marks[0].get("ttl") == LONG_CACHE else "5m")
+    if not marks:
+        return None
+    return LONG_CACHE if marks[0].get("ttl") == LONG_CACHE else "5m"
 
 
 def sendable(text: str) -> str:

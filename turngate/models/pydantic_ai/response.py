@@ -79,9 +79,12 @@ def model_response(
     finish = _finish(response, native, has_calls=bool(message.calls), answered=answered)
     malformed = wrong or unread_finish(native)
     if not malformed and response.finish_reason == "error":
-        # Groq's "the call does not fit its schema" comes with the call in it, which planning closes, saying why.
-        readable = native is None and message.calls
-        finish, malformed = ("tool_calls", "") if readable else ("other", UNREAD_BY_GROQ if native is None else "")
+        finish = "other"
+        if native is None and message.calls:
+            # Groq's "the call does not fit its schema" comes with the call in it, which planning closes, saying why.
+            finish = "tool_calls"
+        elif native is None:
+            malformed = UNREAD_BY_GROQ
     if not malformed and tools_offered and not message.calls:
         malformed = raw_call(message.text) or (CALL_IS_MISSING if finish == "tool_calls" else "")
     return ModelResponse(

@@ -88,6 +88,14 @@ class Call:
         )
 
     @property
+    def result_kind(self) -> str | None:
+        """``ok``, or the kind of the failure; None: it has no result yet."""
+        result = self.settled_result
+        if result is None:
+            return None
+        return "ok" if isinstance(result, Ok) else result.kind
+
+    @property
     def settled_result(self) -> Ok | Failure | None:
         """The result, decoded; None while the call is open."""
         return None if self.result is None else TOOL_RESULT.validate_json(self.result)

@@ -128,9 +128,11 @@ def show_judge(report: JudgeReport) -> None:
         said, by_people = pair
         number, rate = report.pairs[pair], report.rate(pair)
         share = "" if rate is None else f" ({rate:.1%} of {report.said(said, decided_only=True):,} that people decided)"
-        dangerous = number > 0 and pair == DIFFERENCES[0]
+        style = "bold" if number else "dim"
+        if number and pair == DIFFERENCES[0]:
+            style = "bold red"
         told = f"judge {said}, person {by_people}: {number:,}{share}"
-        terminal.line("  ", (told, "bold red" if dangerous else "bold" if number else "dim"))
+        terminal.line("  ", (told, style))
         if number:
             _show_calls(report.examples.get(pair, []), number)
     for problem, number in report.problems.most_common():

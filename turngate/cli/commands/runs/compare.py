@@ -66,7 +66,10 @@ def _show_runs(found: Comparison) -> None:
 
 def _show_step(pair: StepPair, *, parts_here: bool) -> None:
     both = pair.run is not None and pair.other is not None
-    told = "same" if pair.same else "differs" if both else _only_in("B" if pair.run is None else "A")
+    if both:
+        told = "same" if pair.same else "differs"
+    else:
+        told = _only_in("B" if pair.run is None else "A")
     here = ", here they part" if parts_here else ""
     names = ", ".join(_names(pair))
     terminal.line("")

@@ -173,12 +173,10 @@ def show_preview(found: Preview, given: Mapping[str, str]) -> None:
         )
     else:
         # Where a summary stands in place of messages, the model does not read the results of their calls.
-        stands = (
-            "calls whose recorded results it goes on from"
-            if found.replaced_by is None
-            else "calls of that past, none of which runs again"
-        )
-        terminal.line(f"{stands}: {found.reused_total:,}")
+        reused = "calls whose recorded results it goes on from"
+        if found.replaced_by is not None:
+            reused = "calls of that past, none of which runs again"
+        terminal.line(f"{reused}: {found.reused_total:,}")
     _calls(found.reused, found.reused_total)
     if not found.dry:
         _not_undone(found)

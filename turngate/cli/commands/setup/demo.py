@@ -209,12 +209,11 @@ def _verdict(project: DemoProject, run: RunDetail, decide: Answer) -> int:
         terminal.line(("✗ ", "red"), f"the run is {run.status}: {run.reason}")
         return EXIT_WENT_WRONG
     if decide == "reject":
-        untouched = project.is_untouched()
-        terminal.line(
-            *((("✓ ", "green"), "verified: no file was changed and nothing was committed")
-              if untouched else (("✗ ", "red"), f"files were changed in {project.path}")),
-        )  # fmt: skip
-        return 0 if untouched else EXIT_WENT_WRONG
+        if project.is_untouched():
+            terminal.line(("✓ ", "green"), "verified: no file was changed and nothing was committed")
+            return 0
+        terminal.line(("✗ ", "red"), f"files were changed in {project.path}")
+        return EXIT_WENT_WRONG
     passing, commits = project.tests_pass(), project.new_commits()
     if passing and commits:
         terminal.line(("✓ ", "green"), f"verified: the tests pass, and there is a commit: {commits[0]}")

@@ -136,6 +136,7 @@ def _show(found: list[Seen]) -> None:
             stands_for = f" = {each.model}" if each.model else ""
             details = f" ({each.details})" if each.details else ""
             said = "answers" if each.answered else each.problem
-            # That a provider has no key is no mistake: hardly anybody has all of them.
-            mark = ("  ✓ ", "green") if not each.problem else ("  - ", "dim") if kind == "provider" else ("  ✗ ", "red")
+            mark = ("  ✗ ", "red") if each.problem else ("  ✓ ", "green")
+            if each.problem and kind == "provider":
+                mark = ("  - ", "dim")  # without a key, which is no mistake: hardly anybody has all of them
             terminal.line(mark, plain(f"{each.name}{stands_for}{details}{': ' if said else ''}{said}"))
