@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("turngate", "workflows", "activities", "approvals_api")
 MOST = 15
 TOO_COMPLEX = {
-    "activities/model/compaction.py:Compactor.fitted": 18,
+    "activities/model/compaction.py:Compactor.fit": 18,
 }
 """Known ones, with what they count. The list only gets shorter."""
 
