@@ -101,7 +101,7 @@ async def test_i12_a_rejected_call_says_who_refused_and_is_not_asked_again(front
         for client in (front.client, another):
             again = await replace(front, client=client).call("git_create_branch", branch_name="rejected")
             assert again.is_error
-            assert "nobody was asked again" in text_of(again)
+            assert "no one was asked again" in text_of(again)
     assert await front.sender.none_pending()
     assert front.branches == before
 

@@ -65,7 +65,7 @@ async def test_nobody_answers_in_time(sender: Sender) -> None:
     call = await asked(sender, outside, "ship")
     (answer,) = (await outside.all_answers([call], wait=None)).values()
     assert isinstance(answer, MayNotRun)
-    assert answer.text.startswith("Nobody answered the approval request in time")
+    assert answer.text.startswith("No one answered the approval request in time")
 
 
 async def test_a_call_that_is_stopped(sender: Sender) -> None:

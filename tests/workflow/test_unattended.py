@@ -57,7 +57,7 @@ async def test_i2_what_would_be_asked_is_refused_and_the_refusal_says_what_would
         refused = results["c0"]
         assert isinstance(refused, Failure)
         assert (refused.kind, refused.fields["rule"]) == ("denied", "unattended")
-        assert all(words in refused.reason for words in ["Nobody attends this run", *says_what]), refused.reason
+        assert all(words in refused.reason for words in ["No one attends this run", *says_what]), refused.reason
         assert results["c1"] == Ok(value={"value": "seen x"})
         assert (bench.paid, bench.looked) == ([], ["x"])
         assert await all_requests(engine, run) == []

@@ -172,7 +172,7 @@ class InvalidInputError(TurngateError):
 
 
 class TooManyRequestsError(TurngateError):
-    """Somebody asks too often; nothing was changed. ``details['retry_after_seconds']``: when to ask again, at least 1."""
+    """Someone asks too often; nothing was changed. ``details['retry_after_seconds']``: when to ask again, at least 1."""
 
     code = "rate_limited"
 

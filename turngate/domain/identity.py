@@ -32,7 +32,7 @@ MAX_PASSWORD_BYTES: Final = 1024
 RESERVED: Final = frozenset({"me", "nobody", "engine", "system", "temporal"})
 """What filters and logs say of others than a person."""
 OWNERS_PREFIX: Final = "cli:"
-"""Of the token that a stack leaves its owner's own commands. Nobody else may have such a name, so it is a person's."""
+"""Of the token that a stack leaves its owner's own commands. No one else may have such a name, so it is a person's."""
 
 
 def checked_name(text: str) -> str:
@@ -41,7 +41,7 @@ def checked_name(text: str) -> str:
     Raises InvalidInputError for an empty or too long one, for control, direction-changing and invisible characters, and
     for the prefix that is kept for a stack's own token. Two names are the same when :func:`name_key` is.
     """
-    # Split at spaces only: any other white space, a line feed say, is refused below, not mended.
+    # Split at spaces only: any other white space, a line feed say, is refused below, not fixed.
     name = " ".join(word for word in unicodedata.normalize("NFKC", text).split(" ") if word)
     if not 1 <= len(name) <= MAX_NAME_CHARS:
         raise _wrong("/name", f"a name has 1 to {MAX_NAME_CHARS} characters")
@@ -78,7 +78,7 @@ def checked_password(text: str) -> str:
 
 
 def normal_password(text: str) -> str | None:
-    """Return what is compared when somebody types a password; None when it is longer than any password can be."""
+    """Return what is compared when someone types a password; None when it is longer than any password can be."""
     if len(text) > MAX_PASSWORD_BYTES:  # before the work of normalising it
         return None
     password = unicodedata.normalize("NFKC", text)
@@ -86,9 +86,9 @@ def normal_password(text: str) -> str | None:
 
 
 def held_scopes(scopes: Iterable[str], role: Role | None) -> frozenset[str]:
-    """Return what a token may do now. ``role``: of the user it belongs to, which it can only narrow; None: nobody's.
+    """Return what a token may do now. ``role``: of the user it belongs to, which it can only narrow; None: no one's.
 
-    A token that belongs to nobody and may start runs never decides, even if its row lists both (I10).
+    A token that belongs to no one and may start runs never decides, even if its row lists both (I10).
     """
     granted = frozenset(scopes)
     if role is not None:

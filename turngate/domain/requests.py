@@ -13,10 +13,10 @@ RequestStatus = Literal["pending", "approved", "rejected", "responded", "expired
 ExecutionState = Literal["not_started", "executing", "succeeded", "failed", "unknown"]
 RunStatus = Literal["running", "completed", "failed", "interrupted"]
 Outcome = Literal["happened", "did_not_happen", "tell_model"]
-"""A person's answer to an ``outcome`` request: it took effect (with its result), it did not (run it), or nobody knows."""
+"""A person's answer to an ``outcome`` request: it took effect (with its result), it did not (run it), or no one knows."""
 
 UnattendedAsks = Literal["deny", "park", "rules"]
-"""What becomes of a call that would be asked for in a run that nobody attends: ``deny`` refuses it, ``park`` lets it wait
+"""What happens to a call that would be asked for in a run that no one attends: ``deny`` refuses it, ``park`` lets it wait
 without a clock, ``rules`` asks where a rule of the policy says so and refuses the rest."""
 
 RefusalType = Literal[
@@ -51,7 +51,7 @@ def runs_the_call(kind: RequestKind, verb: Verb, outcome: Outcome | None) -> boo
     return kind == "approval" and verb in {"approve", "edit"}
 
 
-# What becomes of a message that is sent while a run of its conversation works or waits. Pure.
+# What happens to a message that is sent while a run of its conversation works or waits. Pure.
 
 
 WhileRunning = Literal["queue", "inject", "supersede"]

@@ -23,7 +23,7 @@ from turngate.domain.runs.budgets import Price
 from turngate.domain.tools.failures import describe_validation
 
 FILE_NAME: Final = "models.toml"
-"""What the file is called where nobody names one: in the data directory, or else beside the app."""
+"""What the file is called where no one names one: in the data directory, or else beside the app."""
 
 Spec = Annotated[str, Field(min_length=1, max_length=MAX_SPEC_CHARS)]
 

@@ -1,4 +1,4 @@
-"""A model that plays a script: for demos and tests. Its name always begins with ``scripted:``, so nobody is fooled.
+"""A model that plays a script: for demos and tests. Its name always begins with ``scripted:``, so no one is fooled.
 
 Owns the choice of the next response. The script's form is :mod:`turngate.models.script`. Holds one piece of state: how
 often each ``error`` entry has failed in this process.

@@ -40,7 +40,7 @@ class PlacedRule:
 class AskedCall:
     """The call that is asked about. ``raw_input``: exact argument text. ``params``: decoded, for the tool's own ``ask``.
 
-    ``run_id`` and ``starter``: of a run, where there is one; ``unattended``: how it is answered where nobody attends it.
+    ``run_id`` and ``starter``: of a run, where there is one; ``unattended``: how it is answered where no one attends it.
     """
 
     tool: Tool
@@ -212,7 +212,7 @@ def _outranked(grant: Grant, call: AskedCall, findings: Sequence[tuple[PlacedRul
         if each.rule.shadow or each.rule.verdict == "allow" or found.match == "no":
             continue
         if found.match == "unclear":
-            return f"the rule {each.rule.name!r} cannot tell whether it speaks of the call, so a person is asked"
+            return f"the rule {each.rule.name!r} cannot tell whether it covers the call, so a person is asked"
         if each.rule.verdict == "deny":
             return f"the rule {each.rule.name!r} denies the call"
         if not beats(grant, each.rule, starter=call.starter):

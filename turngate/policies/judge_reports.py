@@ -14,11 +14,11 @@ Decided = Literal["approved", "edited", "rejected", "nobody"]
 Pair = tuple[Literal["allow", "ask"], Decided]
 
 DIFFERENCES: Final[tuple[Pair, ...]] = (("allow", "rejected"), ("allow", "edited"), ("ask", "approved"))
-"""Where judge and person differ, the dangerous one first: it would have run what somebody refused."""
+"""Where judge and person differ, the dangerous one first: it would have run what someone refused."""
 
 
 def decided(status: RequestStatus | None, verb: Verb | None) -> Decided:
-    """Return what a person decided. ``status`` None: nobody was asked."""
+    """Return what a person decided. ``status`` None: no one was asked."""
     if status == "approved":
         return "edited" if verb == "edit" else "approved"
     return "rejected" if status == "rejected" else "nobody"
@@ -38,7 +38,7 @@ class JudgeReport:
     examples: dict[Pair, list[tuple[str, str]]] = field(default_factory=dict)
 
     def add(self, judgement: Judgement, by_people: Decided, *, run_id: str, named: str) -> None:
-        """Count one call. ``named``: its request's id, or the call's where nobody was asked."""
+        """Count one call. ``named``: its request's id, or the call's where no one was asked."""
         pair: Pair = (judgement.verdict, by_people)
         self.pairs[pair] += 1
         if judgement.problem is not None:

@@ -1,4 +1,4 @@
-"""What is allowed in a policy and is still a mistake: rules that can never apply, terms that nobody can meet.
+"""What is allowed in a policy and is still a mistake: rules that can never apply, terms that no one can meet.
 
 Pure: looks at rules and, where they are known, at declared tools. A warning here never changes a verdict.
 """
@@ -16,7 +16,7 @@ from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.tool import Tool
 from turngate.policies.explain import ORDER
 
-# Does one rule speak of every call that another one speaks of? Sound, not complete: a yes is certain, a no is not.
+# Does one rule cover every call that another one covers? Sound, not complete: a yes is certain, a no is not.
 #
 # Pure. Only what the linter has to know: a rule that is covered by one that comes before it can never decide anything.
 
@@ -130,7 +130,7 @@ def doubts(policy: Policy, tools: Mapping[str, Sequence[Tool]] | None = None) ->
 
 
 def _never_reached(policy: Policy, place: int, rule: Rule) -> Iterator[str]:
-    """Yield which rule decides everything this one speaks of before its turn; the first such rule."""
+    """Yield which rule decides everything this one covers before its turn; the first such rule."""
     rank = ORDER.index(rule.verdict)
     for other_place, other in enumerate(policy.rule):
         earlier = (ORDER.index(other.verdict), other_place) < (rank, place)
@@ -151,9 +151,9 @@ def _terms(rule: Rule) -> Iterator[str]:
     if rule.verdict != "ask":
         return
     if rule.decisions is not None and _RUNS_THE_CALL.isdisjoint(rule.decisions):
-        yield f"nobody can let the call run: decisions = {list(rule.decisions)} has neither approve nor edit"
+        yield f"no one can let the call run: decisions = {list(rule.decisions)} has neither approve nor edit"
     if not rule.starter_may_decide and not rule.roles and len(set(rule.people)) == 1:
-        yield f"nobody may decide where {rule.people[0]} started the run: name somebody else beside them, or a role"
+        yield f"no one may decide where {rule.people[0]} started the run: name someone else beside them, or a role"
     if rule.grantable and rule.risk == "high":
         yield "grantable = true has no effect: its risk is high, so each call is decided by itself"
     if rule.on_expiry == "park" and rule.ladder and rule.expires_after_seconds is None:

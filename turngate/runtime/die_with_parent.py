@@ -27,7 +27,7 @@ def main() -> None:
         if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
             sys.exit(f"prctl(PR_SET_PDEATHSIG) failed: {os.strerror(ctypes.get_errno())}")
         if os.getppid() != int(parent):
-            sys.exit(1)  # The parent died before the kernel knew of the wish; nobody else would end us.
+            sys.exit(1)  # The parent died before the kernel knew of the wish; no one else would end us.
     os.execv(command[0], command)  # noqa: S606  # an argument list, no shell
 
 

@@ -1,6 +1,6 @@
 """The embedded Temporal server: one real ``temporal server start-dev`` per data directory, kept alive until stopped.
 
-Its state lies in the data directory, so runs go on after any restart. It listens on loopback only. The server's process
+Its state lies in the data directory, so runs continue after any restart. It listens on loopback only. The server's process
 is tied to ours both ways: it is started again when it dies, and the kernel kills it when we die.
 """
 

@@ -48,7 +48,7 @@ async def connect(
 
     Raises:
         ConfigurationError: no address, unreadable certificate, refused credentials, unknown namespace.
-        UnavailableError: nobody answers there now.
+        UnavailableError: no one answers there now.
     """
     address = address or settings.temporal_address
     if address is None:

@@ -24,7 +24,7 @@ def worker_of_group(
 ) -> Worker:
     """Return a worker for one task queue. ``more``: as :class:`Worker` takes it.
 
-    ``slots``: activities at once. ``grace``: how long they may go on after the worker is told to stop.
+    ``slots``: activities at once. ``grace``: how long they may continue after the worker is told to stop.
     """
     return Worker(
         client,

@@ -23,7 +23,7 @@ class _WithoutContexts(WorkflowInstance):
     """A run's workflow whose payloads are written without regard to what they are for.
 
     For each payload the SDK asks the workflow three times, inside its sandbox, which context the converter is to have: code
-    that is compiled and run anew each time, in all a tenth of a turn's Python. :func:`data_converter` knows no context and
+    that is compiled and run again each time, in all a tenth of a turn's Python. :func:`data_converter` knows no context and
     keeps nothing elsewhere, so the answer makes no difference.
     """
 
@@ -55,7 +55,7 @@ class _Sandbox(SandboxedWorkflowRunner):
 
 
 SANDBOX: Final = _Sandbox(
-    # Ours and pydantic are deterministic and are shared, not imported anew for every run.
+    # Ours and pydantic are deterministic and are shared, not imported again for every run.
     restrictions=SandboxRestrictions.default.with_passthrough_modules(
         "pydantic", "pydantic_core", "turngate", "workflows"
     )

@@ -24,7 +24,7 @@ from turngate.store.sqlite import Sqlite
 __all__ = ["Connection", "Database"]
 
 MIGRATION_LOCK = 7_488_321
-"""Key of PostgreSQL's advisory lock around migrations; any number that nobody else uses."""
+"""Key of PostgreSQL's advisory lock around migrations; any number that no one else uses."""
 
 
 class _Backend(Protocol):

@@ -52,7 +52,7 @@ class Postgresql:
 
 
 def _ping_what_idled(engine: sqlalchemy.Engine) -> None:
-    """Ask a connection that lay in the pool whether it still stands, before anybody gets it.
+    """Ask a connection that lay in the pool whether it still stands, before anyone gets it.
 
     SQLAlchemy's own ``pool_pre_ping`` asks each time: one trip more for each of a turn's many short transactions.
     """

@@ -36,7 +36,7 @@ NEWEST_EVENT = select(event_counter.c.last_seq).where(event_counter.c.id == Numb
 
 
 async def take(conn: Connection, sequence: Numbered, more: int = 1) -> int:
-    """Return the last of ``more`` new numbers. Until this transaction ends, nobody else is given any of the sequence."""
+    """Return the last of ``more`` new numbers. Until this transaction ends, no one else is given any of the sequence."""
     numbers = {"sequence": sequence.value, "more": more}
     last = (await conn.execute(_TAKE, numbers)).scalar_one_or_none()
     if last is None:

@@ -103,7 +103,7 @@ class Sqlite:
                 return
 
     async def _commit(self, connection: sqlalchemy.Connection) -> None:
-        """Commit in a thread. A cancelled caller still waits for it, so nobody else gets the connection half-way.
+        """Commit in a thread. A cancelled caller still waits for it, so no one else gets the connection half-way.
 
         However often it is cancelled: a worker that shuts down cancels its tasks more than once.
         """

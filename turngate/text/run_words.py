@@ -16,13 +16,13 @@ from turngate.wire.calls import CallView, ResultInPart
 
 def handed_off(said: Mapping[str, Any]) -> str:
     """Return what the event ``run.handed_off`` says."""
-    return f"handed over from {_plain(said['from'])} to {_plain(said['to'])}, who goes on"
+    return f"handed over from {_plain(said['from'])} to {_plain(said['to'])}, who continues"
 
 
 def model_switched(said: Mapping[str, Any]) -> str:
-    """Return what the event ``run.model_switched`` says; of one that a call asked for nobody is named."""
+    """Return what the event ``run.model_switched`` says; of one that a call asked for no one is named."""
     by = f", as {_plain(said['by'])} says" if "by" in said else ""
-    return f"the model {_plain(said['to'])} goes on, in place of {_plain(said['from'])}{by}"
+    return f"the model {_plain(said['to'])} continues, in place of {_plain(said['from'])}{by}"
 
 
 def model_fell_back(said: Mapping[str, Any]) -> str:
@@ -38,14 +38,14 @@ def forked_from(said: Mapping[str, Any]) -> str:
 
 
 def scheduled(said: Mapping[str, Any]) -> str:
-    """Return which schedule opened the run of the event ``run.started``, and that nobody attends it."""
-    return f"opened by schedule {_plain(said['schedule_id'])}: nobody attends it"
+    """Return which schedule opened the run of the event ``run.started``, and that no one attends it."""
+    return f"opened by schedule {_plain(said['schedule_id'])}: no one attends it"
 
 
 def replay_of(said: Mapping[str, Any]) -> str:
-    """Return what the run of the event ``run.started`` is a dry replay of."""
+    """Return what the run of the event ``run.started`` is a dry run of."""
     behind = f" behind step {_plain(said['step'])}" if said["step"] else ""
-    return f"dry replay of run {_plain(said['run_id'])}{behind}: nothing runs, nobody is asked"
+    return f"dry run of run {_plain(said['run_id'])}{behind}: nothing runs, no one is asked"
 
 
 def own_world(own: Mapping[str, Any]) -> str:
@@ -59,14 +59,14 @@ def own_world(own: Mapping[str, Any]) -> str:
 
 
 def steered(kind: str, said: Mapping[str, Any]) -> str:
-    """Return what an event says of somebody who held the run, let it go on, or spoke to it; or of a budget it used up."""
+    """Return what an event says of someone who held the run, let it continue, or spoke to it; or of a budget it used up."""
     who = _plain(said.get("by", said.get("sent_by", "somebody")))
     match kind:
         case "run.paused":
             why = f": {_plain(said['reason'])}" if said["reason"] else ""
             return f"{who} holds the run{why}"
         case "run.resumed":
-            return f"{who} lets the run go on"
+            return f"{who} lets the run continue"
         case "message.queued":
             when = "in the next run" if said["while_running"] == "queue" else "before the next step"
             return f"{who} sent a message, to be read {when}"
@@ -113,7 +113,7 @@ def _plain(value: object) -> str:
     return plain_line(str(value), 200)
 
 
-# Words for what became of a long conversation: summarised, cut short, carried over; and why it was not.
+# Words for what happened to a long conversation: summarised, cut short, carried over; and why it was not.
 
 
 def context_said(kind: str, said: Mapping[str, Any]) -> str:

@@ -60,7 +60,7 @@ class Summarise(Hooks):
     """
 
     PROMPT = (
-        "Summarise the conversation above for the agent that goes on with it: the task, what was found out, decided and "
+        "Summarise the conversation above for the agent that continues with it: the task, what was found out, decided and "
         "done (with exact names, numbers and paths), what failed, and what is still to do. Write nothing else."
     )
 

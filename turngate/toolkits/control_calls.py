@@ -57,12 +57,12 @@ wait_until = signal_tool(
 
 
 def hand_off(*agents: str) -> Tool:
-    """Return the tool ``hand_off``: another of the app's agents (one of these names) goes on with the conversation."""
+    """Return the tool ``hand_off``: another of the app's agents (one of these names) continues with the conversation."""
     names = Literal[agents]  # type: ignore[valid-type]  # the names are known when the app is built
     params = create_model(
         "HandOffParams",
         __config__=ConfigDict(extra="forbid"),
-        agent=(names, Field(description="Who goes on. They see the whole conversation.")),
+        agent=(names, Field(description="Who continues. They see the whole conversation.")),
     )
     return signal_tool(
         name="hand_off",
@@ -78,11 +78,11 @@ def switch_model(*models: str) -> Tool:
     params = create_model(
         "SwitchModelParams",
         __config__=ConfigDict(extra="forbid"),
-        model=(specs, Field(description="The model that goes on.")),
+        model=(specs, Field(description="The model that continues.")),
     )
     return signal_tool(
         name="switch_model",
-        description="Let another model go on with this task, such as a stronger one when it turns out to be hard.",
+        description="Let another model continue with this task, such as a stronger one when it turns out to be hard.",
         params=params,
         interpret=lambda params: SwitchModel(model=params.model_dump()["model"]),
     )

@@ -51,7 +51,7 @@ class ReadFileParams(Params):
 
 
 class FileContent(BaseModel):
-    """Part of a file. ``lines`` is how many are in ``text``; go on with ``offset = start_line + lines``."""
+    """Part of a file. ``lines`` is how many are in ``text``; continue with ``offset = start_line + lines``."""
 
     path: str
     text: str

@@ -156,7 +156,7 @@ def _request_tool(exchange: Exchange, methods: list[str]) -> Tool:
 
 
 def _with_method(base: type[Params], methods: list[str], default: Any = ...) -> type[Params]:
-    """Return the parameters with a ``method`` of just these: what is not allowed is refused before anybody is asked."""
+    """Return the parameters with a ``method`` of just these: what is not allowed is refused before anyone is asked."""
     pattern = Field(default=default, pattern=f"^({'|'.join(methods)})$", json_schema_extra={"enum": list(methods)})
     return create_model(base.__name__, __base__=base, __doc__=base.__doc__, method=(str, pattern))
 

@@ -169,7 +169,7 @@ def _checked(validator: Validator) -> Any:
 
 
 def _copy(schema: Mapping[str, JsonValue], what: str) -> dict[str, JsonValue]:
-    """Return a deep copy, so that nobody changes the schema under the digest that was approved."""
+    """Return a deep copy, so that no one changes the schema under the digest that was approved."""
     try:
         copied = json.loads(json.dumps(dict(schema), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
 """The search process: walks a directory it was handed as an open descriptor, and prints what it finds as JSON.
 
 Run by path (``python -I -S search_worker.py DESCRIPTOR``), query on stdin, one JSON object on stdout. A process, because
-a regular expression that backtracks for ever can be stopped in no other way: Python's ``re`` holds the interpreter lock,
+a regular expression that backtracks forever can be stopped in no other way: Python's ``re`` holds the interpreter lock,
 and system grep would speak another dialect than the one models know. Must import the standard library only.
 
 The walk (``os.fwalk``) goes by descriptors and follows no symlink, so nothing can lead it out of where it began.
@@ -144,7 +144,7 @@ def _around(line: str, position: int) -> str:
 
 
 def main() -> None:
-    """Read the query, answer it. The kernel ends us when nobody else can: a processor time limit, in seconds."""
+    """Read the query, answer it. The kernel ends us when no one else can: a processor time limit, in seconds."""
     query = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_CPU, (query["cpu_seconds"], query["cpu_seconds"]))
     descriptor = int(sys.argv[1])

@@ -73,7 +73,7 @@ class CommandResult(BaseModel):
 
 
 def scrubbed_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the few variables a command needs, and none whose name speaks of a secret."""
+    """Return the few variables a command needs, and none whose name suggests a secret."""
     return {
         name: value
         for name, value in environment.items()

@@ -53,7 +53,7 @@ def _one_line(text: str) -> str:
 
 
 class FrontMatter(BaseModel, strict=True):
-    """What a skill says of itself. Other keys are somebody else's."""
+    """What a skill says of itself. Other keys are someone else's."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
     description: Annotated[str, AfterValidator(_one_line)] = Field(max_length=MAX_DESCRIPTION_CHARS)
@@ -143,7 +143,7 @@ def find_skills(folder: Path) -> list[Skill]:
 def _load(entry: Path) -> Skill:
     if entry.is_symlink():
         raise ConfigurationError(
-            f"{str(entry)!r} is a symlink: copy the skill into the skills folder, so that nobody can change where it leads"
+            f"{str(entry)!r} is a symlink: copy the skill into the skills folder, so that no one can change where it leads"
         )
     has_folder = entry.is_dir()
     root, file = (entry, SKILL_FILE) if has_folder else (entry.parent, entry.name)
@@ -167,7 +167,7 @@ def _load(entry: Path) -> Skill:
 
 
 def _read_below(root: Path, file: str) -> str:
-    """Read a file of a skill; the same root that was checked, even if somebody has put a symlink in its place since."""
+    """Read a file of a skill; the same root that was checked, even if someone has put a symlink in its place since."""
     place = Place.inside(root, file)
     if place.root != root:
         raise OutsideWorkspace(path=file, reason="the skill's folder was replaced by a symlink")
@@ -251,7 +251,7 @@ class SkillText(BaseModel):
 def skills_toolkit(folder: Path) -> Toolkit:
     """Return a toolkit with ``read_skill`` over the skills in this folder, which are looked for once, now.
 
-    Texts are read anew with each call; names and descriptions stay as they were, so that the prompt stays the same and
+    Texts are read again with each call; names and descriptions stay as they were, so that the prompt stays the same and
     so does what an operator has approved. Files and folders whose names begin with ``.`` or ``_`` are left out.
 
     Raises:

@@ -20,7 +20,7 @@ from pathlib import Path
 from turngate import ToolFailure
 
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: opening a FIFO nobody writes to would hang for ever; regular files ignore the flag.
+# O_NONBLOCK: opening a FIFO no one writes to would hang forever; regular files ignore the flag.
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 PRIVATE_NAMES = frozenset({".turngate"})

@@ -10,7 +10,7 @@ from turngate.wire.view import View
 
 
 class MeView(View):
-    """Whoever asks. ``machine``: a token that belongs to nobody. ``session_id``: None for a token."""
+    """Whoever asks. ``machine``: a token that belongs to no one. ``session_id``: None for a token."""
 
     name: str
     role: Role

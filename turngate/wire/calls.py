@@ -40,7 +40,7 @@ class CallView(View):
     ``presentation``: the result as its tool, or else the default, shows it to people; None while the call is open.
     ``in_part``: set where ``result`` is not the whole. ``signal``: what the call asks of the run, and ``waits_until``: the
     end of a wait. ``child_run_id``: the sub-agent's run that answers it. ``by_engine``: no model made it; the engine asks for
-    more of a budget. ``recorded_call_id``: in a dry replay, the call of the other run whose result it was given; None there: it
+    more of a budget. ``recorded_call_id``: in a dry run, the call of the other run whose result it was given; None there: it
     diverged.
     """
 

@@ -10,7 +10,7 @@ from turngate.wire.calls import CallView
 from turngate.wire.runs import RunSummary, WorldView
 from turngate.wire.view import View
 
-# What became of a dry replay beside the run whose record it went by.
+# What happened to a dry run beside the run whose record it went by.
 
 
 class ReplayedCall(View):
@@ -40,7 +40,7 @@ class VerdictChange(View):
 
 
 class DryReplayReport(View):
-    """A dry replay against its record.
+    """A dry run against its record.
 
     ``matched``: calls that got the recorded result. ``diverged``: calls of the replay that the record has no answer for;
     ``not_made``: recorded calls that the replay did not make; ``verdicts``: matched calls that policy judges otherwise now.
@@ -80,7 +80,7 @@ OwnAspect = Literal["instructions", "tools", "policy"]
 
 
 class SharedPast(View):
-    """The steps that both runs go on from: those of ``run_id`` up to ``through_step``, with their recorded results."""
+    """The steps that both runs continue from: those of ``run_id`` up to ``through_step``, with their recorded results."""
 
     run_id: str
     through_step: int
@@ -140,7 +140,7 @@ class Comparison(View):
 
     ``shared``: None when neither was forked or retried from the other, nor both from a third. ``steps``: behind the shared
     past, in order; runs that share none are laid side by side by the numbers of their steps. ``parts_at``: the place of
-    the first step that differs, from 1; None: none does. ``replay``: set when one is a dry replay of the other; decisions and
+    the first step that differs, from 1; None: none does. ``replay``: set when one is a dry run of the other; decisions and
     executions are not compared then, because a replay has none.
     """
 

@@ -35,7 +35,7 @@ class DecisionResult(View):
 
 
 class DecidedItem(View):
-    """What became of one item. ``status``: the HTTP status that it would have had alone.
+    """What happened to one item. ``status``: the HTTP status that it would have had alone.
 
     ``request_status``: None while it waits for a worker (202), and where ``problem`` (RFC 9457) says what is wrong.
     """

@@ -34,7 +34,7 @@ class ProgressView(View):
 
 
 class DeltaView(View):
-    """What a model said while its response was made. ``n``: place within the attempt, from 1; another attempt begins anew.
+    """What a model said while its response was made. ``n``: place within the attempt, from 1; another attempt begins again.
 
     ``attempt``: grows from attempt to attempt at a step, and says nothing else. ``reset``: why everything said in this step
     before is void, if it is. ``dropped``: how many characters before it were left out. With the run's ``step.responded`` of

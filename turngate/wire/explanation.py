@@ -26,7 +26,7 @@ StandstillKind = Literal[
 
 
 class Standstill(View):
-    """One thing that a live run waits for. ``says``: it in a sentence. ``since``: None where nobody knows.
+    """One thing that a live run waits for. ``says``: it in a sentence. ``since``: None where no one knows.
 
     ``until``: the end of a timer, or of a request's clock. ``request_id``: who waits for a person; ``tool_call_id``: the
     call that is open; ``child_run_id``: the sub-agent's run that answers it.

@@ -17,7 +17,7 @@ class ExternalCallView(View):
 
     ``state``: ``planning`` (policy has not answered), ``waiting`` (for a person), ``ready`` (it may be started), ``running``
     (it was handed out), ``unknown`` (no report came; a person is asked which), ``done`` (``result`` says how).
-    ``edited_input``: what runs in place of ``input``. ``request``: the newest, None when nobody was asked.
+    ``edited_input``: what runs in place of ``input``. ``request``: the newest, None when no one was asked.
     ``deadline_at``: until when a running call's result may be reported.
     """
 

@@ -1,4 +1,4 @@
-"""What a fork or a dry replay would use again and what would run anew, said before it is started."""
+"""What a fork or a dry run would use again and what would run again, said before it is started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Changed = Literal["agent", "model", "workspace", "instructions", "tools", "polic
 class PastCall(View):
     """A call that the run made. ``input``: the first 200 characters.
 
-    ``decision``: how its newest request stands; None: nobody was asked. ``result``: ``ok``, a failure's kind, or None while it
+    ``decision``: how its newest request stands; None: no one was asked. ``result``: ``ok``, a failure's kind, or None while it
     is open. ``happened``: a ``once`` call whose handler was started: made again, it may happen twice.
     """
 
@@ -55,11 +55,11 @@ class Difference(View):
 class Preview(View):
     """What would be used again and what would not. Nothing was changed.
 
-    ``step``: the closed step it would go on from; None: the replay's beginning. ``messages``: how many the model reads again
+    ``step``: the closed step it would continue from; None: the replay's beginning. ``messages``: how many the model reads again
     as they are; ``replaced``: how many before them it does not, and ``replaced_by`` what stands in their place (None: there
-    are none). ``reused``: for a fork the calls whose recorded results it reads, the newest 200; for a dry replay the first
+    are none). ``reused``: for a fork the calls whose recorded results it reads, the newest 200; for a dry run the first
     200 that its calls are answered from. ``effects``: what happened already and is not undone. ``again``: for a fork the
-    first 200 calls behind the step, which the model may make again and which are judged and asked for anew. ``own``: what the
+    first 200 calls behind the step, which the model may make again and which are judged and asked for again. ``own``: what the
     new run has of its own. ``needs_admin``: it would live under a policy of its own, which takes the scope `admin`.
     """
 

@@ -19,7 +19,7 @@ RuleSource = Literal["stored", "file", "tried"]
 PRECEDENCE: Final = (
     "Deny rules: the first one that matches denies the call.",
     "Ask rules: a person is asked on the terms of the first one that matches.",
-    "A deny or ask rule that cannot tell whether it speaks of the call asks a person.",
+    "A deny or ask rule that cannot tell whether it covers the call asks a person.",
     "Grants: a standing one lets the call through, past an ask rule only where that says grantable = true.",
     "Allow rules: the first one that matches lets the call run.",
     "The tool's own ask.",
@@ -78,7 +78,7 @@ class PolicyView(View):
 
 
 class RuleFinding(View):
-    """One rule against one call. ``decides``: it gave the answer. ``why``: why it speaks of the call or does not."""
+    """One rule against one call. ``decides``: it gave the answer. ``why``: why it covers the call or does not."""
 
     name: str
     verdict: Answer

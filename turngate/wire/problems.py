@@ -35,7 +35,7 @@ STATUS_OF: Final[Mapping[type[TurngateError], HTTPStatus]] = {
 
 
 def status_of(error: TurngateError) -> HTTPStatus:
-    """Return the HTTP status that an error means; 500 for one that nobody placed."""
+    """Return the HTTP status that an error means; 500 for one that no one placed."""
     found = (STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
     return next(found, HTTPStatus.INTERNAL_SERVER_ERROR)
 

@@ -21,7 +21,7 @@ from turngate.wire.view import View
 class RequestItem(View):
     """A request in the inbox. ``input``: the exact text that would run. ``path``: the agents that lead to it, by ``/``.
 
-    ``approvals``: how many of the ``quorum`` it needs it has. ``parked_at``: it ran out of time, or nobody attends its run,
+    ``approvals``: how many of the ``quorum`` it needs it has. ``parked_at``: it ran out of time, or no one attends its run,
     and it waits without a clock. ``claimed_by`` counts until ``claimed_until``. ``rungs_climbed``: of its ladder.
     """
 
@@ -130,7 +130,7 @@ class ClaimView(View):
 
 
 class CommentView(View):
-    """What somebody said about a request, to other people; no model reads it."""
+    """What someone said about a request, to other people; no model reads it."""
 
     id: str
     request_id: str
@@ -143,7 +143,7 @@ class CommentView(View):
 
 
 class LookingView(View):
-    """Somebody who looks at the request. ``last_at``: their last sign, at most a minute ago."""
+    """Someone who looks at the request. ``last_at``: their last sign, at most a minute ago."""
 
     name: str
     last_at: str

@@ -38,10 +38,10 @@ class RunSummary(View):
 
     ``parent_run_id``, ``parent_tool_call_id``: the call that a sub-agent's run answers. ``path``: the agents above it and
     its own, joined by ``/``. ``forked_from_run_id``, ``forked_from_step``: the closed step whose past a fork shares.
-    ``unattended_asks``: what becomes of its questions; counts only when it is not ``attended``. ``paused_at``: since when
-    it is held; None: it goes on. ``schedule_id``: the schedule that opened it. ``cost_micros``: what its tokens cost, in
+    ``unattended_asks``: what happens to its questions; counts only when it is not ``attended``. ``paused_at``: since when
+    it is held; None: it continues. ``schedule_id``: the schedule that opened it. ``cost_micros``: what its tokens cost, in
     millionths of the currency of the app's prices. ``replay_of_run_id``: the run whose recorded results answer this one's
-    calls: a dry replay, none of whose calls runs. ``outcome``: how it ended; None while it is live. ``ended_by``: who
+    calls: a dry run, none of whose calls runs. ``outcome``: how it ended; None while it is live. ``ended_by``: who
     interrupted it. ``model_chosen_by``: who switched its model while it was live; ``fell_back_from``: the model that could
     not be used, for which ``model`` stands in.
     """
@@ -99,7 +99,7 @@ class RunSummary(View):
 
 
 class ToldMessage(View):
-    """What somebody said to a live run, where the model read it."""
+    """What someone said to a live run, where the model read it."""
 
     text: str
     sent_by: str

@@ -1,4 +1,4 @@
-"""Schedules, and what became of their fires."""
+"""Schedules, and what happened to their fires."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from turngate.wire.view import View
 
 
 class ScheduleView(View):
-    """A schedule. ``says``: its timetable in words. ``conversation_id``: the one its runs go on with; None: each its own.
+    """A schedule. ``says``: its timetable in words. ``conversation_id``: the one its runs continue with; None: each its own.
 
     ``in_force``: whether Temporal keeps its time as it says here; None: Temporal does not answer. ``next_fire_at``: None when
     there is none, or it is not known now.
@@ -40,7 +40,7 @@ class ScheduleView(View):
 
 
 class FireView(View):
-    """What became of one fire. ``fire_at``: its instant on the timetable, or when ``fired_by`` asked for it out of turn.
+    """What happened to one fire. ``fire_at``: its instant on the timetable, or when ``fired_by`` asked for it out of turn.
 
     ``run_status``: of the run it opened. ``reason``: why it opened none.
     """
@@ -56,7 +56,7 @@ class FireView(View):
 class ScheduleDetail(ScheduleView):
     """A schedule with its next five fires, and its last twenty, newest first. Counts are of all its fires so far.
 
-    ``missed``: nobody was there to take them within the catch-up window. ``skipped``: a run was still live.
+    ``missed``: no one was there to take them within the catch-up window. ``skipped``: a run was still live.
     """
 
     next_fires: list[str]

@@ -102,7 +102,7 @@ def test_what_one_condition_says_of_another(had: Any, wanted: Any, certain: bool
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"decisions": ["reject"]}, "nobody can let the call run"),
+        ({"decisions": ["reject"]}, "no one can let the call run"),
         ({"decisions": ["edit"]}, None),
         ({"starter_may_decide": False, "people": ["ann"]}, "nobody may decide where ann started the run"),
         ({"starter_may_decide": False, "people": ["ann"], "roles": ["admin"]}, None),

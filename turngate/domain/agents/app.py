@@ -49,7 +49,7 @@ class Limits(BaseModel):
     steps: int = Field(default=100, ge=1, le=100_000)
     """Model responses in one run; those of its sub-agents' runs are their own."""
     tool_calls: int | None = Field(default=None, ge=1)
-    """Tool calls in one run and its sub-agents', whatever became of them; None: as many as the steps make."""
+    """Tool calls in one run and its sub-agents', whatever happened to them; None: as many as the steps make."""
     tokens: int | None = Field(default=None, ge=1)
     """Input and output tokens of one run and its sub-agents' together, as the provider counts them; None: no bound."""
     cost: Decimal | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -67,7 +67,7 @@ class Limits(BaseModel):
     model_retry: timedelta = Field(default=timedelta(minutes=10), gt=timedelta(0))
     """How long a model that is unreachable or overloaded is tried again before the run fails."""
     request_expiry: timedelta | None = None
-    """How long a request waits for an answer before it expires (which refuses); None waits for ever."""
+    """How long a request waits for an answer before it expires (which refuses); None waits forever."""
     result_chars: int = Field(default=50_000, ge=1_000, le=10_000_000)
     """Characters of one tool result that the model is shown; a longer one is stored whole and shown head and tail."""
 
@@ -98,10 +98,10 @@ class Agent:
     description: str = ""
     hooks: Sequence[Hooks] = ()
     while_running: WhileRunning = "queue"
-    """What becomes of a message that is sent to a run of this agent while it is live; the sender may say otherwise."""
+    """What happens to a message that is sent to a run of this agent while it is live; the sender may say otherwise."""
     fallback: Sequence[str] = ()
     context: Context | None = field(default_factory=Context)
-    """What becomes of conversations that come near the model's window; None: they are sent as they are."""
+    """What happens to conversations that come near the model's window; None: they are sent as they are."""
     output: type[BaseModel] | None = None
     """What the final answer has to be, as JSON; one that is not is told so, and made again. None: free text."""
 
@@ -195,7 +195,7 @@ class App:
     ``policy``: a Policy, or the path of a TOML file, relative to the directory the app's module lies in. It is read by
     the process that runs the app (``turngate.runtime.app_loader``), because nothing here does I/O. ``prices``: what models
     cost (``provider:name`` → price), for agents with a ``Limits(cost=…)``. ``judge``: a model that may say of calls that a
-    person would be asked about whether they may run without one; None: nobody but people says so.
+    person would be asked about whether they may run without one; None: no one but people says so.
     """
 
     agents: Sequence[Agent]
@@ -226,14 +226,14 @@ class App:
                 self._require_judges_price(agent)
 
     def _require_prices(self, limited: Agent, named: Mapping[str, Agent]) -> None:
-        """Refuse a limit of cost on an agent where nobody says what its model costs, or that of a sub-agent of it."""
+        """Refuse a limit of cost on an agent where no one says what its model costs, or that of a sub-agent of it."""
         waiting, seen = [limited], {limited.name}
         while waiting:
             agent = waiting.pop()
             if ":" in agent.model and agent.model not in self.prices:  # a profile may bring its own price
                 below = "" if agent is limited else f", which its sub-agent {agent.name!r} uses"
                 raise ConfigurationError(
-                    f"agent {limited.name!r} has a limit of cost, and nobody says what {agent.model!r} costs{below}: "
+                    f"agent {limited.name!r} has a limit of cost, and no one says what {agent.model!r} costs{below}: "
                     f"App(prices={{{agent.model!r}: Price(input=…, output=…)}}), per million tokens"
                 )
             for tool in agent.toolkit:
@@ -243,11 +243,11 @@ class App:
                     waiting.append(sub)
 
     def _require_judges_price(self, limited: Agent) -> None:
-        """Refuse a limit of cost beside a judge where nobody says what that costs; a profile may bring its own price."""
+        """Refuse a limit of cost beside a judge where no one says what that costs; a profile may bring its own price."""
         judge = self.judge
         if judge is not None and ":" in judge.model and judge.model not in self.prices:
             raise ConfigurationError(
-                f"agent {limited.name!r} has a limit of cost, and nobody says what the judge's {judge.model!r} costs: "
+                f"agent {limited.name!r} has a limit of cost, and no one says what the judge's {judge.model!r} costs: "
                 f"App(prices={{{judge.model!r}: Price(input=…, output=…)}}), per million tokens"
             )
 

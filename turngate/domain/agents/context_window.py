@@ -33,7 +33,7 @@ LEAST_GAIN: Final = 0.1
 
 
 class Context(BaseModel):
-    """What becomes of a conversation that comes near its model's window, or does not fit into it.
+    """What happens to a conversation that comes near its model's window, or does not fit into it.
 
     Shares are of the window, 0 to 1, and None leaves that out: without both, a conversation that does not fit fails its run.
     """

@@ -81,7 +81,7 @@ class Hooks:
         """Return which model answers this step (``provider:name`` or a profile's name), None for ``model``.
 
         ``model``: the run's own, or what a hook before this one chose. Not called once a person has switched the run's
-        model, or another stands in for one that could not be used; nor for a step that a dry replay does over. Raising
+        model, or another stands in for one that could not be used; nor for a step that a dry run does over. Raising
         leaves the model as it was, and is logged.
         """
         del scope, model

@@ -34,12 +34,12 @@ FALLS_BACK: Final[Mapping[ModelErrorClass, bool]] = {
 
 
 def falls_back(error: ModelError | ConfigurationError) -> bool:
-    """Tell whether another model may answer: only for what no repeat of the request can mend."""
+    """Tell whether another model may answer: only for what no repeat of the request can fix."""
     if isinstance(error, ConfigurationError):
         return True
     return not error.retryable and FALLS_BACK.get(
         error.error_class, False
-    )  # somebody's own adapter may have its own words
+    )  # someone's own adapter may have its own words
 
 
 class ModelOptions(BaseModel):
@@ -124,9 +124,9 @@ class Profiles(Mapping[str, Profile]):
         return tuple(found)
 
     def after(self, spec: str, *, fell_back_from: str | None, more: tuple[str, ...] = ()) -> str | None:
-        """Return who answers next in place of a spec that failed; None when nobody is left.
+        """Return who answers next in place of a spec that failed; None when no one is left.
 
-        ``fell_back_from``: the spec for which this one stands in already, whose list goes on.
+        ``fell_back_from``: the spec for which this one stands in already, whose list continues.
         """
         if fell_back_from is not None:
             chain = self.fallbacks(fell_back_from, more)

@@ -23,7 +23,7 @@ PERIODS: Final = 3
 DIGEST_CHARS: Final = 32
 MAX_NAMES: Final = 20
 MAX_NAME_CHARS: Final = 64
-"""Of a tool that nobody declared, whose name the model made up."""
+"""Of a tool that no one declared, whose name the model made up."""
 
 NUDGE: Final = "You are repeating yourself: "
 ADVICE: Final = (
@@ -33,7 +33,7 @@ ADVICE: Final = (
 
 
 class NoProgress(BaseModel):
-    """When a run counts as going round in circles, and what becomes of it."""
+    """When a run counts as going round in circles, and what happens to it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

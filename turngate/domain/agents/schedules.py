@@ -1,4 +1,4 @@
-"""Schedules: when an agent is started by the clock, and what becomes of a fire that finds the run before it still live.
+"""Schedules: when an agent is started by the clock, and what happens to a fire that finds the run before it still live.
 
 Pure. Temporal computes the fire times; here it is only checked that what it is given means what a person takes it for.
 """
@@ -110,12 +110,12 @@ def _as_number(named: re.Match[str]) -> str:
 
 
 Overlap = Literal["skip", "buffer_one", "allow"]
-"""What becomes of a fire while the schedule's last run lives: it is skipped, it waits for that run's end (one does, the
+"""What happens to a fire while the schedule's last run lives: it is skipped, it waits for that run's end (one does, the
 others are skipped), or it opens a run beside it."""
 
 FireOutcome = Literal["opened", "waiting", "skipped", "missed"]
 """``opened``: its run is recorded. ``waiting``: for the end of a run. ``skipped``: a run was live, or the schedule was
-paused meanwhile. ``missed``: nobody was there to take it within the catch-up window."""
+paused meanwhile. ``missed``: no one was there to take it within the catch-up window."""
 
 MAX_EVERY_SECONDS: Final = 365 * 86_400
 MAX_JITTER_SECONDS: Final = 86_400

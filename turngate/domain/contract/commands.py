@@ -49,14 +49,14 @@ class InterruptInput(WireValue):
 
 
 class PauseInput(WireValue):
-    """Hold the run: what runs goes on to its end, nothing new starts. A repeat changes nothing."""
+    """Hold the run: what runs continues to its end, nothing new starts. A repeat changes nothing."""
 
     by: str
     reason: str = ""
 
 
 class ResumeInput(WireValue):
-    """Let a held run go on."""
+    """Let a held run continue."""
 
     by: str
 

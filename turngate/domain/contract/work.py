@@ -24,7 +24,7 @@ class PlannedCall(WireValue):
     """A call the workflow has to settle. Calls closed at planning are not listed: their results are stored already.
 
     ``request_id`` set: it waits for a person; else it runs at once. ``queue``: task queue of its worker, None the run's
-    own. ``expires_after_seconds``: None waits for ever. ``not_by``: a person who may not decide it. ``terms``: on which it
+    own. ``expires_after_seconds``: None waits forever. ``not_by``: a person who may not decide it. ``terms``: on which it
     is asked for; None: the plain ones.
     """
 
@@ -90,7 +90,7 @@ class Wait(WireValue):
 
 
 class RunToolResult(WireValue):
-    """What became of one call.
+    """What happened to one call.
 
     ``settled``: the result is stored. ``unknown``: an ``outcome`` request was opened in its place. ``asked_again``: what
     it depends on changed since it was approved, and ``again`` is the call with its new request. ``waits``: it is settled
@@ -123,7 +123,7 @@ class RecordDecisionInput(WireValue):
 
 
 class RecordExpiryInput(WireValue):
-    """Close one request that nobody answered in time; or ``park`` it: it waits on, without a clock."""
+    """Close one request that no one answered in time; or ``park`` it: it waits on, without a clock."""
 
     run_id: str
     request_id: str
@@ -141,7 +141,7 @@ class ClimbLadderInput(WireValue):
 
 
 class NotePauseInput(WireValue):
-    """Write that the run is held (``paused``), or goes on; by whom, and why."""
+    """Write that the run is held (``paused``), or continues; by whom, and why."""
 
     run_id: str
     paused: bool

@@ -65,7 +65,7 @@ def clipped(result: Ok | Failure, *, limit: int, reads_on: bool = True) -> tuple
 
 
 def shortened(text: str, *, limit: int) -> str:
-    """Return the head and tail of a text that nobody keeps whole, such as what an interrupted call had done so far."""
+    """Return the head and tail of a text that no one keeps whole, such as what an interrupted call had done so far."""
     if len(text) <= limit:
         return text
     head = int(limit * HEAD_SHARE)

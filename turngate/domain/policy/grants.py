@@ -23,7 +23,7 @@ MAX_GRANT_USES: Final = 10_000
 
 
 class GrantPattern(BaseModel):
-    """Which calls of a tool a grant speaks of. ``fixed``: argument → its one value; ``open``: arguments of any value."""
+    """Which calls of a tool a grant covers. ``fixed``: argument → its one value; ``open``: arguments of any value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -61,7 +61,7 @@ class GrantPattern(BaseModel):
 
 
 class WantedGrant(BaseModel):
-    """A grant as somebody asks for it. ``expires_after_seconds``: at most 90 days; ``max_uses``: 1 to 10,000."""
+    """A grant as someone asks for it. ``expires_after_seconds``: at most 90 days; ``max_uses``: 1 to 10,000."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

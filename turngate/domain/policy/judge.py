@@ -23,7 +23,7 @@ JudgeMode = Literal["shadow", "enforce"]
 JudgeAnswer = Literal["allow", "ask"]
 JudgeProblem = Literal["timeout", "error", "unusable", "too_long", "no_price"]
 """Why there is no answer of the model: late, failed, not in the one form that counts; or it was not asked at all, because
-the arguments are longer than it is shown, or its run has a limit of cost and nobody says what it costs."""
+the arguments are longer than it is shown, or its run has a limit of cost and no one says what it costs."""
 
 MAX_REASON_CHARS: Final = 1_000
 MAX_DESCRIPTION_CHARS: Final = 2_000

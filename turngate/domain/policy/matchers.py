@@ -4,7 +4,7 @@ Fail closed: any ``no`` is ``no``, else any ``unclear`` is ``unclear``, else ``y
 rule as not matching, and on a deny or ask rule as *ask*. Pure; what needs the disk or a parser is in the facts.
 
 An argument that a matcher reads and the call does not have (or has as null) is ``no`` for ``command`` and ``paths``: a rule over
-many tools does not speak of a call without a command or a path. Of several ``paths_at``, a deny rule needs one that fits, an
+many tools does not cover a call without a command or a path. Of several ``paths_at``, a deny rule needs one that fits, an
 allow rule all of them.
 """
 
@@ -58,7 +58,7 @@ class Matchers(BaseModel):
     workspaces: list[WorkspaceText] = Field(default=["*"], min_length=1)
 
     def match(self, facts: CallFacts, *, verdict: RuleVerdict) -> Match:
-        """Tell whether the call is one the rule speaks of. Never raises."""
+        """Tell whether the call is one the rule covers. Never raises."""
         return self.examine(facts, verdict=verdict).match
 
     def examine(self, facts: CallFacts, *, verdict: RuleVerdict) -> Finding:

@@ -53,7 +53,7 @@ class Rule(Matchers, AskTerms):
 
     @model_validator(mode="after")
     def _terms_are_of_an_ask(self) -> Rule:
-        """Refuse terms on a rule that asks nobody: who wrote them expects somebody to be asked."""
+        """Refuse terms on a rule that asks no one: who wrote them expects someone to be asked."""
         if self.verdict != "ask":
             for name, field in AskTerms.model_fields.items():
                 if getattr(self, name) != field.default:
@@ -66,7 +66,7 @@ class Rule(Matchers, AskTerms):
         return AskTerms.model_construct(**{name: getattr(self, name) for name in AskTerms.model_fields})
 
     def matches(self, *, tool: str, agent: str, facts: FactsOf | None) -> Match:
-        """Tell whether the rule speaks of this call; ``unclear`` when its matchers cannot tell."""
+        """Tell whether the rule covers this call; ``unclear`` when its matchers cannot tell."""
         named = any(fnmatchcase(tool, pattern) for pattern in self.tools)
         if not named or not any(fnmatchcase(agent, pattern) for pattern in self.agents):
             return "no"
@@ -162,7 +162,7 @@ def evaluate(
         facts: makes what rules match on; None: nothing is known of the arguments, so a rule about them is unclear.
         run_id: the call's run, for grants of one run.
         grants: those in force now; each is checked again when the call is run.
-        starter: who started the run, where a rule lets somebody else decide.
+        starter: who started the run, where a rule lets someone else decide.
     """
     plain = tuple(rule for rule in policy.rule if not rule.shadow)
     case = _Case(
@@ -217,7 +217,7 @@ class _Case:
 
     @cached_property
     def grant(self) -> Grant | None:
-        """The first grant that covers the call and beats every rule that asks; None where a rule is unclear."""
+        """The first grant that covers the call and overrides every rule that asks; None where a rule is unclear."""
         if self.unclear is not None or self.is_question or self.facts is None:
             return None
         able = [grant for grant in self.grants if self._is_able(grant)]
@@ -227,7 +227,7 @@ class _Case:
         return next((grant for grant in able if grant.pattern.fits(self.tool.name, arguments)), None)
 
     def _is_able(self, grant: Grant) -> bool:
-        """Tell whether the grant is for this tool, run and agent and beats every rule that asks."""
+        """Tell whether the grant is for this tool, run and agent and overrides every rule that asks."""
         if grant.pattern.tool != self.tool.name or not grant.covers(run_id=self.run_id, agent=self.agent):
             return False
         return all(beats(grant, rule, starter=self.starter) for rule in self.matching("ask"))
@@ -249,18 +249,18 @@ def _deny_rules(case: _Case) -> Verdict | None:
 def _unclear_rules(case: _Case) -> Verdict | None:
     """Ask where a deny or ask rule cannot tell whether it is about the call: no grant and no allow rule comes between.
 
-    A rule that certainly asks comes first: its terms are the ones that somebody wrote for such a call.
+    A rule that certainly asks comes first: its terms are the ones that someone wrote for such a call.
     """
     rule = case.unclear
     if rule is None or case.matching("ask"):
         return None
-    reason = f"Rule {rule.name!r} ({rule.verdict}) cannot tell whether it speaks of this call, so a person is asked."
+    reason = f"Rule {rule.name!r} ({rule.verdict}) cannot tell whether it covers this call, so a person is asked."
     terms = rule.terms if rule.verdict == "ask" else AskTerms()
     return Verdict(answer="ask", rule=rule.name, reason=reason, risk=rule.risk or case.risk, terms=terms)
 
 
 def _ask_rules(case: _Case) -> Verdict | None:
-    """Ask, on the first rule's terms, unless a grant beats every rule that asks."""
+    """Ask, on the first rule's terms, unless a grant overrides every rule that asks."""
     asking = case.matching("ask")
     if not asking or case.grant is not None:
         return None
@@ -336,7 +336,7 @@ def _first_verdict(case: _Case) -> Verdict:
         verdict = stage(case)
         if verdict is not None:
             return verdict
-    reason = "No rule speaks of this tool; the default is to ask."
+    reason = "No rule covers this tool; the default is to ask."
     return Verdict(answer="ask", rule="default", reason=reason, risk=case.risk, judgeable=not case.doubtful)
 
 

@@ -24,7 +24,7 @@ QUORUM_VERBS: Final[tuple[Verb, ...]] = ("approve", "reject")
 
 
 class Rung(BaseModel):
-    """One rung of the ladder, climbed when nobody has decided ``after_seconds`` after the request was opened.
+    """One rung of the ladder, climbed when no one has decided ``after_seconds`` after the request was opened.
 
     ``remind`` tells those who may decide once more; ``escalate`` lets ``roles`` and ``people`` decide as well;
     ``delegate`` lets only them decide from then on. None of them answers the request.
@@ -114,7 +114,7 @@ class AskTerms(BaseModel):
     def barred(self, *, name: str, role: Role, machine: bool) -> str | None:
         """Return why this one may not decide, in words for them; None when they may. The starter is barred elsewhere."""
         if machine and self.quorum > 1:
-            return f"{self.quorum} people have to agree, and this token belongs to nobody: log in, or bind it to a user"
+            return f"{self.quorum} people have to agree, and this token belongs to no one: log in, or bind it to a user"
         roles = self.roles or ([] if self.people else ["operator"])
         if name in self.people or role in roles or (role == "admin" and "operator" in roles):
             return None

@@ -1,4 +1,4 @@
-"""Attendance: what becomes of the policy's answer in a run for which nobody watches the inbox."""
+"""Attendance: what happens to the policy's answer in a run for which no one watches the inbox."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from turngate.domain.tools.tool import Tool
 
 
 def unattended(verdict: Verdict, tool: Tool, mode: UnattendedAsks) -> Verdict:
-    """Return what becomes of a verdict in a run that nobody attends: asking is parked, kept or turned into a refusal.
+    """Return what happens to a verdict in a run that no one attends: asking is parked, kept or turned into a refusal.
 
     A refusal says which rule would allow the call, because whoever reads it in the morning has to decide that.
     """
     if verdict.answer != "ask":
         return verdict
-    if mode == "park":  # without a clock, and without a ladder that nobody stands at the end of
+    if mode == "park":  # without a clock, and without a ladder that no one stands at the end of
         return verdict.model_copy(update={"terms": verdict.terms.model_copy(update={"ladder": []})})
     asked_by_rule = verdict.rule not in NOBODYS_RULES
     if mode == "rules" and (asked_by_rule or tool.kind == "interaction"):
@@ -26,5 +26,5 @@ def unattended(verdict: Verdict, tool: Tool, mode: UnattendedAsks) -> Verdict:
         fix = f"Change rule {verdict.rule!r} to allow it, or run it attended."
     else:
         fix = f'A policy rule would allow it: verdict = "allow", tools = ["{tool.name}"].'
-    reason = f"Nobody attends this run, and {why} for this call. {fix}"
+    reason = f"No one attends this run, and {why} for this call. {fix}"
     return verdict.model_copy(update={"answer": "deny", "rule": "unattended", "reason": reason})

@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 Budget = Literal["steps", "tool_calls", "tokens", "cost", "wall_time"]
 WhenUsedUp = Literal["end", "ask"]
-"""What becomes of a run that has used up a budget: it ends, or a person is asked for more of it."""
+"""What happens to a run that has used up a budget: it ends, or a person is asked for more of it."""
 
 EXTEND_BUDGET: Final = "extend_budget"
 """The engine's own tool. No model is offered it, and no agent may declare one of this name."""

@@ -27,7 +27,7 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class Apart:
-    """Two runs without what they share. ``shared``: None when neither goes on from the other or from a third one."""
+    """Two runs without what they share. ``shared``: None when neither continues from the other or from a third one."""
 
     shared: Stretch | None
     run: Sequence[Stretch]

@@ -1,4 +1,4 @@
-"""The words for what became of a notification."""
+"""The words for what happened to a notification."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Why a run failed: the class behind each stored ``error_class``, what it means in a sentence, and what to do about it.
 
 Stored values are never renamed: old runs keep theirs. One that is not in :data:`MEANINGS` (the type of an exception that
-nobody foresaw) is a ``bug``. Pure, and the one place that knows all of them.
+no one foresaw) is a ``bug``. Pure, and the one place that knows all of them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _infrastructure(cause: str, happened: Happened, *remedies: Remedy) -> Meanin
 
 _WRONG_APP: Final = Meaning(
     failure="configuration",
-    cause="The worker's app or settings do not fit this run, so it could not go on.",
+    cause="The worker's app or settings do not fit this run, so it could not continue.",
     happened="either",
     remedies=("mend_app", "retry", "send_message", "fork"),
 )
@@ -83,7 +83,7 @@ _STORE_AWAY: Final = _infrastructure(
 )
 BUG: Final = Meaning(
     failure="bug",
-    cause="Something failed that nobody had foreseen: in Turngate, or in a part that the app brought along.",
+    cause="Something failed that no one had foreseen: in Turngate, or in a part that the app brought along.",
     happened="either",
     remedies=("read_log", "retry", "send_message", "fork"),
 )
@@ -161,7 +161,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     ),
     "policy_error": Meaning(
         failure="policy_error",
-        cause="The policy could not be applied to a call, so the call did not run and the run could not go on.",
+        cause="The policy could not be applied to a call, so the call did not run and the run could not continue.",
         happened="this_step",
         remedies=("mend_policy", "retry", "send_message", "fork"),
     ),

@@ -50,7 +50,7 @@ class FixtureCall(_Form):
     """One call. ``input``: the exact text the model sent. ``ran_with``: what ran in its place.
 
     ``verdict``: None for a call that policy never saw (an unknown tool, arguments that do not fit). ``judged``: the judge let it
-    run. ``request``: None when nobody was asked.
+    run. ``request``: None when no one was asked.
     """
 
     id: str
@@ -95,7 +95,7 @@ class Fixture(_Form):
     """A recorded run.
 
     ``before``: the messages of the conversation that the run found; empty when it began one. ``workspace``: whether it
-    worked in a directory (which one, the replay says). ``unattended``: None when somebody attended it.
+    worked in a directory (which one, the replay says). ``unattended``: None when someone attended it.
     """
 
     turngate_fixture: Literal[1] = VERSION

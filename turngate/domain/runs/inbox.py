@@ -28,7 +28,7 @@ class InboxFilter(BaseModel):
     """Which requests, all conditions together; None: whatever it is.
 
     ``rule``: the rule that asked. ``claimed``: the person who has claimed it, :data:`ME` (see :meth:`of`) or
-    :data:`NOBODY`; a claim that has run out is nobody's. ``parked``: it ran out of time and waits on.
+    :data:`NOBODY`; a claim that has run out is no one's. ``parked``: it ran out of time and waits on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

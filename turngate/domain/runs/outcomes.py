@@ -1,7 +1,7 @@
 """How a run ended, in one typed word that is the same on every surface, derived from what is stored of it. Pure.
 
 A run's row keeps its status and, where it failed, an ``error_class``; neither is ever renamed, so the outcome of runs of
-every release can be told. A class that nobody here knows (the type of an exception that nobody foresaw) is an ``error``.
+every release can be told. A class that no one here knows (the type of an exception that no one foresaw) is an ``error``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def outcome_told(outcome: RunOutcome | str | None, *, error_class: str = "", by:
 
 
 def end_told(*, status: RunStatus, reason: str = "", error_class: str = "", by: str | None = None) -> dict[str, object]:
-    """Return what the event ``run.ended`` says. ``by``: None: its writer does not know; empty: nobody did it."""
+    """Return what the event ``run.ended`` says. ``by``: None: its writer does not know; empty: no one did it."""
     told: dict[str, object] = {"status": status, "reason": reason, "error_class": error_class}
     told["outcome"] = outcome_of(status, error_class)
     return told if by is None else {**told, "by": by}

@@ -90,7 +90,7 @@ class TurnState(BaseModel):
 
     ``gates``: request id → gate of the step at hand. ``answers``: decision id → first answer. ``step``: the step being
     worked on, from 1. ``interrupted_by`` is None while the run is not interrupted. ``paused_by``: who holds it; None while
-    it goes on. ``finishing``: a call of the step at hand ends the run as completed.
+    it continues. ``finishing``: a call of the step at hand ends the run as completed.
     """
 
     step: int = 1
@@ -118,7 +118,7 @@ class TurnState(BaseModel):
         return answer if answer is not None and answer.request_id == decision.request_id else None
 
     def refusal(self, decision: Decision) -> Refusal | None:
-        """Return why this decision cannot win now, or None when it may go on. Changes nothing (used by the validator)."""
+        """Return why this decision cannot win now, or None when it may continue. Changes nothing (used by the validator)."""
         if self.interrupted:  # also of a request that this run had not heard of when it was: it ends with all others
             return Refusal(type="run_ended", message="the run was interrupted, and its requests ended with it")
         gate = self.gates.get(decision.request_id)
@@ -184,7 +184,7 @@ class TurnState(BaseModel):
         return True
 
     def resume(self) -> bool:
-        """Let the run go on; False when nobody holds it."""
+        """Let the run continue; False when no one holds it."""
         held, self.paused_by = self.paused_by is not None, None
         return held
 
@@ -201,7 +201,7 @@ class TurnState(BaseModel):
                 gate.status = "superseded"
 
     def close_step(self, *, malformed: bool) -> None:
-        """Go on to the next step: its gates are settled, its results stored."""
+        """Continue to the next step: its gates are settled, its results stored."""
         self.gates.clear()
         self.step += 1
         self.malformed_in_a_row = self.malformed_in_a_row + 1 if malformed else 0

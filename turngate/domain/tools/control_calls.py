@@ -25,7 +25,7 @@ class Finish(_Signal):
 
 
 class WaitUntil(_Signal):
-    """Hold this call on a durable timer: ``until`` an instant, or for ``seconds``. The step goes on when it is over.
+    """Hold this call on a durable timer: ``until`` an instant, or for ``seconds``. The step continues when it is over.
 
     At most ``MAX_WAIT``. An instant that has passed, or neither of both: it is over at once.
     """

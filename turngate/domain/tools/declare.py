@@ -223,7 +223,7 @@ def provider_tool(*, name: str, description: str, provider: Mapping[str, dict[st
     """Declare a tool that the model's provider runs by itself, such as its web search.
 
     ``provider``: provider name (the part of a model's spec before the colon) → the entry of its ``tools`` list. A model
-    of another provider fails the run: the tool is never dropped in silence. Nobody can be asked before the provider
+    of another provider fails the run: the tool is never dropped in silence. No one can be asked before the provider
     runs it, so a policy rule that denies it, or asks for it, keeps it from being offered at all.
     """
     return Tool(

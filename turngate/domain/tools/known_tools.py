@@ -13,7 +13,7 @@ from turngate.domain.tools.parameters import NoParameters
 from turngate.domain.tools.tool import Effect, Tool, ToolKind
 
 OwnAsk = Literal["always", "never", "computed", "unset", "unknown"]
-"""A tool's own ``ask``: True, False, a function of the parameters, none; ``unknown``: nobody has said."""
+"""A tool's own ``ask``: True, False, a function of the parameters, none; ``unknown``: no one has said."""
 
 _ASKS: Final[dict[OwnAsk, bool | None]] = {"always": True, "never": False, "unset": None}
 

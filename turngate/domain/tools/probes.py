@@ -1,4 +1,4 @@
-"""A probe's answers: what became of a ``once`` call whose worker was lost."""
+"""A probe's answers: what happened to a ``once`` call whose worker was lost."""
 
 from __future__ import annotations
 

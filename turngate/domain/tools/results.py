@@ -97,7 +97,7 @@ def wire_text(result: Ok | Failure, *, edited_input: str | None = None) -> str:
 
 
 def unknown_tool(name: str, known: list[str]) -> Failure:
-    """A call to a name nobody declared; the model is told the names there are."""
+    """A call to a name no one declared; the model is told the names there are."""
     names = ", ".join(known) or "none"
     return Failure(kind="unknown_tool", reason=f"There is no tool named {name!r}. The tools are: {names}.")
 
@@ -137,7 +137,7 @@ def repeated(earlier: Failure) -> Failure:
     """The same call again after a refusal: closed without asking anyone a second time (I12)."""
     return Failure(
         kind=earlier.kind,
-        reason=f"This is the same call that was already refused, so nobody was asked again. {earlier.reason}",
+        reason=f"This is the same call that was already refused, so no one was asked again. {earlier.reason}",
         fields={**earlier.fields, "repeat": True},
     )
 
@@ -161,7 +161,7 @@ def agent_failed(agent: str, run_id: str, reason: str, error_class: str) -> Fail
 
 
 def agent_interrupted(agent: str, run_id: str, reason: str) -> Failure:
-    """A sub-agent's run was interrupted by itself; this run goes on."""
+    """A sub-agent's run was interrupted by itself; this run continues."""
     why = f" Reason: {reason}" if reason else ""
     return Failure(
         kind="interrupted",
@@ -171,10 +171,10 @@ def agent_interrupted(agent: str, run_id: str, reason: str) -> Failure:
 
 
 def expired() -> Failure:
-    """Nobody answered in time; expiry never approves."""
+    """No one answered in time; expiry never approves."""
     return Failure(
         kind="expired",
-        reason="Nobody answered the approval request in time, so the call did not run.",
+        reason="No one answered the approval request in time, so the call did not run.",
         fields={"refused_by": "expiry"},
     )
 
@@ -183,7 +183,7 @@ def superseded(by: str) -> Failure:
     """Return the closure of a call whose request ended because a newer message came."""
     return Failure(
         kind="cancelled",
-        reason=f"{by} sent a newer message before anybody answered this request, so the call did not run. Read that "
+        reason=f"{by} sent a newer message before anyone answered this request, so the call did not run. Read that "
         "message first; ask again only if the call still fits it.",
         fields={"by": by, "refused_by": "newer message"},
     )
@@ -200,7 +200,7 @@ def interrupted(by: str, reason: str, *, started: bool, partial: str = "") -> Fa
 
 
 def outcome_unknown(tool_name: str) -> Failure:
-    """A ``once`` call whose worker was lost, handed to the model as it is: nobody knows."""
+    """A ``once`` call whose worker was lost, handed to the model as it is: no one knows."""
     return Failure(
         kind="unknown",
         reason=f"The worker was lost while {tool_name!r} ran. It may or may not have taken effect. "
@@ -209,9 +209,9 @@ def outcome_unknown(tool_name: str) -> Failure:
 
 
 def diverged(tool_name: str) -> Failure:
-    """A call of a dry replay that the record has no answer for: it was not executed, and nobody was asked."""
+    """A call of a dry run that the record has no answer for: it was not executed, and no one was asked."""
     return Failure(
         kind="diverged",
-        reason=f"This is a dry replay of a recorded run, and that one made no such call of {tool_name!r} here. It was not "
-        "executed, and nobody was asked.",
+        reason=f"This is a dry run of a recorded run, and that one made no such call of {tool_name!r} here. It was not "
+        "executed, and no one was asked.",
     )

@@ -131,7 +131,7 @@ class Tool:
 
     @cached_property
     def manifest(self) -> ToolManifest:
-        """The wire descriptor. Kept: pydantic builds the schemas anew each time, in half a millisecond.
+        """The wire descriptor. Kept: pydantic builds the schemas again each time, in half a millisecond.
 
         Raises ConfigurationError when one of its types has no JSON Schema.
         """

@@ -1,4 +1,4 @@
-"""Signs that a model meant to call a tool and nobody could read the call, as servers of chat completions show them. Pure.
+"""Signs that a model meant to call a tool and no one could read the call, as servers of chat completions show them. Pure.
 
 Owns those signs and the words the model is told. The words name what was wrong and quote nothing that the model said,
 because they also become part of why a run failed, which stands where no conversation content may.
@@ -37,7 +37,7 @@ END_OF_THINKING: Final = "</think>"
 def raw_call(text: str) -> str:
     """Return what is wrong with a text that is a tool call in the model's own markup; "" for any other text.
 
-    Only at its beginning, or behind a block of thinking that the server left in: an answer may speak of such markup.
+    Only at its beginning, or behind a block of thinking that the server left in: an answer may cover such markup.
     """
     thinking, ended, answer = text.partition(END_OF_THINKING)
     begins = RAW_CALL.match((answer if ended else thinking).lstrip())

@@ -107,7 +107,7 @@ class Pieces:
             self._texts.setdefault("content", []).append(value)
             if value:
                 yield Piece("text", "content", value)
-        elif isinstance(value, str):  # Mistral's reasoning models think in blocks, then go on in plain text
+        elif isinstance(value, str):  # Mistral's reasoning models think in blocks, then continue in plain text
             yield from self._content_blocks([{"type": "text", "text": value}] if value else [])
         elif isinstance(value, list):
             yield from self._content_blocks(value)
@@ -154,7 +154,7 @@ class _Calls:
         return found
 
     def _place_of(self, piece: dict[str, JsonValue]) -> int:
-        """Return which call a piece goes on with; a call that it begins is added."""
+        """Return which call a piece continues with; a call that it begins is added."""
         begins = _Beginning.of(piece)
         place = self._goes_on_with(begins)
         if place is None or begins.is_another_than(self._calls[place]):
@@ -280,7 +280,7 @@ def _later(before: JsonValue, more: JsonValue) -> JsonValue:
 
 
 def _extend(entries: list[JsonValue], more: list[JsonValue], text_key: dict[str, str]) -> None:
-    """Add entries; one that goes on with the last one (same type, same index if there are any) is joined to it.
+    """Add entries; one that continues with the last one (same type, same index if there are any) is joined to it.
 
     A joined text is a list of its pieces until :func:`_rejoined`.
     """
@@ -297,7 +297,7 @@ def _extend(entries: list[JsonValue], more: list[JsonValue], text_key: dict[str,
 
 
 def _join(last: dict[str, Any], entry: dict[str, Any], key: str) -> None:
-    """Join an entry to the last one, which it goes on with; ``key``: of their text."""
+    """Join an entry to the last one, which it continues with; ``key``: of their text."""
     before, more = last.get(key), entry.get(key)
     if before is None:
         last[key] = _begun(more)

@@ -28,7 +28,7 @@ from turngate.models.pydantic_ai.request import MessageMapper
 from turngate.models.pydantic_ai.response import DeltaReader, is_whole, model_response
 
 MAX_SEGMENTS: Final = 20
-"""How often a response that its provider paused (Anthropic's ``pause_turn``, in a search of its own) is gone on with."""
+"""How often a response that its provider paused (Anthropic's ``pause_turn``, in a search of its own) is continued with."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a provider wants back unread: packed into ``provider_options[provider]``, unpacked for the same provider. Pure.
 
 A response's part of pydantic-ai is a text, a reasoning, a call or a file that we hold in words of our own, and more fields
-(signature, id, details) that nobody here reads: those are packed. A part that we have no words for at all, such as what a
+(signature, id, details) that no one here reads: those are packed. A part that we have no words for at all, such as what a
 provider's own search found, is packed whole.
 """
 
@@ -64,7 +64,7 @@ def unpacked(kind: str, ours: Mapping[str, Any], kept: Mapping[str, Any] | None)
     try:
         return PART.validate_python({**(kept or {}), **said})
     except ValidationError:
-        return PART.validate_python(said)  # written by somebody else under the provider's name: it is left out
+        return PART.validate_python(said)  # written by someone else under the provider's name: it is left out
 
 
 def unpacked_whole(kept: Mapping[str, Any]) -> Any:

@@ -2,7 +2,7 @@
 
 Owns the outgoing half of the mapping; :mod:`turngate.models.pydantic_ai.response` is the incoming one. The same messages
 always give the same, because providers cache by prefix. What another provider packed is left out, and so is its reasoning:
-without its signature it would be somebody's words put into this model's mouth.
+without its signature it would be someone's words put into this model's mouth.
 """
 
 from __future__ import annotations

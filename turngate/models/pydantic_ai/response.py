@@ -99,7 +99,7 @@ def is_whole(response: TheirResponse) -> bool:
 
 
 class DeltaReader:
-    """Reads the events of one stream. ``first_part``: how many parts came before it, when it goes on with a response.
+    """Reads the events of one stream. ``first_part``: how many parts came before it, when it continues with a response.
 
     ``answer_asked``: as for :func:`model_response`.
     """
@@ -133,7 +133,7 @@ class DeltaReader:
             case ThinkingPart() if part.content:
                 yield Delta(kind="reasoning", part=place, text=part.content)
             case TheirCall() if self._answer_asked and _is_answer(part):
-                self._calls[place] = "text"  # the structured answer is text to everybody else
+                self._calls[place] = "text"  # the structured answer is text to everyone else
                 yield Delta(kind="text", part=place, text=_input(part.args or ""))
             case TheirCall():
                 self._calls[place] = "tool-call"

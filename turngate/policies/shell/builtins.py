@@ -123,6 +123,6 @@ def _doubt_of_name(program: str, name: str | None) -> str | None:
             return f"{program!r} {name!r} changes how variables are read"
         return None
     if changes_programs(name) or not _PLAIN_NAME.fullmatch(name):
-        # `read -p 'Go on? ' answer` is asked about too: prompts are rare where nobody reads them.
+        # `read -p 'Continue? ' answer` is asked about too: prompts are rare where no one reads them.
         return f"{program!r} sets {name!r}, which may change what programs do"
     return None

@@ -36,7 +36,7 @@ def checked_bytes(text: str) -> bytes:
     if src.endswith(b"\\"):
         raise UnreadableError("it ends with a backslash")
     if _BROKEN_WORD.search(src) is not None:
-        raise UnreadableError("a line goes on inside a word")
+        raise UnreadableError("a line continues inside a word")
     return src
 
 

@@ -30,7 +30,7 @@ class Visitor:
 
 
 async def checked_visitor(conn: Connection, name: str, role: Role | None) -> Visitor:
-    """Return whom a link for this name would let in; a stored user keeps their role, anybody else is an operator.
+    """Return whom a link for this name would let in; a stored user keeps their role, anyone else is an operator.
 
     Raises:
         InvalidInputError: the name is none.
@@ -65,7 +65,7 @@ async def issue_link(conn: Connection, operator: str, *, role: Role = "operator"
 async def use_link(conn: Connection, secret: str) -> Visitor | None:
     """Use up a login link; returns whom it lets in.
 
-    None when it is unknown, used or out of date, or when its user is disabled by now. A link for somebody who has become
+    None when it is unknown, used or out of date, or when its user is disabled by now. A link for someone who has become
     a stored user since lets that user in, with that user's role.
     """
     await users.one_at_a_time(conn)

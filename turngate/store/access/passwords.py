@@ -1,4 +1,4 @@
-"""Passwords: argon2id in a thread, the same work for somebody who is not there.
+"""Passwords: argon2id in a thread, the same work for someone who is not there.
 
 Parameters: argon2-cffi's own default, the low-memory profile of RFC 9106 §4 (64 MiB, 3 passes, 4 lanes). A hash says with
 which parameters it was made, so a new release may change them: whoever logs in next gets a new hash.
@@ -38,7 +38,7 @@ async def verify_password(stored: str | None, password: str | None) -> Verified:
     """Check a password against a stored hash.
 
     Args:
-        stored: None for somebody unknown or without a password. A hash that nobody has is checked then, so that how long
+        stored: None for someone unknown or without a password. A hash that no one has is checked then, so that how long
             the answer takes does not tell who is a user.
         password: as ``turngate.domain.identity.normal_password`` gives it; None is always wrong.
     """
@@ -52,7 +52,7 @@ def _verify(stored: str | None, password: str | None) -> Verified:
     except VerifyMismatchError:
         return Verified(right=False)
     except (VerificationError, InvalidHashError):
-        return Verified(right=False)  # a damaged hash lets nobody in
+        return Verified(right=False)  # a damaged hash lets no one in
     if stored is None or password is None:
         return Verified(right=False)
     return Verified(right=True, new_hash=_HASHER.hash(password) if _HASHER.check_needs_rehash(stored) else None)

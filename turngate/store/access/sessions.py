@@ -1,4 +1,4 @@
-"""Browser sessions, kept here and not in the cookie: they end when somebody ends them, when idle, and after 12 hours.
+"""Browser sessions, kept here and not in the cookie: they end when someone ends them, when idle, and after 12 hours.
 
 Each function that opens or ends one writes the audit event itself: call it last in the transaction.
 """
@@ -45,7 +45,7 @@ _ALL = (
     )
     .select_from(sessions.outerjoin(users, users.c.name == sessions.c.operator))
     .where(sessions.c.expires_at > bindparam("at"), bindparam("idle_before") < sessions.c.last_seen_at)
-    # Only links let somebody in who is no stored user.
+    # Only links let someone in who is no stored user.
     .where(users.c.disabled_at.is_(None), or_(users.c.name.is_not(None), sessions.c.via == literal_column("'link'")))
 )
 # Built once: this runs with every request of a browser.
@@ -74,7 +74,7 @@ class Session:
 async def begin(
     conn: Connection, name: str, *, role: Role = "operator", via: Via = "link", user_agent: str = ""
 ) -> str:
-    """Return the secret of a new session, good for 12 hours. ``role``: for somebody who is no stored user.
+    """Return the secret of a new session, good for 12 hours. ``role``: for someone who is no stored user.
 
     What is over by now is swept away, so the table stays as small as the number of people who work.
     """

@@ -49,7 +49,7 @@ class Token:
     """A token that holds.
 
     ``id``: names it where its secret must not appear. ``scopes``: what it may do now; a user's role narrows them.
-    ``role``: its user's, or what its scopes amount to. ``owner``: the user it acts for, None: nobody.
+    ``role``: its user's, or what its scopes amount to. ``owner``: the user it acts for, None: no one.
     """
 
     id: str
@@ -68,7 +68,7 @@ class Token:
 
     @property
     def machine(self) -> bool:
-        """Whether it belongs to nobody. The one that a stack leaves its owner's own commands is the owner's."""
+        """Whether it belongs to no one. The one that a stack leaves its owner's own commands is the owner's."""
         return self.owner is None and not self.name.startswith(OWNERS_PREFIX)
 
     @property

@@ -34,7 +34,7 @@ EndReason = Literal["logout", "revoked", "replaced", "password_changed", "user_d
 
 @dataclass(frozen=True, kw_only=True)
 class User:
-    """Somebody Turngate knows. ``oidc_issuer`` None: a local user, who has a password or comes in by links only."""
+    """Someone Turngate knows. ``oidc_issuer`` None: a local user, who has a password or comes in by links only."""
 
     name: str
     role: Role
@@ -125,7 +125,7 @@ __all__ = [
 async def add(conn: Connection, *, name: str, role: Role, password_hash: str | None, email: str = "", by: str) -> User:
     """Add a local user; returns them under their name as it is stored.
 
-    Sessions and links that somebody else was given under this name end: a name means one person.
+    Sessions and links that someone else was given under this name end: a name means one person.
 
     Raises:
         InvalidInputError: the name is none.
@@ -154,7 +154,7 @@ async def add(conn: Connection, *, name: str, role: Role, password_hash: str | N
 async def from_oidc(conn: Connection, *, issuer: str, subject: str, wanted_name: str, email: str, role: Role) -> User:
     """Return the user of this issuer and subject, added or brought up to date.
 
-    Nothing else says who somebody is: e-mail addresses and names are given away again, and providers let people choose
+    Nothing else says who someone is: e-mail addresses and names are given away again, and providers let people choose
     them. A name that is taken becomes ``name@host-of-the-issuer``.
 
     Raises:

@@ -45,7 +45,7 @@ class Cursor:
 class Delivery:
     """One message to one channel. ``first_seq``, ``last_seq``: of its events. ``attempts``: begun so far.
 
-    ``payload``: JSON of what it says. ``next_attempt_at``: when it is to be sent; while it is being sent, when somebody
+    ``payload``: JSON of what it says. ``next_attempt_at``: when it is to be sent; while it is being sent, when someone
     else may take it.
     """
 
@@ -122,7 +122,7 @@ async def add(conn: Connection, new: Sequence[Delivery]) -> None:
 
 
 async def gathering(conn: Connection, channel: str) -> Delivery | None:
-    """Return the channel's delivery that still takes events, or None. Nobody can claim it before this transaction ends."""
+    """Return the channel's delivery that still takes events, or None. No one can claim it before this transaction ends."""
     query = select(deliveries).where(deliveries.c.status == "gathering", deliveries.c.channel == channel)
     newest = query.order_by(deliveries.c.created_at.desc()).limit(1).with_for_update()
     row = (await conn.execute(newest)).mappings().one_or_none()
@@ -142,7 +142,7 @@ async def next_due(conn: Connection, channel: str) -> Delivery | None:
 
 
 async def claim(conn: Connection, seen: Delivery, *, at: datetime, until: datetime) -> Delivery | None:
-    """Take a delivery for sending until ``until``; None when somebody else has. Returns it as it is now.
+    """Take a delivery for sending until ``until``; None when someone else has. Returns it as it is now.
 
     The attempt is logged here, without an answer: so it shows when its sender dies on the way.
     """
@@ -213,7 +213,7 @@ async def send_again(conn: Connection, delivery_id: str, *, at: datetime) -> boo
 
 
 async def fail_forgotten(conn: Connection, channels: Sequence[str], *, before: datetime, at: datetime) -> int:
-    """End what nobody will send: open deliveries from before ``before`` of channels other than these."""
+    """End what no one will send: open deliveries from before ``before`` of channels other than these."""
     query = (
         update(deliveries)
         .where(

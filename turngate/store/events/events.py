@@ -23,14 +23,14 @@ NewEvent = tuple[str, Mapping[str, Any]]
 SYSTEM: Final = "system"
 """Chain of the events that belong to no run: log-ins, grants, policy, users. It stands where a run id does."""
 FOR_ALL_READERS: Final = ("grant.", "policy.", "notification.", "schedule.")
-"""How the types of those begin that everybody may see who sees requests; the others tell who came in and how."""
+"""How the types of those begin that everyone may see who sees requests; the others tell who came in and how."""
 
 CHECKED_AT_ONCE: Final = 1_000
 """How many events of a chain are read at once when it is checked."""
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 # Numbers and the chain's end are taken in one: a turn appends six times. SQLite has one writer, so what it reads beside the
-# counter is the newest; PostgreSQL reads only the rows anew that it changes, so there the chain's end is changed as well.
+# counter is the newest; PostgreSQL reads only the rows again that it changes, so there the chain's end is changed as well.
 _TAKE = {
     "sqlite": "UPDATE event_counter SET last_seq = last_seq + :more WHERE id = :sequence RETURNING last_seq, "
     "(SELECT event_count FROM {chain} WHERE id = :run) AS run_seq, "
@@ -173,6 +173,6 @@ async def chain_head(conn: Connection, run_id: str) -> ChainHead | None:
 
 
 async def keep_head(conn: Connection, run_id: str) -> None:
-    """Keep the head of a run that is about to be removed, so that its events can be checked for ever."""
+    """Keep the head of a run that is about to be removed, so that its events can be checked forever."""
     own = select(runs.c.id, runs.c.event_count, runs.c.event_hash).where(runs.c.id == run_id)
     await conn.execute(insert(event_chains).from_select(["id", "event_count", "event_hash"], own))

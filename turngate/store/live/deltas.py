@@ -59,7 +59,7 @@ class Said(NamedTuple):
 class Deltas:
     """One row. ``attempt``: grows from attempt to attempt at a step. ``n``: place within the attempt, from 1.
 
-    ``reset``: why what was said before is void and comes anew, if at all; None: it goes on. ``dropped``: characters left
+    ``reset``: why what was said before is void and comes again, if at all; None: it continues. ``dropped``: characters left
     out before it. ``after_seq``: the newest event when it was written: its place is right behind that one.
     """
 
@@ -78,7 +78,7 @@ class Deltas:
 async def begin(conn: Connection, run_id: str, step: int, said: Said) -> int | None:
     """Add what the first words of an attempt at a step are, and return the attempt; None when its response is stored.
 
-    Rows of earlier attempts go; if the last of them had not failed as far as anybody knows, its worker was lost, and this
+    Rows of earlier attempts go; if the last of them had not failed as far as anyone knows, its worker was lost, and this
     row says so.
     """
     row_id = await sequences.take(conn, Numbered.DELTAS)
@@ -149,7 +149,7 @@ async def after(
 
 
 async def _place(conn: Connection, run_id: str, step: int, attempt: int) -> int | None:
-    """Return where among the events the attempt goes on; None when it does not."""
+    """Return where among the events the attempt continues; None when it does not."""
     at = {"run": run_id, "at_step": step, "this_attempt": attempt}
     found = (await conn.execute(_GOES_ON, at)).scalar_one_or_none()
     return None if found is None else int(found)

@@ -19,7 +19,7 @@ SWEPT_AT_ONCE = 1_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sayings:
-    """A table of what was said. ``goes_on``: the condition that what a row is about goes on: others have its result.
+    """A table of what was said. ``goes_on``: the condition that what a row is about continues: others have its result.
 
     ``kept_after_the_end``: how long a row is kept when that has ended; a day at most when it has not.
     """
@@ -47,7 +47,7 @@ class Sayings:
     ) -> Select[Any]:
         """Return the query for rows after number ``last`` (exclusive), oldest first; of some runs when they are given.
 
-        Up to number ``ended_from`` only of what goes on now; from there on of everything.
+        Up to number ``ended_from`` only of what continues now; from there on of everything.
         """
         said = self.table.c
         query = select(self.table).where(said.id > last).order_by(said.id).limit(limit)

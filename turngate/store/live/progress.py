@@ -66,7 +66,7 @@ class NewProgress(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """One row. ``n``: place within its call, from 1, going on over attempts. ``dropped``: events left out before it.
+    """One row. ``n``: place within its call, from 1, continuing over attempts. ``dropped``: events left out before it.
 
     ``after_seq``: the newest event when it was written: among the events its place is right behind that one.
     """

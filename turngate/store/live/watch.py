@@ -66,7 +66,7 @@ class _Sayings:
         return await self._read(conn, self._id, self._began_at, self._run_id)
 
     def given(self, found: Sequence[Said], count: int, newest_id: int) -> None:
-        """Go on behind the first ``count`` of what was found."""
+        """Continue behind the first ``count`` of what was found."""
         if count < len(found):
             self._id = found[count].id - 1
         else:

@@ -60,7 +60,7 @@ class JudgedCall:
 async def newest(database: Database, *, limit: int, since: str | None = None) -> AsyncIterator[JudgedCall]:
     """Yield at most so many judged calls, the newest first, holding one page and no transaction in between.
 
-    Not those of dry replays. ``since``: only what was said then or later.
+    Not those of dry runs. ``since``: only what was said then or later.
     """
     place = (judgements.c.created_at, judgements.c.run_id, judgements.c.tool_call_id)
     of_call = and_(

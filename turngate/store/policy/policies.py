@@ -91,7 +91,7 @@ async def versions(conn: Connection, *, limit: int, before: int | None = None) -
 async def append_version(
     conn: Connection, *, version: int, source: str, digest: str, changed_by: str, comment: str
 ) -> StoredPolicy:
-    """Write the next version. Raises sqlalchemy's IntegrityError when somebody else has written it first."""
+    """Write the next version. Raises sqlalchemy's IntegrityError when someone else has written it first."""
     stored = StoredPolicy(
         version=version,
         source=source,

@@ -43,7 +43,7 @@ async def page(
 ) -> list[RecordedCall]:
     """Return calls that reached policy: of the newest run first, its last call first.
 
-    Not those of dry replays, which repeat others, nor of runs that have something of their own: it may be other rules.
+    Not those of dry runs, which repeat others, nor of runs that have something of their own: it may be other rules.
     ``behind``: ``place`` of the last one seen. ``since``: only of runs that began then or later. ``tool``: its exact name.
     """
     query: Select[Any] = (

@@ -61,7 +61,7 @@ def live_lease(request: Request) -> Lease | None:
 async def claim(conn: Connection, request_id: str, *, by: str, seconds: int, take_over: bool) -> Claimed:
     """Claim a pending request, or renew one's own claim, in the caller's write transaction; with its event.
 
-    A renewal never shortens a lease. ``take_over``: also when somebody else's lease is live. Raises LookupError when there
+    A renewal never shortens a lease. ``take_over``: also when someone else's lease is live. Raises LookupError when there
     is no such request.
     """
     request = await _locked(conn, request_id)
@@ -87,7 +87,7 @@ async def claim(conn: Connection, request_id: str, *, by: str, seconds: int, tak
 
 
 async def release(conn: Connection, request_id: str, *, by: str, anyones: bool) -> Lease | None:
-    """Give a claim back, with its event; nothing to give back is fine. Returns the lease of somebody else that stays.
+    """Give a claim back, with its event; nothing to give back is fine. Returns the lease of someone else that stays.
 
     ``anyones``: end whoever's claim it is. Raises LookupError when there is no such request.
     """

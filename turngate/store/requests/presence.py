@@ -14,7 +14,7 @@ from turngate.store.events import events
 from turngate.store.tables import views
 
 PRESENT_FOR: Final = timedelta(seconds=60)
-"""How long after their last sign somebody counts as looking."""
+"""How long after their last sign someone counts as looking."""
 
 _OWN = (views.c.request_id == bindparam("request"), views.c.viewer == bindparam("who"))
 _SEEN = select(literal(1)).where(*_OWN)
@@ -27,7 +27,7 @@ _AGAIN = update(views).where(*_OWN, views.c.last_at < bindparam("at")).values(la
 
 @dataclass(frozen=True, kw_only=True)
 class Looking:
-    """Somebody who looks at a request. ``last_at``: their last sign."""
+    """Someone who looks at a request. ``last_at``: their last sign."""
 
     name: str
     last_at: str
@@ -44,7 +44,7 @@ async def note_first(conn: Connection, *, run_id: str, request_id: str, viewer: 
 
 
 async def note_presence(conn: Connection, *, run_id: str, request_id: str, viewer: str) -> None:
-    """Record that somebody looks now; their first look is that, too."""
+    """Record that someone looks now; their first look is that, too."""
     sign = {"request": request_id, "who": viewer, "at": as_text(now())}
     if not await _first(conn, run_id, sign):
         await conn.execute(_AGAIN, sign)

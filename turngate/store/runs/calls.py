@@ -46,7 +46,7 @@ class Call:
     ``verdict``: JSON of the policy's verdict (empty for a call that never reached policy). ``edited_input``: the exact
     text that runs in place of ``input`` when an operator edited the call. ``signal``: JSON of what the call asks of the
     run. ``child_run_id``: the sub-agent's run that answers it. ``presentation``: JSON of what people are shown of it.
-    ``whole_result``: digest of the whole result, where the model is shown a part. ``recorded_call_id``: in a dry replay,
+    ``whole_result``: digest of the whole result, where the model is shown a part. ``recorded_call_id``: in a dry run,
     the call of the other run whose result this one was given.
     """
 
@@ -187,7 +187,7 @@ async def settle(
 
 
 def _written(result: Ok | Failure) -> str:
-    """Return the result as JSON; the column mends what cannot be encoded. The tool has run: its result must be kept."""
+    """Return the result as JSON; the column fixes what cannot be encoded. The tool has run: its result must be kept."""
     try:
         return result.model_dump_json()
     except PydanticSerializationError:  # half a surrogate pair, from a file name that is not UTF-8

@@ -121,7 +121,7 @@ async def begin_again(
 async def finish(
     conn: Connection, *, run_id: str, tool_call_id: str, state: ExecutionState, partial_output: str = ""
 ) -> bool:
-    """End an execution that is under way; False when it is not (somebody else ended it)."""
+    """End an execution that is in progress; False when it is not (someone else ended it)."""
     ended = {"run": run_id, "call": tool_call_id, "to": state, "partial": partial_output, "at": as_text(now())}
     return (await conn.execute(_FINISH, ended)).rowcount == 1
 
@@ -136,7 +136,7 @@ async def finish_start(
 
 
 async def stop(conn: Connection, *, run_id: str, tool_call_id: str, attempt: int, partial_output: str) -> bool:
-    """Note that the handler of this start was stopped, and what it had said; False when it is not the one under way."""
+    """Note that the handler of this start was stopped, and what it had said; False when it is not the one in progress."""
     query = (
         update(executions)
         .where(

@@ -75,7 +75,7 @@ async def open_of(
 async def rejected_before(conn: Connection, call: ExternalCall, *, since: str) -> Failure | None:
     """Return the first rejection by a person of what this call repeats; None: there was none (I12).
 
-    ``since``: what was settled before counts no more, where nobody said in which turn.
+    ``since``: what was settled before counts no more, where no one said in which turn.
     """
     query = (
         select(calls.c.result)
@@ -94,7 +94,7 @@ async def rejected_before(conn: Connection, call: ExternalCall, *, since: str) -
         query = query.where(calls.c.settled_at >= since)
     for row in await conn.execute(query):
         result = TOOL_RESULT.validate_json(row.result)
-        # Not of a rule: those are asked again each time, and may have changed. Not of a repeat: it would stand for ever.
+        # Not of a rule: those are asked again each time, and may have changed. Not of a repeat: it would stand forever.
         if isinstance(result, Failure) and result.kind == "rejected" and not result.fields.get("repeat"):
             return result
     return None
@@ -119,7 +119,7 @@ async def want(conn: Connection, run_id: str, attempt: str) -> None:
 
 
 async def hand_out(conn: Connection, run_id: str, *, deadline_at: str) -> None:
-    """Let the attempt that wants the call run it: part of the redemption, so nobody who comes later takes its place."""
+    """Let the attempt that wants the call run it: part of the redemption, so no one who comes later takes its place."""
     query = update(external_calls).where(external_calls.c.run_id == run_id)
     await conn.execute(
         query.values(running_for=external_calls.c.wanted_by, wanted_by=None, deadline_at=deadline_at, report=None)
@@ -133,7 +133,7 @@ async def hand_over(conn: Connection, run_id: str, attempt: str) -> None:
 
 
 async def take_back(conn: Connection, run_id: str) -> None:
-    """Let nobody run the call any more: its time for a report is over."""
+    """Let no one run the call any more: its time for a report is over."""
     query = update(external_calls).where(external_calls.c.run_id == run_id)
     await conn.execute(query.values(wanted_by=None, running_for=None))
 

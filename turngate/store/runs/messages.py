@@ -135,7 +135,7 @@ async def append(
 
 
 def _written(message: Message) -> str:
-    """Return the parts as JSON; the column mends what cannot be encoded, such as half a surrogate pair in a response."""
+    """Return the parts as JSON; the column fixes what cannot be encoded, such as half a surrogate pair in a response."""
     try:
         return _PARTS.dump_json(message.parts).decode()
     except PydanticSerializationError:

@@ -86,7 +86,7 @@ async def open_run(
     await insert_run(conn, new)
     if external is not None:
         await external_calls.add(conn, replace(external, run_id=new.id))
-    # The input is part of the conversation from now on, whatever becomes of the run that answers it.
+    # The input is part of the conversation from now on, whatever happens to the run that answers it.
     await messages.set_head(conn, new.conversation_id, new.input_message_id)
     named = {"agent": new.agent, "model": new.model, "started_by": new.started_by, "by": new.started_by}
     await events.append(conn, new.id, [("run.started", {**named, **told})])

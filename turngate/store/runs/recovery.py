@@ -25,7 +25,7 @@ from turngate.store.tables import runs as runs_table
 async def live_roots(conn: Connection, *, limit: int, after: tuple[str, str] | None = None) -> list[Run]:
     """Return live runs that no other run started, oldest first. ``after``: (created_at, id) of the last one seen.
 
-    A sub-agent's run is not one of them: its parent's workflow starts it, and nobody else, or nobody would wait for it.
+    A sub-agent's run is not one of them: its parent's workflow starts it, and no one else, or no one would wait for it.
     """
     table = runs_table
     query = (
@@ -62,10 +62,10 @@ async def root_of(conn: Connection, run: Run) -> Run:
 
 
 async def turn_state(conn: Connection, run: Run) -> TurnState:
-    """Return the state with which a new workflow goes on with a live run.
+    """Return the state with which a new workflow continues with a live run.
 
     The step at hand is the first that is not closed. Its requests become gates as they stand: pending ones wait on, since
-    when they were opened; a decision that was recorded counts. A run that somebody holds is held.
+    when they were opened; a decision that was recorded counts. A run that someone holds is held.
     """
     newest = await steps.get(conn, run.id, run.step)
     step = run.step + 1 if newest is None or newest.closed_at is not None else run.step

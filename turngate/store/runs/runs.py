@@ -51,11 +51,11 @@ class Run:
     ``task``: the first 500 characters of the input, for lists. ``error_class``: a typed failure class, or empty.
     ``parent_run_id``, ``parent_tool_call_id``: the call that a sub-agent's run answers. ``path``: the agents above it and
     itself, joined by ``/``. ``forked_from_run_id``, ``forked_from_step``: the closed step whose past a fork shares.
-    ``attended``: somebody watches the inbox; ``unattended_asks`` says what becomes of its questions when nobody does.
-    ``paused_at``, ``paused_by``, ``pause_reason``: since when, by whom and why it is held, while somebody holds it.
-    ``schedule_id``: the schedule that opened it; None: somebody or something else did.
+    ``attended``: someone watches the inbox; ``unattended_asks`` says what happens to its questions when no one does.
+    ``paused_at``, ``paused_by``, ``pause_reason``: since when, by whom and why it is held, while someone holds it.
+    ``schedule_id``: the schedule that opened it; None: someone or something else did.
     ``world``: digest of what it has of its own; None: all is as its agent and app have it. ``replay_of_run_id``: the run
-    whose recorded results answer the calls of a dry replay. ``tokens_used``, ``cost_micros``: of all its responses.
+    whose recorded results answer the calls of a dry run. ``tokens_used``, ``cost_micros``: of all its responses.
     ``extensions``: JSON of what was granted beyond its budgets. ``ended_by``: who interrupted it.
     ``model_chosen_by``: who switched its model while it was live; ``fell_back_from``: the model for which ``model`` stands in.
     """
@@ -102,7 +102,7 @@ class Run:
 
     @property
     def chosen_model(self) -> str:
-        """The model that was chosen for it, whether or not another one stands in; what goes on from it begins with this."""
+        """The model that was chosen for it, whether or not another one stands in; what continues from it begins with this."""
         return self.fell_back_from or self.model
 
     @property
@@ -160,7 +160,7 @@ async def pause(conn: Connection, run_id: str, *, by: str, reason: str, at: date
 
 
 async def resume(conn: Connection, run_id: str) -> bool:
-    """Note that a run goes on; False when nobody held it."""
+    """Note that a run continues; False when no one held it."""
     query = update(runs).where(runs.c.id == run_id, runs.c.paused_at.is_not(None))
     return (await conn.execute(query.values(paused_at=None, paused_by=None, pause_reason=""))).rowcount == 1
 
@@ -195,7 +195,7 @@ async def extend(conn: Connection, run_id: str, granted: Extension) -> None:
 async def go_on_with(conn: Connection, run: Run, *, agent: str, agent_version: str, model: str) -> None:
     """Let another agent or model take the run's next step. The path goes along: it names who asks and who delegates.
 
-    A model that somebody chose for what was before, or that stood in, counts no longer.
+    A model that someone chose for what was before, or that stood in, counts no longer.
     """
     above, slash, _before = run.path.rpartition("/")
     query = update(runs).where(runs.c.id == run.id)
@@ -205,7 +205,7 @@ async def go_on_with(conn: Connection, run: Run, *, agent: str, agent_version: s
 
 
 async def switch_model(conn: Connection, run_id: str, *, model: str, by: str) -> bool:
-    """Let a model that somebody chose answer a live run's next requests; False when it has ended."""
+    """Let a model that someone chose answer a live run's next requests; False when it has ended."""
     query = update(runs).where(runs.c.id == run_id, runs.c.status == "running")
     return (await conn.execute(query.values(model=model, model_chosen_by=by, fell_back_from=None))).rowcount == 1
 

@@ -1,4 +1,4 @@
-"""Steps: one model response and the results of its calls. Responses are unique by (run, step): nobody pays twice."""
+"""Steps: one model response and the results of its calls. Responses are unique by (run, step): no one pays twice."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Step:
     """One step. ``plan`` is None between storing the response and planning it; ``closed_at`` None while calls are open.
 
     ``corrective``: what the model is told of a response that nothing could be made of. ``trail``: JSON of a closed one's
-    Trail; None: nobody looks whether the run goes round in circles, or nobody did then. ``model_spec``: who was asked, where
+    Trail; None: no one looks whether the run goes round in circles, or no one did then. ``model_spec``: who was asked, where
     ``model`` is what the provider calls itself; None: no model was asked (a call from outside).
     """
 
@@ -119,7 +119,7 @@ async def record_response(
 
     Raises:
         IntegrityError: sqlalchemy's, when (run, step) has a response already.
-        ConflictError: the run has ended. An attempt that was thought lost must not move a conversation that went on.
+        ConflictError: the run has ended. An attempt that was thought lost must not move a conversation that continued.
     """
     message_id = derived_id("msg", run.id, str(step), "assistant")
     await messages.append(

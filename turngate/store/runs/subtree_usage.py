@@ -60,5 +60,5 @@ async def add(conn: Connection, run: runs.Run, used: UsedBelow) -> None:
     if run.parent_run_id is None or used == NOTHING_BELOW:
         return
     more = {"tokens": used.tokens, "cost": used.cost_micros, "calls": used.tool_calls}
-    for each in await above(conn, run):  # one by one and upwards: locks are taken in the same order by everybody
+    for each in await above(conn, run):  # one by one and upwards: locks are taken in the same order by everyone
         await conn.execute(_ADD, {"run": each.id, **more})

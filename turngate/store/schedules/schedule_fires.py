@@ -1,4 +1,4 @@
-"""Fires of schedules: each instant of a timetable comes to one outcome, however often somebody brings it (I5).
+"""Fires of schedules: each instant of a timetable comes to one outcome, however often someone brings it (I5).
 
 The same transaction that records a run records its fire, so a fire that is brought again finds the run.
 """
@@ -26,7 +26,7 @@ from turngate.store.tables import schedule_fires
 
 @dataclass(frozen=True, kw_only=True)
 class Fire:
-    """What became of one fire. ``fire_at``: its instant on the timetable. ``run_id``: the run it opened.
+    """What happened to one fire. ``fire_at``: its instant on the timetable. ``run_id``: the run it opened.
 
     ``reason``: why it opened none. ``fired_by``: who asked for it out of turn; None: the clock.
     """
@@ -61,10 +61,10 @@ async def come_to(
         by: who asks for it out of turn; None: the clock.
 
     Returns:
-        What became of it; ``waiting``: bring it again later. None: nothing has to be done, because the schedule is gone or
+        What happened to it; ``waiting``: bring it again later. None: nothing has to be done, because the schedule is gone or
         paused. Out of turn nothing waits and nothing is noted: ``skipped`` names the live run in ``reason``.
 
-    Raises sqlalchemy's IntegrityError when somebody starts a run in the same conversation at this moment: bring it again.
+    Raises sqlalchemy's IntegrityError when someone starts a run in the same conversation at this moment: bring it again.
     """
     # Held first: of two that bring the same fire the second one reads what the first one wrote.
     schedule = await schedules.get(conn, schedule_id, hold=True)
@@ -97,7 +97,7 @@ def _fires(schedule: Schedule, by: str | None) -> bool:
 
 
 async def _hold_up(conn: Connection, schedule: Schedule, new: Fire, before: Fire | None, live: str) -> Fire:
-    """Return what becomes of a fire while the run of an earlier one is live: it waits, or is skipped."""
+    """Return what happens to a fire while the run of an earlier one is live: it waits, or is skipped."""
     if new.fired_by is not None:
         return replace(new, outcome="skipped", reason=live)
     held_up = replace(new, reason=f"run {live} was still live")
@@ -107,7 +107,7 @@ async def _hold_up(conn: Connection, schedule: Schedule, new: Fire, before: Fire
 
 
 async def get(conn: Connection, schedule_id: str, fire_at: datetime) -> Fire | None:
-    """Return what became of the fire of this instant; None: nobody has brought it yet."""
+    """Return what happened to the fire of this instant; None: no one has brought it yet."""
     query = select(schedule_fires).where(
         schedule_fires.c.schedule_id == schedule_id, schedule_fires.c.fire_at == as_text(fire_at)
     )
@@ -156,7 +156,7 @@ async def _live(conn: Connection, schedule: Schedule) -> str | None:
     if schedule.overlap == "allow":
         return None
     own = runs_table.c.schedule_id == schedule.id
-    if schedule.conversation_id is not None:  # also one that somebody else started in it
+    if schedule.conversation_id is not None:  # also one that someone else started in it
         own = or_(own, runs_table.c.conversation_id == schedule.conversation_id)
     query = select(runs_table.c.id).where(own, runs_table.c.status == "running").limit(1)
     return (await conn.execute(query)).scalar_one_or_none()

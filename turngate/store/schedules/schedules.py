@@ -18,7 +18,7 @@ from turngate.store.tables import schedules
 class Schedule:
     """One schedule. ``input``: what each of its runs begins with. ``timetable``: JSON of Timetable.
 
-    ``conversation_id``: the one that its runs go on with; None: each begins its own. ``model``: in place of the agent's;
+    ``conversation_id``: the one that its runs continue with; None: each begins its own. ``model``: in place of the agent's;
     None: as the agent says when it fires. ``revision``: from 1, one more with each change. ``created_by``: in whose name
     the runs are started. ``removed_at``: when Temporal was seen to have it no more, after it was deleted.
     """

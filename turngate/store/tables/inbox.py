@@ -43,10 +43,10 @@ requests = Table(
     Column("approvals", Integer, nullable=False, server_default="0"),
     # It ran out of time and waits on, because its rule says so.
     Column("parked_at", StorableText),
-    # Who has taken it on, and until when nobody else is meant to decide it.
+    # Who has taken it on, and until when no one else is meant to decide it.
     Column("claimed_by", StorableText),
     Column("claimed_until", StorableText),
-    # Not unique by call and kind: a ``once`` call that is lost, sent again and lost again asks what became of it each time.
+    # Not unique by call and kind: a ``once`` call that is lost, sent again and lost again asks what happened to it each time.
     Index("ix_requests_run_id", "run_id"),
     # The inbox under any filter is read from these two alone (turngate.store.requests.requests): a row of this table is wide.
     Index(

@@ -31,7 +31,7 @@ sessions = Table(
     Column("expires_at", StorableText, nullable=False),
     # Names the session in lists, where its secret must not appear.
     Column("id", StorableString(32), nullable=False, server_default=""),
-    # Of a person who is no stored user; a user's own role is looked up anew each time.
+    # Of a person who is no stored user; a user's own role is looked up again each time.
     Column("role", StorableString(16), nullable=False, server_default="operator"),
     Column("via", StorableString(16), nullable=False, server_default="link"),
     Column("last_seen_at", StorableText, nullable=False, server_default=""),

@@ -20,7 +20,7 @@ agents = Table(
     Column("published_at", StorableText, nullable=False),
     # Names of the agents whose calls it answers, when the app does not offer it to people itself.
     Column("sub_agent_of", StorableText, nullable=False, server_default=""),
-    # What becomes of a message that is sent to a live run: queue, inject or supersede.
+    # What happens to a message that is sent to a live run: queue, inject or supersede.
     Column("while_running", StorableString(16), nullable=False, server_default="queue"),
 )
 
@@ -89,14 +89,14 @@ runs = Table(
     # A fork: the run and the closed step of it whose past it shares.
     Column("forked_from_run_id", StorableString(64)),
     Column("forked_from_step", Integer),
-    # Whether somebody watches the inbox while it runs and, if nobody does, what becomes of what would be asked.
+    # Whether someone watches the inbox while it runs and, if no one does, what happens to what would be asked.
     Column("attended", Boolean, nullable=False, server_default=text("true")),
     Column("unattended_asks", StorableString(16), nullable=False, server_default="park"),
-    # Who holds it, while somebody does.
+    # Who holds it, while someone does.
     Column("paused_at", StorableText),
     Column("paused_by", StorableText),
     Column("pause_reason", StorableText, nullable=False, server_default=""),
-    # What it has of its own, by digest; and for a dry replay the run whose recorded results answer its calls.
+    # What it has of its own, by digest; and for a dry run the run whose recorded results answer its calls.
     Column("world", StorableString(64)),
     Column("replay_of_run_id", StorableString(64)),
     # What its responses took, in tokens and millionths of a currency; what was granted beyond its budgets (JSON).
@@ -193,7 +193,7 @@ calls = Table(
     Column("child_run_id", StorableString(64)),
     Column("presentation", StorableText),
     Column("whole_result", StorableString(64)),
-    # In a dry replay: the call of the other run whose recorded result this one was given. NULL there: it diverged.
+    # In a dry run: the call of the other run whose recorded result this one was given. NULL there: it diverged.
     Column("recorded_call_id", StorableString(255)),
     Index("ix_calls_run_id_step", "run_id", "step", "position"),
     Index("ix_calls_repeat_key", "run_id", "repeat_key"),
@@ -274,7 +274,7 @@ external_calls = Table(
 # What stands in place of the beginning of a conversation when its model is asked.
 
 
-# By the head of the conversation when it was made: whoever goes on from an earlier message sees what stood there.
+# By the head of the conversation when it was made: whoever continues from an earlier message sees what stood there.
 summaries = Table(
     "summaries",
     metadata,

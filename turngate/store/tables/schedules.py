@@ -1,4 +1,4 @@
-"""Schedules, and what became of each of their fires."""
+"""Schedules, and what happened to each of their fires."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ schedule_fires = Table(
     "schedule_fires",
     metadata,
     Column("schedule_id", StorableString(64), ForeignKey("schedules.id"), primary_key=True),
-    # The instant on the timetable, not that at which somebody came to it: a fire that comes twice is one.
+    # The instant on the timetable, not that at which someone came to it: a fire that comes twice is one.
     Column("fire_at", StorableText, primary_key=True),
     Column("outcome", StorableString(16), nullable=False),
     Column("run_id", StorableString(64)),

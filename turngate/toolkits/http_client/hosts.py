@@ -111,7 +111,7 @@ class HostPattern:
         """Tell whether the target is at this host and port."""
         if target.port != (self.port or _DEFAULT_PORTS[target.scheme]):
             return False
-        # The dot is part of the suffix: `evil-example.com` ends with `example.com`, and is somebody else's.
+        # The dot is part of the suffix: `evil-example.com` ends with `example.com`, and is someone else's.
         return target.host.endswith(f".{self.host}") if self.wildcard else target.host == self.host
 
     def __str__(self) -> str:

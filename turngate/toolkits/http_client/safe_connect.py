@@ -62,7 +62,7 @@ _NEVER_V4 = [
 ]
 # Of IPv6 only 2000::/3 is handed out as global unicast. That alone refuses mapped, compatible, link-local, site-local
 # and multicast addresses; these are the exceptions inside it. 2001::/23 holds Teredo, 2002::/16 is 6to4: both smuggle
-# an IPv4 address that nobody has checked.
+# an IPv4 address that no one has checked.
 _GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 _NEVER_V6 = [ipaddress.IPv6Network(block) for block in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")

@@ -13,7 +13,7 @@ from turngate import ConfigurationError
 from turngate.toolkits.http_client.hosts import AllowList, HostPattern, Target
 
 MIN_SECRET_CHARS = 6
-"""A shorter value is sent, but not hidden: masking every ``1`` in a page would help nobody."""
+"""A shorter value is sent, but not hidden: masking every ``1`` in a page would help no one."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # A token (RFC 9110 §5.6.2).
 _VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")

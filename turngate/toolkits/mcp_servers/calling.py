@@ -112,7 +112,7 @@ class LiveSession:
                 await self._stop.wait()
         except ServerAwayError as away:
             self._opened.set_exception(away)
-            self._opened.exception()  # seen: whoever waited may have been cancelled, and nobody else would look
+            self._opened.exception()  # seen: whoever waited may have been cancelled, and no one else would look
         except Exception as error:  # noqa: BLE001 - a connection broke; calls notice by themselves
             log.info("[mcp server %s] the connection ended: %r", self._name, error)
 
@@ -199,7 +199,7 @@ class Calls:
         if digest != shown_digest:
             raise ToolChanged(
                 reason=f"The MCP server {self.name!r} describes {name!r} differently from what was shown when this "
-                "worker started, so the call did not run. Do not repeat it: somebody has to look at what changed and "
+                "worker started, so the call did not run. Do not repeat it: someone has to look at what changed and "
                 "restart the worker.",
                 shown_digest=shown_digest,
                 current_digest=digest,
@@ -248,7 +248,7 @@ class Calls:
     def _answer(self, result: CallToolResult | InputRequiredResult) -> JsonValue:
         if isinstance(result, InputRequiredResult):
             raise McpToolError(
-                reason="The server wants to ask a person or a model before it goes on; that is declined."
+                reason="The server wants to ask a person or a model before it continues; that is declined."
             )
         if result.is_error:
             raise McpToolError(reason=error_text(result))

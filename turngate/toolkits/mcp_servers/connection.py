@@ -31,7 +31,7 @@ log = logging.getLogger("turngate.mcp")
 MAX_LINE = 1000
 TAIL_LINES = 12
 LAST_WORDS_SECONDS = 0.5
-"""How long to read on after the server has ended. A grandchild that inherited the pipe may hold it open for ever."""
+"""How long to read on after the server has ended. A grandchild that inherited the pipe may hold it open forever."""
 
 
 class StderrLog(asyncio.Protocol):

@@ -24,7 +24,7 @@ from turngate.toolkits.mcp_servers.plain_text import plain
 # What a server says of a tool's risk, against what the builder says: a hint may raise it, never lower it. Pure.
 #
 # The hints are a server's own claims, and the specification says not to decide by those of a server that is not trusted
-# (https://modelcontextprotocol.io/specification, "Tool annotations"). A warning can be believed from anybody.
+# (https://modelcontextprotocol.io/specification, "Tool annotations"). A warning can be believed from anyone.
 
 
 def raised(effect: Effect, ask: Ask, hints: ToolAnnotations | None) -> tuple[Effect, Ask]:

@@ -1,4 +1,4 @@
-"""Keep the beginning and the end of a stream of bytes whose length nobody knows. Pure."""
+"""Keep the beginning and the end of a stream of bytes whose length no one knows. Pure."""
 
 from __future__ import annotations
 

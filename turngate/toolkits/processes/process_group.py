@@ -3,7 +3,7 @@
 Owns starting, draining and killing; ``process_tree`` finds what left the group. Why not
 ``asyncio.create_subprocess_exec``: its ``wait()`` may wait for every holder of the pipe (cpython issue 119710), so
 ``sleep 1000 &`` would hang the call; and it reaps the leader at once, after which the group's number may belong to
-somebody else by the time it is killed. Here the leader stays a zombie, and so holds the number, until its group is dead.
+someone else by the time it is killed. Here the leader stays a zombie, and so holds the number, until its group is dead.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _kill_once(entry: bytes) -> bool:
 
 
 def _holds(process: Path, entry: bytes) -> bool:
-    # Gone, a zombie (empty), or somebody else's (refused): none of ours.
+    # Gone, a zombie (empty), or someone else's (refused): none of ours.
     with suppress(OSError):
         return entry in (process / "environ").read_bytes().split(b"\0")
     return False
@@ -150,7 +150,7 @@ class ProcessGroup:
         return code if code >= 0 else 128 - code
 
     async def drained(self) -> bool:
-        """Wait until nobody holds the pipe any more, at most ``DRAIN_SECONDS``; False when somebody still does."""
+        """Wait until no one holds the pipe any more, at most ``DRAIN_SECONDS``; False when someone still does."""
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
                 await self._closed.wait()

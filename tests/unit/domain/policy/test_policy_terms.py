@@ -302,8 +302,8 @@ def test_plain_terms_cost_nothing_to_store() -> None:
 
 # Runs that nobody attends
 
-SAYS_RULE = ["Nobody attends", "rule 'ask' asks", "Change rule 'ask' to allow it"]
-SAYS_FIX = ["Nobody attends", 'verdict = "allow", tools = ["pay"]']
+SAYS_RULE = ["No one attends", "rule 'ask' asks", "Change rule 'ask' to allow it"]
+SAYS_FIX = ["No one attends", 'verdict = "allow", tools = ["pay"]']
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_i12_a_repeat_keeps_who_refused_and_says_that_nobody_was_asked(made: Fai
     error = error_of(results.repeated(made))
     assert error["kind"] == made.kind
     assert error["repeat"] is True
-    assert "nobody was asked again" in error["message"]
+    assert "no one was asked again" in error["message"]
     assert made.reason in error["message"]
     assert {name: error[name] for name in made.fields} == made.fields
 
