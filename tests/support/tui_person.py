@@ -26,7 +26,7 @@ from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.declare import interaction_tool, tool
 from turngate.frontends.tui.app import TurngateTui
-from turngate.frontends.tui.controls import Press
+from turngate.frontends.tui.widgets import Press
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.store.access import access, tokens
 

@@ -10,8 +10,8 @@ from support.tui_person import person_at
 from textual import events
 from textual.widgets import Input, TextArea
 
-from turngate.frontends.tui.reading import Reading
 from turngate.frontends.tui.request_screen import RequestScreen
+from turngate.frontends.tui.widgets import ScrolledText
 
 
 async def test_calls_are_approved_rejected_and_edited_as_shown(api: Api) -> None:
@@ -103,7 +103,7 @@ async def test_a_call_is_approved_only_when_all_of_it_was_on_screen(api: Api) ->
         screen = await person.sees("line 05")
         assert "a⟨U+202E⟩b\\u001b[2J [link=x]y[/] [bold red]z[/]" in screen
         assert "line 39" not in screen
-        reading = person.app.screen.query_one(Reading)
+        reading = person.app.screen.query_one(ScrolledText)
         await person.press("a")
         await person.sees("It goes on below: look at all of it.")
         await person.until(lambda: reading.scroll_y > 0, "the part below")

@@ -12,7 +12,7 @@ from textual.widgets import Input, TextArea
 from approvals_api.app import create_api_app
 from approvals_api.settings import ApiSettings
 from turngate.domain.conversation.messages import Delta
-from turngate.frontends.tui.spoken import Spoken
+from turngate.frontends.tui.run_text import LiveText
 from turngate.frontends.tui.texts import plain
 from turngate.wire.events import DeltaView, ProgressView
 
@@ -79,7 +79,7 @@ async def test_words_are_shown_while_they_are_said(api: Api) -> None:
 
 def test_progress_that_is_told_again_is_shown_once() -> None:
     """Every new connection tells the progress of running calls again; what was left out of it is counted."""
-    spoken = Spoken()
+    spoken = LiveText()
     for n, dropped in ((1, 0), (1, 0), (5, 3), (5, 3)):
         said = {"tool_call_id": "c", "n": n, "payload": f"line {n}\u202e", "dropped": dropped, "run_id": "r"}
         spoken.take_progress(ProgressView.model_validate({**said, "created_at": "2026-01-01T00:00:00Z"}))
@@ -201,7 +201,7 @@ async def test_an_api_that_goes_away_comes_back(api: Api) -> None:
 
 def test_another_attempt_makes_what_was_said_void() -> None:
     """Words of an attempt that failed are taken away and said to be void; words told twice are shown once."""
-    spoken = Spoken()
+    spoken = LiveText()
     for attempt, n, text, reset in (
         (1, 1, "one ", None),
         (1, 2, "two", None),

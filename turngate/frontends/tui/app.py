@@ -13,7 +13,7 @@ from turngate.domain.errors import TurngateError
 from turngate.frontends.tui.grants_screen import GrantsScreen
 from turngate.frontends.tui.inbox_screen import InboxScreen
 from turngate.frontends.tui.problems import problem_words
-from turngate.frontends.tui.runs_screen import RunsScreen
+from turngate.frontends.tui.run_screen import RunsScreen
 from turngate.frontends.tui.screens import LiveScreen
 from turngate.frontends.tui.session import Session
 from turngate.frontends.tui.texts import plain_line

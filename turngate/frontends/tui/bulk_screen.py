@@ -10,14 +10,14 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
 from turngate.domain.errors import TurngateError
-from turngate.frontends.tui.arming import Arming
 from turngate.frontends.tui.dialogs import AskDialog
+from turngate.frontends.tui.double_press import DoublePress
 from turngate.frontends.tui.problems import problem_words
-from turngate.frontends.tui.reading import Reading
 from turngate.frontends.tui.request_text import RISK_STYLE
 from turngate.frontends.tui.screens import LiveScreen
 from turngate.frontends.tui.session import Sent, Session
 from turngate.frontends.tui.texts import at, block, exact_arguments, folded, line, plain_line
+from turngate.frontends.tui.widgets import ScrolledText
 from turngate.wire.decisions import DecidedItem
 from turngate.wire.requests import RequestItem
 
@@ -35,16 +35,16 @@ class BulkScreen(LiveScreen):
         super().__init__(session)
         self.chosen = chosen
         self._became: dict[str, str] = {}
-        self._arming = Arming(self, self.say)
+        self._double_press = DoublePress(self, self.say)
 
     def middle(self) -> ComposeResult:
         """Draw every call."""
-        yield Reading(Static(Text(), id="calls"))
+        yield ScrolledText(Static(Text(), id="calls"))
 
     def on_mount(self) -> None:
         """Draw, and let the keys scroll."""
         self._draw()
-        self.query_one(Reading).focus()
+        self.query_one(ScrolledText).focus()
 
     def _draw(self) -> None:
         self.title_line(line(("Decide together  ", "bold"), f"{len(self.chosen)} requests, each as it would run"))
@@ -68,22 +68,22 @@ class BulkScreen(LiveScreen):
 
     def action_approve(self) -> None:
         """Approve all of them, once all of them were on screen."""
-        reading = self.query_one(Reading)
+        reading = self.query_one(ScrolledText)
         if self._became:
             self.say("They were decided; see what became of each.")
         elif not reading.was_read:
-            self._arming.disarm()
+            self._double_press.disarm()
             reading.scroll_page_down(animate=False)
             self.say("There is more below: look at all of them, then press a.")
         else:
-            self._arming.press("a", f"Press a again to approve all {len(self.chosen)}.", self._approve)
+            self._double_press.press("a", f"Press a again to approve all {len(self.chosen)}.", self._approve)
 
     def _approve(self) -> None:
         self.run_worker(self._send("approve", ""))
 
     def action_reject(self) -> None:
         """Ask for a reason and reject all of them."""
-        self._arming.disarm()
+        self._double_press.disarm()
         if self._became:
             return
         self.app.push_screen(

@@ -12,10 +12,10 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from turngate.frontends.tui.controls import SafeArea, SafeInput
-from turngate.frontends.tui.reading import Reading
+from turngate.frontends.tui.double_press import DoublePress
 from turngate.frontends.tui.session import Sent
-from turngate.frontends.tui.texts import Folded, line
+from turngate.frontends.tui.texts import Folded, line, plain, plain_line
+from turngate.frontends.tui.widgets import SafeArea, SafeInput, ScrolledText
 
 Send = Callable[[str], Awaitable[Sent]]
 Check = Callable[[str], str | None]
@@ -130,12 +130,70 @@ class TextDialog(ModalScreen[None]):
         """Draw the text."""
         with Vertical(classes="dialog many"):
             yield Static(line((self._heading, "bold")))
-            yield Reading(Static(self._shown), classes="whole")
+            yield ScrolledText(Static(self._shown), classes="whole")
             yield Static(line(("j k scroll   Escape close", "dim")), classes="keys")
 
     def on_mount(self) -> None:
         """Let the keys scroll."""
-        reading = self.query_one(Reading)
+        reading = self.query_one(ScrolledText)
         reading.focus()
         if self._at_end:
             self.call_after_refresh(reading.scroll_end, animate=False)
+
+
+# The dialog that shows exactly what would be done, and does it once all of it was on screen and a person says so.
+
+
+class ConfirmDialog(ModalScreen[Sent]):
+    """``a a`` does it. ``does``: what, as in "approve, and allow exactly this". Its result is what was taken; None: left."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "agree", "Do it"),
+        Binding("escape,u", "dismiss", "Back"),
+    ]
+
+    def __init__(self, does: str, shown: Folded, send: Callable[[], Awaitable[Sent]]) -> None:
+        super().__init__()
+        self._does, self._shown, self._deliver = plain_line(does, 200), shown, send
+        self._double_press = DoublePress(self, self._say)
+        self._is_sending = False
+
+    def compose(self) -> ComposeResult:
+        """Draw what would be done."""
+        with Vertical(classes="dialog many"):
+            yield ScrolledText(Static(self._shown), classes="whole")
+            yield Static(Text(), id="wrong")
+            yield Static(line((f"a a {self._does}   j k scroll   Escape back", "dim")), classes="keys")
+
+    def on_mount(self) -> None:
+        """Let the keys scroll."""
+        self.query_one(ScrolledText).focus()
+
+    def _say(self, words: str, *, is_bad: bool = False) -> None:
+        for widget in self.query("#wrong").results(Static):
+            widget.update(line(("! ", "bold red"), (plain(words), "red")) if is_bad else line(words))
+
+    def action_agree(self) -> None:
+        """Do it, by two presses."""
+        reading = self.query_one(ScrolledText)
+        if not reading.was_read:
+            self._double_press.disarm()
+            reading.scroll_page_down(animate=False)
+            self._say("It goes on below: look at all of it, then press a.")
+        elif not self._is_sending:
+            self._double_press.press("a", f"Press a again to {self._does}.", self._send)
+
+    def _send(self) -> None:
+        self._is_sending = True
+        self._say("Sending…")
+        self.run_worker(self._sent())
+
+    async def _sent(self) -> None:
+        try:
+            sent = await self._deliver()
+        finally:
+            self._is_sending = False
+        if sent.taken:
+            self.dismiss(sent)
+        else:
+            self._say(sent.words, is_bad=True)

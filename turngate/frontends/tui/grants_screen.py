@@ -11,13 +11,12 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
 from turngate.domain.errors import TurngateError
-from turngate.frontends.tui.arming import Arming
-from turngate.frontends.tui.list_screen import ListScreen
+from turngate.frontends.tui.double_press import DoublePress
 from turngate.frontends.tui.problems import problem_words
-from turngate.frontends.tui.reading import Reading
-from turngate.frontends.tui.screens import LiveScreen
+from turngate.frontends.tui.screens import ListScreen, LiveScreen
 from turngate.frontends.tui.session import Session
 from turngate.frontends.tui.texts import Folded, ago, at, folded, joined, line, plain_line, until
+from turngate.frontends.tui.widgets import ScrolledText
 from turngate.wire.events import EventView
 from turngate.wire.policy import GrantDetail, GrantView
 
@@ -31,7 +30,7 @@ class Revoking(LiveScreen):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._arming = Arming(self, self.say)
+        self._double_press = DoublePress(self, self.say)
 
     def grant(self) -> GrantView | None:
         """Return the grant that a key is about."""
@@ -52,7 +51,7 @@ class Revoking(LiveScreen):
             return
         words = f"Press r again to revoke this: {plain_line(grant.says, 300)}"
         # Armed for this very grant: another one may be marked by the second press.
-        self._arming.press(f"r {grant.id}", words, lambda: self.run_worker(self._revoke(grant)))
+        self._double_press.press(f"r {grant.id}", words, lambda: self.run_worker(self._revoke(grant)))
 
     async def _revoke(self, grant: GrantView) -> None:
         try:
@@ -111,11 +110,11 @@ class GrantScreen(Revoking):
 
     def middle(self) -> ComposeResult:
         """Draw the grant."""
-        yield Reading(Static(Text(), id="grant"))
+        yield ScrolledText(Static(Text(), id="grant"))
 
     def on_mount(self) -> None:
         """Let the keys scroll."""
-        self.query_one(Reading).focus()
+        self.query_one(ScrolledText).focus()
 
     async def look(self) -> None:
         """Read the grant."""

@@ -2,23 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar, Final
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, cast
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
+from turngate.client.requests import Where
 from turngate.frontends.tui.bulk_screen import BulkScreen
-from turngate.frontends.tui.form_dialog import FormDialog
-from turngate.frontends.tui.form_model import Draft
-from turngate.frontends.tui.inbox_filter import Filter, asking_for
-from turngate.frontends.tui.list_screen import ListScreen
+from turngate.frontends.tui.form_dialog import Asking, FormDialog
+from turngate.frontends.tui.form_model import Control, Draft, choice_of, object_form
 from turngate.frontends.tui.request_screen import RequestScreen
 from turngate.frontends.tui.request_text import item_text
-from turngate.frontends.tui.session import Session
+from turngate.frontends.tui.screens import ListScreen
+from turngate.frontends.tui.session import Sent, Session
 from turngate.frontends.tui.texts import line, plain_line
 from turngate.wire.events import EventView
 from turngate.wire.requests import RequestItem
+
+# What the inbox is narrowed to: the page's own filters, asked for by a form.
+
+
+ANY: Final = (None, "any")
+FILTER_FORM: Final = object_form(
+    Control(name="tool", key="tool", kind="line", text="", required=False),
+    Control(name="agent", key="agent", kind="line", text="", required=False),
+    choice_of("risk", [ANY, ("low", "low"), ("medium", "medium"), ("high", "high")]),
+    choice_of("kind", [ANY, ("approval", "approval"), ("question", "question"), ("outcome", "outcome")]),
+    Control(name="rule", key="rule", kind="line", text="", required=False),
+    Control(name="claimed", key="claimed", kind="line", text="", required=False, description="me, nobody, or a name"),
+)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Conditions, all together; empty: none."""
+
+    where: Where = field(default_factory=Where)
+
+    @property
+    def says(self) -> str:
+        """The conditions in a few words, made harmless."""
+        return plain_line(", ".join(f"{name} {value}" for name, value in self.where.items()), 60)
+
+
+def filter_form(narrow: Callable[[Filter], None]) -> Asking:
+    """Return the form. ``narrow``: takes what it says."""
+
+    async def take(args: str) -> Sent:
+        said = json.loads(args)
+        narrow(Filter(cast(Where, {name: text.strip() for name, text in said.items() if text.strip()})))
+        return Sent(taken=True, words="")
+
+    return Asking(
+        title="What the inbox shows",
+        lead=line("Only requests to which all of it applies. Empty: any."),
+        draw=lambda _source: FILTER_FORM,
+        send=take,
+        pointer="",
+    )
+
 
 SHOWN: Final = 200
 """Most requests that are listed: the oldest, which come first."""
@@ -119,4 +164,4 @@ class InboxScreen(ListScreen):
         def keep(typed: Draft) -> None:
             self.session.forms[key] = typed
 
-        self.app.push_screen(FormDialog(asking_for(narrow), draft.copy(), keep))
+        self.app.push_screen(FormDialog(filter_form(narrow), draft.copy(), keep))

@@ -5,6 +5,8 @@ A key decides the request that is on screen, by the digest that came with what i
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import ClassVar, Final
@@ -15,16 +17,354 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
 from turngate.client.requests import Where
-from turngate.domain.errors import NotFoundError
+from turngate.domain.errors import NotFoundError, TurngateError, UnavailableError
 from turngate.domain.requests import Outcome, Verb
+from turngate.frontends.tui.answers import (
+    Content,
+    FormAnswer,
+    WordsAnswer,
+    answer_of,
+    asking_for_grant,
+    wanted_and_shown,
+)
+from turngate.frontends.tui.dialogs import AskDialog, TextDialog
+from turngate.frontends.tui.double_press import DoublePress
+from turngate.frontends.tui.form_dialog import Asking, FormDialog
+from turngate.frontends.tui.form_model import Draft
 from turngate.frontends.tui.problems import problem_words
-from turngate.frontends.tui.reading import Reading
-from turngate.frontends.tui.request_answers import RequestAnswers
-from turngate.frontends.tui.request_around import comments_text, state_text
-from turngate.frontends.tui.request_text import call_text, ended_words, facts_text, heading
-from turngate.frontends.tui.session import Session
+from turngate.frontends.tui.request_text import (
+    call_text,
+    comments_text,
+    conversation_text,
+    ended_words,
+    facts_text,
+    heading,
+    holder_of,
+    state_text,
+)
+from turngate.frontends.tui.screens import LiveScreen
+from turngate.frontends.tui.session import Sent, Session
+from turngate.frontends.tui.texts import plain_line, until
+from turngate.frontends.tui.widgets import ScrolledText
 from turngate.wire.events import EventView
-from turngate.wire.requests import RequestDetail
+from turngate.wire.requests import CommentView, LookingView, RequestDetail
+
+# What may be done at a request beside deciding it: claim it, talk about it, look at what led to it, go on.
+
+
+PRESENCE_SECONDS: Final = 25.0
+"""Between two signs that somebody still looks; one counts for a minute."""
+MAX_COMMENTS: Final = 200
+
+
+class RequestMoves(LiveScreen):
+    """A screen that stands at one request of the inbox. ``order``, ``where``: the inbox's, for the next one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("c", "claim", "Claim"),
+        Binding("w", "comment", "Comment"),
+        Binding("v", "conversation", "What led to it"),
+        Binding("n", "next", "Next"),
+        Binding("o", "open_run", "Its run"),
+    ]
+
+    def __init__(self, session: Session, request_id: str, order: list[str], where: Where | None = None) -> None:
+        super().__init__(session)
+        self.request_id = request_id
+        self.request: RequestDetail | None = None
+        self.comments: Sequence[CommentView] = ()
+        self.others: Sequence[LookingView] = ()
+        self._order = order
+        self._where = where or Where()
+        self._double_press = DoublePress(self, self.say)
+
+    def on_mount(self) -> None:
+        """Go on saying that somebody looks."""
+        self.set_interval(PRESENCE_SECONDS, self._still_looking)
+
+    async def look_around(self) -> None:
+        """Read what others say of the request, and who else looks at it."""
+        about = self.request_id
+        comments = (await self.client.list_comments(about, limit=MAX_COMMENTS)).items
+        others = (await self.client.get_presence(about)).looking
+        if about == self.request_id:
+            self.comments, self.others = comments, others
+
+    async def _still_looking(self) -> None:
+        if self.request is None or self.request.status != "pending" or self.session.away:
+            return
+        try:
+            self.others = (await self.client.keep_presence(self.request_id)).looking
+        except TurngateError:
+            return  # whoever else looks is a courtesy; what matters says itself that the API is away
+        self.draw_around()
+
+    def draw_around(self) -> None:
+        """Draw what stands around the request."""
+
+    def action_claim(self) -> None:
+        """Claim the request, give one's own claim back, or take somebody else's over (two presses)."""
+        request = self.request
+        if request is None or request.status != "pending":
+            return
+        holder = holder_of(request)
+        if holder is None:
+            self.run_worker(self._claim())
+        elif holder == self.session.me:
+            self.run_worker(self._claim(give_back=True))
+        else:
+            hint = f"{plain_line(holder, 60)} has claimed it: press c again to take it over."
+            self._double_press.press("c", hint, lambda: self.run_worker(self._claim(take_over=True)))
+
+    async def _claim(self, *, take_over: bool = False, give_back: bool = False) -> None:
+        try:
+            if give_back:
+                await self.client.release_request(self.request_id)
+                self.say("You gave it back.")
+            else:
+                claim = await self.client.claim_request(self.request_id, take_over=take_over)
+                self.say(f"You have claimed it; that ends {until(claim.claimed_until)}.")
+        except TurngateError as error:
+            self.say(f"Not claimed. {problem_words(error)}", is_bad=True)
+        self.refresher.ask()
+
+    def action_comment(self) -> None:
+        """Say something about the request to other people."""
+        request_id, drafts = self.request_id, self.session.drafts
+        key = (request_id, "comment")
+
+        def keep(text: str) -> None:
+            drafts[key] = text
+
+        async def send(text: str) -> Sent:
+            keep(text)
+            sent = self.session.id_of("comment", request_id, text)
+            try:
+                await self.client.add_comment(request_id, text, idempotency_key=sent)
+            except UnavailableError as error:
+                words = "Nobody knows whether it arrived. Send it again: it is kept once."
+                return Sent(taken=False, words=f"{words} ({problem_words(error)})")
+            except TurngateError as error:
+                return Sent(taken=False, words=f"Not sent. {problem_words(error)}")
+            drafts.pop(key, None)
+            return Sent(taken=True, words="Said to the others.")
+
+        self.app.push_screen(
+            AskDialog(
+                "Comment",
+                "To other people; no agent reads it.",
+                send,
+                text=drafts.get(key, ""),
+                many=True,
+                check=lambda text: None if text.strip() else "Say something, or leave with Escape.",
+                on_leave=keep,
+            ),
+            self._commented,
+        )
+
+    def _commented(self, sent: Sent | None) -> None:
+        if sent is not None:
+            self.say(sent.words)
+        self.refresher.ask()
+
+    def action_conversation(self) -> None:
+        """Show the conversation that led to the call."""
+        if self.request is not None:
+            title = "The conversation up to this call"
+            self.app.push_screen(TextDialog(title, conversation_text(self.request.messages), at_end=True))
+
+    def action_open_run(self) -> None:
+        """Open the run that asks."""
+        if self.request is not None:
+            from turngate.frontends.tui.run_screen import RunScreen  # noqa: PLC0415 - each of the two screens opens the other
+
+            self.app.push_screen(RunScreen(self.session, self.request.run_id))
+
+    def action_next(self) -> None:
+        """Show the next request of the inbox that waits."""
+        self._double_press.disarm()
+        self.run_worker(self._next())
+
+    async def _next(self) -> None:
+        try:
+            page = await self.client.list_requests(limit=200, **self._where)
+        except TurngateError as error:
+            self.failed(error)
+            return
+        waiting = [each.id for each in page.items]
+        if self.request_id in waiting:
+            at = waiting.index(self.request_id)
+            behind = [*waiting[at + 1 :], *waiting[:at]]
+        else:  # It was decided: on from where it stood.
+            passed = set(self._order[: self._order.index(self.request_id)] if self.request_id in self._order else [])
+            behind = [each for each in waiting if each not in passed] or waiting
+        self._order = waiting
+        if behind:
+            self.request_id = behind[0]
+            self.comments, self.others = (), ()
+            self.say("")
+            self.refresher.ask()
+        else:
+            self.say("Nothing else waits.")
+
+
+# Answers that take more than a key: words, a form, a typed name, a grant. Each keeps what was typed until it was taken.
+
+
+class RequestAnswers(RequestMoves):
+    """A screen that asks for what is sent with a decision. It says itself what may be decided now."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("g", "grant", "Approve, and calls like it"),
+        Binding("r", "ask('reject')", "Reject"),
+        Binding("e", "ask('edit')", "Edit"),
+        Binding("s", "ask('respond')", "Answer"),
+        Binding("h", "ask('happened')", "It happened"),
+    ]
+
+    def __init__(self, session: Session, request_id: str, order: list[str], where: Where | None = None) -> None:
+        super().__init__(session, request_id, order, where)
+        self._dialog: AskDialog | FormDialog | None = None
+
+    @abstractmethod
+    def deciding(self, verb: Verb) -> RequestDetail | None:
+        """Return the request if this may be decided of it now; else say why not."""
+
+    @abstractmethod
+    def is_call_on_screen(self) -> bool:
+        """Tell whether the call is on screen and all of it has been; else bring it there and say so."""
+
+    def outcome_request(self) -> RequestDetail | None:
+        """Return the request if it may be answered what became of its call; else say why not."""
+        request = self.deciding("respond")
+        if request is not None and request.kind != "outcome":
+            self.say("That is for calls of which nobody knows whether they happened.")
+            return None
+        return request
+
+    def complain(self, words: str) -> None:
+        """Say something in the dialog that is open, if one is."""
+        if self._dialog is not None and self._dialog.is_attached:
+            self._dialog.complain(words)
+
+    def taken(self, sent: Sent | None) -> None:
+        """Say what came of what was sent, and look again."""
+        self._dialog = None
+        if sent is not None:
+            self.say(sent.words, is_bad=not sent.taken)
+        self.refresher.ask()
+
+    def confirm(self, request: RequestDetail, what: str, send: Callable[[], Awaitable[Sent]]) -> AskDialog:
+        """Return what asks for the tool's name, typed, before ``send``."""
+        name = plain_line(request.tool_name, 64)
+
+        async def deliver(_typed: str) -> Sent:
+            return await send()
+
+        return AskDialog(
+            "High risk",
+            f"Type the tool's name to {what} it: {name}",
+            deliver,
+            check=lambda typed: None if typed == request.tool_name else f"Not its name, {name}: nothing was sent.",
+            pasteable=False,
+        )
+
+    def action_ask(self, what: str) -> None:
+        """Ask for a text and decide with it."""
+        self._double_press.disarm()
+        verb: Verb = "reject" if what == "reject" else "edit" if what == "edit" else "respond"
+        request = self.deciding(verb) if what != "happened" else self.outcome_request()
+        if request is None or (what == "respond" and request.kind == "outcome"):
+            return
+        self._ask(request, answer_of(request, what))
+
+    def _ask(self, request: RequestDetail, answer: WordsAnswer | FormAnswer) -> None:
+        key = (request.id, answer.what)
+
+        async def send(text: str) -> Sent:
+            sent = await self._decide(request, answer, answer.content(text))
+            if sent.taken:
+                self.session.drafts.pop(key, None)
+                self.session.forms.pop(key, None)
+            return sent
+
+        if isinstance(answer, FormAnswer):
+            self.open_dialog(self._form(key, answer, send))
+        else:
+            self.open_dialog(self._words(key, answer, send))
+
+    async def _decide(self, request: RequestDetail, answer: WordsAnswer | FormAnswer, content: Content) -> Sent:
+        decide = partial(self.session.decide, request, answer.verb, **content)
+        if answer.verb != "edit" or request.risk != "high":
+            return await decide()
+        confirmed = await self.app.push_screen_wait(self.confirm(request, "run", decide))
+        return confirmed or Sent(taken=False, words="Not confirmed; nothing was sent.")
+
+    def _form(self, key: tuple[str, str], answer: FormAnswer, send: Callable[[str], Awaitable[Sent]]) -> FormDialog:
+        forms = self.session.forms
+        asking = Asking(
+            title=answer.title,
+            lead=answer.lead,
+            draw=answer.draw,
+            raw=answer.raw,
+            send=send,
+            fault=answer.fault,
+            suggested=answer.suggested,
+        )
+        draft = forms.get(key) or answer.draft
+        return FormDialog(asking, draft.copy(), partial(forms.__setitem__, key))
+
+    def _words(self, key: tuple[str, str], answer: WordsAnswer, send: Callable[[str], Awaitable[Sent]]) -> AskDialog:
+        drafts = self.session.drafts
+
+        def fault(text: str) -> str | None:
+            drafts[key] = text
+            return answer.fault(text)
+
+        return AskDialog(
+            answer.title,
+            answer.lead,
+            send,
+            text=drafts.get(key, ""),
+            many=answer.many,
+            check=fault,
+            on_leave=partial(drafts.__setitem__, key),
+        )
+
+    def action_grant(self) -> None:
+        """Approve what is on screen, and calls like it from now on: the exact pattern is shown first."""
+        self._double_press.disarm()
+        request = self.deciding("approve")
+        if request is None or not self.is_call_on_screen():
+            return
+        self.run_worker(self._grant(request))
+
+    async def _grant(self, request: RequestDetail) -> None:
+        try:
+            preview = await self.client.preview_grant(request.id)
+        except TurngateError as error:
+            self.say(f"No grant. {problem_words(error)}", is_bad=True)
+            return
+        if preview.ungrantable is not None:
+            self.say(f"No grant can answer calls like this: {preview.ungrantable}.")
+            return
+        key = (request.id, "grant")
+
+        async def send(args: str) -> Sent:
+            sent = await wanted_and_shown(self.app, self.session, request, args)
+            if sent.taken:
+                self.session.forms.pop(key, None)
+            return sent
+
+        asking = asking_for_grant(self.session, request, send)
+        draft = self.session.forms.get(key) or Draft()
+        self.open_dialog(FormDialog(asking, draft.copy(), partial(self.session.forms.__setitem__, key)))
+
+    def open_dialog(self, dialog: AskDialog | FormDialog) -> None:
+        """Open a dialog, and say what came of it."""
+        self._dialog = dialog
+        self.app.push_screen(dialog, self.taken)
+
 
 INERT_SECONDS: Final = 0.3
 """After another request, or another state of it, came on screen: keys typed before were not meant for it."""
@@ -56,11 +396,11 @@ class RequestScreen(RequestAnswers):
     def middle(self) -> ComposeResult:
         """Draw the request."""
         yield Static(Text(), id="state")
-        yield Reading(Static(Text(), id="call"), Static(Text(), id="facts"), Static(Text(), id="comments"))
+        yield ScrolledText(Static(Text(), id="call"), Static(Text(), id="facts"), Static(Text(), id="comments"))
 
     def on_mount(self) -> None:
         """Let the keys scroll."""
-        self.query_one(Reading).focus()
+        self.query_one(ScrolledText).focus()
 
     def told(self, event: EventView) -> None:
         """Look again when something was said of this request or its call."""
@@ -106,7 +446,7 @@ class RequestScreen(RequestAnswers):
         self.show_part("#comments", comments_text(self.comments))
 
     def _ended_meanwhile(self, request: RequestDetail) -> None:
-        self._arming.disarm()
+        self._double_press.disarm()
         words = f"It was {ended_words(request)}"
         self.say(words)
         self.complain(f"{words}. What you typed stays here.")
@@ -120,7 +460,7 @@ class RequestScreen(RequestAnswers):
         self.query_one("#facts", Static).update(facts_text(request))
         self.draw_around()
         if is_new:
-            reading = self.query_one(Reading)
+            reading = self.query_one(ScrolledText)
             reading.scroll_home(animate=False)
             reading.start_again()
         self.keys_line(self._keys(request))
@@ -152,7 +492,7 @@ class RequestScreen(RequestAnswers):
 
     def is_call_on_screen(self) -> bool:
         """Tell whether the call is on screen and all of it has been; else bring it there and say so."""
-        reading, height = self.query_one(Reading), self.query_one("#call").size.height
+        reading, height = self.query_one(ScrolledText), self.query_one("#call").size.height
         if not reading.shows(0, height) and not reading.has_seen(height):
             reading.scroll_home(animate=False)
         elif not reading.has_seen(height):
@@ -161,7 +501,7 @@ class RequestScreen(RequestAnswers):
             reading.scroll_home(animate=False)
         else:
             return True
-        self._arming.disarm()
+        self._double_press.disarm()
         more = "" if reading.has_seen(height) else " It goes on below: look at all of it."
         self.say(f"This is the call.{more} Then press a key to decide it.")
         return False
@@ -174,7 +514,7 @@ class RequestScreen(RequestAnswers):
         if request.risk == "high":
             self.open_dialog(self.confirm(request, "approve", partial(self.session.decide, request, "approve")))
         else:
-            self._arming.press(
+            self._double_press.press(
                 "a", "Press a again to approve exactly this call.", partial(self._run, request, "approve")
             )
 
@@ -188,14 +528,14 @@ class RequestScreen(RequestAnswers):
             self.open_dialog(self.confirm(request, "run", send))
         else:
             act = partial(self._run, request, "respond", "did_not_happen")
-            self._arming.press("d", "It did not happen: press d again to run it, exactly as shown.", act)
+            self._double_press.press("d", "It did not happen: press d again to run it, exactly as shown.", act)
 
     def action_tell_model(self) -> None:
         """Say that nobody knows whether a call happened."""
         request = self.outcome_request()
         if request is not None:
             act = partial(self._run, request, "respond", "tell_model")
-            self._arming.press("t", "Nobody knows: press t again to tell the agent so.", act)
+            self._double_press.press("t", "Nobody knows: press t again to tell the agent so.", act)
 
     def _run(self, request: RequestDetail, verb: Verb, outcome: Outcome | None = None) -> None:
         async def send() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar, Final
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, ClassVar, Final
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -13,15 +15,233 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from turngate.domain.errors import TurngateError, UnavailableError
-from turngate.frontends.tui.reading import Reading
+from turngate.frontends.tui.dialogs import AskDialog, ConfirmDialog, TextDialog
+from turngate.frontends.tui.form_dialog import Asking, FormDialog
+from turngate.frontends.tui.form_model import Draft
+from turngate.frontends.tui.problems import problem_words, problems_of
 from turngate.frontends.tui.request_screen import RequestScreen
-from turngate.frontends.tui.run_moves import RunMoves
-from turngate.frontends.tui.run_text import head_text, status_piece, step_text, tail_text
-from turngate.frontends.tui.session import Session
-from turngate.frontends.tui.spoken import Spoken
+from turngate.frontends.tui.run_forms import FIELD_OF, fork_form, fork_text, message_form, retry_form
+from turngate.frontends.tui.run_text import (
+    LiveText,
+    explanation_text,
+    head_text,
+    status_piece,
+    step_text,
+    summary_text,
+    tail_text,
+)
+from turngate.frontends.tui.screens import ListScreen, LiveScreen
+from turngate.frontends.tui.session import Sent, Session
 from turngate.frontends.tui.texts import folded, line, plain_line
+from turngate.frontends.tui.widgets import ScrolledText
 from turngate.wire.events import DeltaView, EventView
-from turngate.wire.runs import RunDetail
+from turngate.wire.runs import RunDetail, RunSummary
+
+# What may be done to a run: hold it, speak to it, stop it, give it another model, go on from where it ended or before.
+
+
+class RunMoves(LiveScreen):
+    """A screen that stands at one run."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "hold", "Pause, resume"),
+        Binding("m", "message", "Message"),
+        Binding("s", "switch_model", "Another model"),
+        Binding("i", "interrupt", "Interrupt"),
+        Binding("t", "retry", "Retry"),
+        Binding("f", "fork", "Fork"),
+        Binding("w", "why", "Why"),
+    ]
+
+    def __init__(self, session: Session, run_id: str) -> None:
+        super().__init__(session)
+        self.run_id = run_id
+        self.run_view: RunDetail | None = None
+
+    def opened(self, run_id: str) -> None:
+        """Show another run, which was started from here."""
+
+    def action_hold(self) -> None:
+        """Hold the run, or let it go on. Nothing is lost by either."""
+        if (run := self._live()) is not None:
+            self.run_worker(self._hold(run))
+
+    async def _hold(self, run: RunDetail) -> None:
+        try:
+            if run.paused_at:
+                await self.client.resume(run.id)
+                self.say("It goes on.")
+            else:
+                await self.client.pause(run.id)
+                self.say("It is held: what runs goes on to its end, nothing new starts.")
+        except TurngateError as error:
+            self.say(problem_words(error), is_bad=True)
+        self.refresher.ask()
+
+    def action_interrupt(self) -> None:
+        """Interrupt the run, after asking: what it does now is stopped."""
+        if (run := self._live()) is None:
+            return
+
+        async def send(reason: str) -> Sent:
+            return await self._steered(lambda: self.client.interrupt(run.id, reason=reason), "It is told to stop.")
+
+        lead = (
+            "What runs is stopped, what waits is closed, and the run ends. Say why (it may be empty); Enter interrupts."
+        )
+        self.app.push_screen(AskDialog("Interrupt this run?", lead, send, pasteable=False), self._sent)
+
+    def action_switch_model(self) -> None:
+        """Let another model answer the run's next request."""
+        if (run := self._live()) is not None:
+            self.run_worker(self._switch_model(run))
+
+    async def _switch_model(self, run: RunDetail) -> None:
+        try:
+            names = [each.name for each in await self.client.list_models()]
+        except TurngateError:
+            names = []  # whoever knows a name can type it
+
+        async def send(model: str) -> Sent:
+            act = partial(self.client.switch_model, run.id, model.strip())
+            return await self._steered(act, "The next request goes to it.")
+
+        known = f" There are: {', '.join(plain_line(name, 60) for name in names)}." if names else ""
+        lead = f"Now {plain_line(run.model, 80)}. Give a profile's name, or provider:name.{known}"
+        check = partial(_or_complaint, "Say which, or leave with Escape.")
+        self.app.push_screen(AskDialog("Another model", lead, send, check=check), self._sent)
+
+    def action_message(self) -> None:
+        """Send the run a message, and say when it is read."""
+        if (run := self._known()) is None:
+            return
+
+        async def send(said: dict[str, Any]) -> Sent:
+            text, when = said["message"], said.get("the agent reads it")
+            key = self.session.id_of("message", run.id, text, when)
+
+            def act() -> Awaitable[RunSummary]:
+                return self.client.send_message(run.id, text, while_running=when, idempotency_key=key)
+
+            return await self._steered(act, "Sent.")
+
+        self._ask("message", message_form(run, send))
+
+    def action_retry(self) -> None:
+        """Go on where the run ended, with nothing new said."""
+        if (run := self._known()) is None:
+            return
+        if run.status not in {"failed", "interrupted"}:
+            self.say("Only a run that failed or was interrupted is retried.")
+            return
+
+        async def send(said: dict[str, Any]) -> Sent:
+            model = said["model"].strip() or None
+            key = self.session.id_of("retry", run.id, model)
+            act = partial(self.client.retry_run, run.id, model=model, idempotency_key=key)
+            return await self._steered(act, "It goes on in the run shown here.")
+
+        self._ask("retry", retry_form(run, send))
+
+    def action_fork(self) -> None:
+        """Go on from a closed step in a conversation of its own."""
+        if (run := self._known()) is None:
+            return
+        if not any(step.closed_at for step in run.steps):
+            self.say("There is no closed step to go on from.")
+            return
+        self.run_worker(self._fork(run))
+
+    async def _fork(self, run: RunDetail) -> None:
+        try:
+            agents = await self.client.list_agents()
+        except TurngateError as error:
+            self.say(problem_words(error), is_bad=True)
+            return
+
+        async def send(said: dict[str, Any]) -> Sent:
+            step, agent, model = int(said["step"]), said.get("agent"), said["model"].strip() or None
+            try:
+                shown = fork_text(await self.client.preview_fork(run.id, step=step, agent=agent, model=model))
+            except TurngateError as error:
+                return Sent(taken=False, words=problem_words(error), problems=problems_of(error))
+            summarise = "past" in said
+            key = self.session.id_of("fork", run.id, said["text"], step, agent, model, summarise)
+            act = partial(
+                self.client.fork_run,
+                run.id,
+                said["text"],
+                step=step,
+                agent=agent,
+                model=model,
+                summarise=summarise,
+                idempotency_key=key,
+            )
+            start = partial(self._steered, act, "It goes on in the run shown here.")
+            confirmed = await self.app.push_screen_wait(ConfirmDialog("start the fork", shown, start))
+            return confirmed or Sent(taken=False, words="Not started.")
+
+        self._ask("fork", fork_form(run, agents, send))
+
+    def _ask(self, what: str, asking: Asking) -> None:
+        forms, key = self.session.forms, (self.run_id, what)
+
+        def done(sent: Sent | None) -> None:
+            if sent is not None:
+                forms.pop(key, None)
+            self._sent(sent)
+
+        draft = forms.get(key) or Draft()
+        self.app.push_screen(FormDialog(asking, draft.copy(), partial(forms.__setitem__, key)), done)
+
+    async def _steered(self, act: Callable[[], Awaitable[RunSummary]], words: str) -> Sent:
+        try:
+            run = await act()
+        except UnavailableError as error:
+            told = "Nobody knows whether it arrived. Send it again: the same counts once."
+            return Sent(taken=False, words=f"{told} ({problem_words(error)})")
+        except TurngateError as error:
+            places = [
+                {**each, "pointer": FIELD_OF.get(each["pointer"], each["pointer"])} for each in problems_of(error)
+            ]
+            return Sent(taken=False, words=problem_words(error), problems=places)
+        return Sent(taken=True, words=words, run_id=run.id)
+
+    def _sent(self, sent: Sent | None) -> None:
+        if sent is not None and sent.run_id is not None and sent.run_id != self.run_id:
+            self.opened(sent.run_id)
+        elif sent is not None:
+            self.say(sent.words)
+        self.refresher.ask()
+
+    def _known(self) -> RunDetail | None:
+        if self.run_view is None:
+            self.say("One moment: this run is still being looked up.")
+        return self.run_view
+
+    def _live(self) -> RunDetail | None:
+        run = self._known()
+        if run is not None and run.status != "running":
+            self.say("This run has ended.")
+            return None
+        return run
+
+    def action_why(self) -> None:
+        """Say why the run ended as it did, or what it waits for."""
+        self.run_worker(self._why())
+
+    async def _why(self) -> None:
+        try:
+            found = await self.client.explain_run(self.run_id)
+        except TurngateError as error:
+            self.say(problem_words(error), is_bad=True)
+            return
+        self.app.push_screen(TextDialog("Why", explanation_text(found)))
+
+
+def _or_complaint(complaint: str, text: str) -> str | None:
+    return None if text.strip() else complaint
+
 
 DRAW_SECONDS: Final = 0.05
 """Between two drawings of what the model says: its words may come hundreds a second."""
@@ -35,19 +255,19 @@ class RunScreen(RunMoves):
 
     def __init__(self, session: Session, run_id: str) -> None:
         super().__init__(session, run_id)
-        self.spoken = Spoken()
+        self.spoken = LiveText()
         self._steps: dict[int, tuple[object, Static]] = {}
         self._drawing: Timer | None = None
 
     def middle(self) -> ComposeResult:
         """Draw the timeline."""
-        yield Reading(
+        yield ScrolledText(
             Static(Text(), id="head"), Vertical(id="steps"), Static(Text(), id="live"), Static(Text(), id="tail")
         )
 
     def on_mount(self) -> None:
         """Follow the run; a live one stays at its newest line until the person scrolls."""
-        self.query_one(Reading).focus()
+        self.query_one(ScrolledText).focus()
         self.run_worker(self._follow())
 
     async def _follow(self) -> None:
@@ -91,7 +311,7 @@ class RunScreen(RunMoves):
         run = self.run_view
         if run is None or not self.is_drawn:
             return
-        reading = self.query_one(Reading)
+        reading = self.query_one(ScrolledText)
         # Textual's own anchor leaves short content at the lower edge.
         is_at_end = reading.scroll_y >= reading.max_scroll_y - 1
         self.title_line(
@@ -133,3 +353,44 @@ class RunScreen(RunMoves):
             self.app.push_screen(RequestScreen(self.session, waiting[0], order=waiting))
         else:
             self.say("It waits for nobody.")
+
+
+# The runs, newest first, live.
+
+
+MAX_RUNS: Final = 100
+
+
+class RunsScreen(ListScreen):
+    """A list of runs; Enter opens one."""
+
+    KEYS = "Enter open  1 inbox  3 grants  F5 look again  u back  ? keys  q quit"
+    EMPTY = "There are no runs. Start one with `turngate run`."
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.runs: list[RunSummary] = []
+
+    def told(self, event: EventView) -> None:
+        """Look again when a run may stand otherwise."""
+        if event.type.startswith(("run.", "step.")):
+            self.refresher.ask()
+
+    async def look(self) -> None:
+        """Read the newest runs."""
+        self.runs = (await self.client.list_runs(limit=MAX_RUNS)).items
+        self.looked()
+
+    def rows(self, width: int) -> Iterable[tuple[str, Text]]:
+        """Return the runs."""
+        return ((run.id, summary_text(run, width)) for run in self.runs)
+
+    def heading(self) -> Text:
+        """Return how many there are."""
+        live = sum(run.status == "running" for run in self.runs)
+        newest = f"the newest {MAX_RUNS}, " if len(self.runs) == MAX_RUNS else f"{len(self.runs)}, "
+        return line(("Runs  ", "bold"), f"{newest}{live} live")
+
+    def open(self, row_id: str) -> None:
+        """Open a run."""
+        self.app.push_screen(RunScreen(self.session, row_id))

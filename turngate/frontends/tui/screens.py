@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Iterable
 from typing import ClassVar, Final
 
 from rich.text import Text
@@ -12,15 +13,70 @@ from textual.binding import Binding, BindingType
 from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Static
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
 
 from turngate.domain.errors import TurngateError, UnavailableError
 from turngate.frontends.tui.dialogs import TextDialog
-from turngate.frontends.tui.help import HELP
 from turngate.frontends.tui.problems import problem_words
 from turngate.frontends.tui.session import Session
-from turngate.frontends.tui.texts import Folded, line
+from turngate.frontends.tui.texts import Folded, at, folded, line
 from turngate.wire.events import EventView
+
+# What ``?`` shows.
+
+
+_KEYS: Final = (
+    ("Everywhere", ()),
+    ("1 / 2 / 3", "the inbox / the runs / the grants"),
+    ("j k, arrows", "move, or scroll"),
+    ("Space, Page Down", "scroll on; Home and End go to the ends"),
+    ("Escape, u", "back"),
+    ("F5", "look again"),
+    ("? / q", "this help / quit; runs go on"),
+    ("Inbox", ()),
+    ("Enter", "open the request"),
+    ("x", "choose several; then a or r shows all of them"),
+    ("a r e", "open it, to be decided there"),
+    ("/", "show only some of them"),
+    ("Request", ()),
+    ("a a", "approve what is on screen; high risk: its name"),
+    ("g", "approve it, and calls like it from now on"),
+    ("r", "reject, with a reason that the agent reads"),
+    ("e", "edit the arguments, then approve"),
+    ("s", "answer a question, or in place of a tool"),
+    ("h / d d / t t", "it happened / did not: run it / nobody knows"),
+    ("c", "claim it, or give it back; c c takes it over"),
+    ("w", "write a comment to other people"),
+    ("v", "the conversation that led to it"),
+    ("n / o", "next request / its run"),
+    ("Form", ()),
+    ("Tab, arrows", "next field; Space and arrows pick one of several"),
+    ("F2", "all of it as JSON, or as fields again"),
+    ("Ctrl+S / Escape", "send / leave, and keep what was typed"),
+    ("Run", ()),
+    ("p", "hold the run, or let it go on"),
+    ("m", "send it a message, and say when it is read"),
+    ("s", "give it another model"),
+    ("i", "interrupt it"),
+    ("t", "retry it, once it failed or was interrupted"),
+    ("f", "fork it: go on from one of its steps"),
+    ("w", "why it ended so, or what it waits for"),
+    ("o", "open what it waits for"),
+    ("Grants", ()),
+    ("r r", "revoke it"),
+)
+
+
+def _help() -> Folded:
+    lines = []
+    for keys, meaning in _KEYS:
+        lines.append(at("  ", f"{keys:<18}", str(meaning)) if meaning else at("", (keys, "bold")))
+    return folded(lines)
+
+
+HELP: Final = _help()
+
 
 REFRESH_PAUSE_SECONDS: Final = 0.15
 """Between two looks at the API: a busy run tells many events a second."""
@@ -153,3 +209,106 @@ class LiveScreen(Screen[None]):
     def action_refresh(self) -> None:
         """Look again now."""
         self.refresher.ask()
+
+
+# A screen that is a list: rows of two lines each, and what stands in place of an empty one.
+
+
+TICK_SECONDS: Final = 10.0
+"""Between two drawings of a list of which nothing is told: ages go on."""
+NARROWEST: Final = 20
+
+
+class Rows(OptionList):
+    """A list that is moved through by the page's keys. A paste into it does nothing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "cursor_down", "Down"),
+        Binding("k", "cursor_up", "Up"),
+        Binding("space", "page_down", "Page down"),
+    ]
+
+    def fill(self, options: list[Option]) -> None:
+        """Show these, and stay at the one that was marked, or else at its place."""
+        marked, at = self.marked, self.highlighted or 0
+        top = self.scroll_y
+        with self.app.batch_update():
+            self.clear_options()
+            self.add_options(options)
+            places = {option.id: place for place, option in enumerate(options)}
+            self.highlighted = places.get(marked, min(at, len(options) - 1)) if options else None
+            self.scroll_to(y=top, animate=False)
+        self.display = bool(options)
+
+    @property
+    def marked(self) -> str | None:
+        """The id of the option that is marked; None in an empty list."""
+        return None if self.highlighted is None else self.get_option_at_index(self.highlighted).id
+
+
+class ListScreen(LiveScreen):
+    """Draws :meth:`rows` under :meth:`heading`, again when it is told to, resized, or time went by. Enter opens one.
+
+    ``EMPTY``: what stands in place of no rows.
+    """
+
+    EMPTY: ClassVar[str] = ""
+    _was_looked: bool = False
+
+    def middle(self) -> ComposeResult:
+        """Draw the list, and what stands in place of an empty one."""
+        yield Rows(id="rows", markup=False)
+        yield Static(Text(), id="empty")
+
+    def on_mount(self) -> None:
+        """Let the keys move, and ages go on."""
+        self.set_interval(TICK_SECONDS, self.draw)
+        self.query_one(Rows).focus()
+
+    def on_resize(self) -> None:
+        """Cut lines to the new width."""
+        self.draw()
+
+    @abstractmethod
+    def rows(self, width: int) -> Iterable[tuple[str, Text]]:
+        """Return each row's id and its text, of lines of at most so many cells."""
+
+    @abstractmethod
+    def heading(self) -> Text:
+        """Return the first line."""
+
+    @abstractmethod
+    def open(self, row_id: str) -> None:
+        """Open a row."""
+
+    def empty_words(self) -> str:
+        """Return what stands in place of no rows."""
+        return self.EMPTY
+
+    def looked(self) -> None:
+        """Take note that something is known, and draw it."""
+        self._was_looked = True
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw what is known; while nothing is, not even that there is nothing."""
+        if not self.is_drawn or not self._was_looked:
+            return
+        width = max(NARROWEST, self.size.width - 4)
+        options = [Option(text, id=row_id) for row_id, text in self.rows(width)]
+        self.query_one(Rows).fill(options)
+        self.title_line(self.heading())
+        empty = self.query_one("#empty", Static)
+        empty.update(line(self.empty_words()))
+        empty.display = not options
+
+    @property
+    def marked(self) -> str | None:
+        """The id of the row that is marked; None in an empty list."""
+        return self.query_one(Rows).marked
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Open a row."""
+        event.stop()
+        if event.option_id is not None:
+            self.open(event.option_id)

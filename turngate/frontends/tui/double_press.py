@@ -21,7 +21,7 @@ SETTLE_SECONDS: Final = 0.15
 ARMED_SECONDS: Final = 6.0
 
 
-class Arming:
+class DoublePress:
     """One armed key at a time. ``say``: shows a hint; empty: takes it away."""
 
     def __init__(self, owner: Widget, say: Callable[[str], None]) -> None:
