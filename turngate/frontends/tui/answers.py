@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Literal, TypedDict
 
 from rich.text import Text
@@ -13,8 +14,8 @@ from textual.app import App
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.policy.grants import MAX_GRANT_USES, WantedGrant
 from turngate.domain.requests import Outcome
-from turngate.frontends.tui.dialogs import ConfirmDialog
-from turngate.frontends.tui.form_dialog import Asking
+from turngate.frontends.tui.dialogs import AskDialog, ConfirmDialog
+from turngate.frontends.tui.form_dialog import Asking, FormDialog
 from turngate.frontends.tui.form_model import Control, Draft, Draw, Field, Group, choice_of, form_for
 from turngate.frontends.tui.problems import problem_words, problems_of
 from turngate.frontends.tui.session import Sent, Session
@@ -167,9 +168,6 @@ def _asked(raw_input: str) -> dict[str, Any]:
     return given if isinstance(given, dict) else {}
 
 
-# Approving a call and calls like it: what is asked for, and the exact pattern that a person sees before it is saved.
-
-
 LASTS: Final = (
     ("900", "15 minutes"),
     ("3600", "an hour"),
@@ -184,7 +182,7 @@ VALUE_CHARS: Final = 60
 OPEN: Final = "anything"
 
 
-def asking_for_grant(session: Session, request: RequestDetail, send: Callable[[str], Awaitable[Sent]]) -> Asking:
+def grant_form(session: Session, request: RequestDetail, send: Callable[[str], Awaitable[Sent]]) -> Asking:
     """Return the form that asks which calls. ``send``: takes what it says."""
     fields = tuple(_fields(session, request))
 
@@ -230,7 +228,7 @@ def _fields(session: Session, request: RequestDetail) -> Iterator[Field]:
     yield from (replace(each, name=f"grant-{place}") for place, each in enumerate(own, 1))
 
 
-async def wanted_and_shown(app: App[None], session: Session, request: RequestDetail, args: str) -> Sent:
+async def confirm_grant(app: App[object], session: Session, request: RequestDetail, args: str) -> Sent:
     """Show exactly what the form would allow, and approve with it once the person has seen all of it and says so."""
     said: dict[str, Any] = json.loads(args)
     free = [name for name, how in said.get("arguments", {}).items() if how == "open"]
@@ -290,3 +288,91 @@ def pattern_text(wanted: WantedGrant, preview: GrantPreview) -> Folded:
         newest = f"{preview.looked_at:,} newest calls of this tool"
         lines.append(at("", ("Of the ", "dim"), newest, (" it would have let through ", "dim"), f"{would:,}."))
     return folded(lines)
+
+
+@dataclass(frozen=True)
+class AnswerDialogs:
+    """Makes the dialogs that ask for what a decision carries. The session keeps what was typed until it was taken."""
+
+    app: App[object]
+    session: Session
+
+    def typed_name(self, request: RequestDetail, what: str, send: Callable[[], Awaitable[Sent]]) -> AskDialog:
+        """Return the dialog that asks for the tool's name, typed, before ``send``."""
+        name = plain_line(request.tool_name, 64)
+
+        async def deliver(_typed: str) -> Sent:
+            return await send()
+
+        return AskDialog(
+            "High risk",
+            f"Type the tool's name to {what} it: {name}",
+            deliver,
+            check=lambda typed: None if typed == request.tool_name else f"Not its name, {name}: nothing was sent.",
+            pasteable=False,
+        )
+
+    def answer(self, request: RequestDetail, answer: WordsAnswer | FormAnswer) -> AskDialog | FormDialog:
+        """Return the dialog that asks for a text or a form, and decides with it."""
+        key = (request.id, answer.what)
+
+        async def send(text: str) -> Sent:
+            sent = await self._decide(request, answer, answer.content(text))
+            if sent.taken:
+                self.session.drafts.pop(key, None)
+                self.session.forms.pop(key, None)
+            return sent
+
+        if isinstance(answer, WordsAnswer):
+            return self._words(key, answer, send)
+        form = Asking(
+            title=answer.title,
+            lead=answer.lead,
+            draw=answer.draw,
+            raw=answer.raw,
+            send=send,
+            fault=answer.fault,
+            suggested=answer.suggested,
+        )
+        return self._form(key, form, answer.draft)
+
+    def grant(self, request: RequestDetail) -> FormDialog:
+        """Return the dialog that asks which calls to allow, shows exactly those, and approves with the grant."""
+        key = (request.id, "grant")
+
+        async def send(args: str) -> Sent:
+            sent = await confirm_grant(self.app, self.session, request, args)
+            if sent.taken:
+                self.session.forms.pop(key, None)
+            return sent
+
+        return self._form(key, grant_form(self.session, request, send), Draft())
+
+    async def _decide(self, request: RequestDetail, answer: WordsAnswer | FormAnswer, content: Content) -> Sent:
+        decide = partial(self.session.decide, request, answer.verb, **content)
+        if answer.verb != "edit" or request.risk != "high":
+            return await decide()
+        confirmed = await self.app.push_screen_wait(self.typed_name(request, "run", decide))
+        return confirmed or Sent(taken=False, words="Not confirmed; nothing was sent.")
+
+    def _form(self, key: tuple[str, str], form: Asking, empty: Draft) -> FormDialog:
+        forms = self.session.forms
+        draft = forms.get(key) or empty
+        return FormDialog(form, draft.copy(), partial(forms.__setitem__, key))
+
+    def _words(self, key: tuple[str, str], answer: WordsAnswer, send: Callable[[str], Awaitable[Sent]]) -> AskDialog:
+        drafts = self.session.drafts
+
+        def fault(text: str) -> str | None:
+            drafts[key] = text
+            return answer.fault(text)
+
+        return AskDialog(
+            answer.title,
+            answer.lead,
+            send,
+            text=drafts.get(key, ""),
+            many=answer.many,
+            check=fault,
+            on_leave=partial(drafts.__setitem__, key),
+        )

@@ -9,11 +9,13 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 
 from turngate.client import TurngateClient
+from turngate.client.requests import Where
 from turngate.domain.errors import TurngateError
 from turngate.frontends.tui.grants_screen import GrantsScreen
 from turngate.frontends.tui.inbox_screen import InboxScreen
 from turngate.frontends.tui.problems import problem_words
-from turngate.frontends.tui.run_screen import RunsScreen
+from turngate.frontends.tui.request_screen import RequestScreen
+from turngate.frontends.tui.run_screen import RunScreen, RunsScreen
 from turngate.frontends.tui.screens import LiveScreen
 from turngate.frontends.tui.session import Session
 from turngate.frontends.tui.texts import plain_line
@@ -38,7 +40,7 @@ class TurngateTui(App[None]):
 
     def __init__(self, client: TurngateClient) -> None:
         super().__init__()
-        self.session = Session(client)
+        self.session = Session(client, self)
         self.animation_level = "none"  # A text that still slides is one that nobody reads.
 
     def on_mount(self) -> None:
@@ -105,6 +107,14 @@ class TurngateTui(App[None]):
         """Show the grants, above the inbox."""
         self._to_bottom()
         self.push_screen(GrantsScreen(self.session))
+
+    def open_request(self, request_id: str, *, order: list[str], where: Where | None = None, wanted: str = "") -> None:
+        """Open a request above what is shown."""
+        self.push_screen(RequestScreen(self.session, request_id, order=order, where=where, wanted=wanted))
+
+    def open_run(self, run_id: str) -> None:
+        """Open a run above what is shown."""
+        self.push_screen(RunScreen(self.session, run_id))
 
     def _to_bottom(self) -> None:
         while not isinstance(self.screen, InboxScreen):

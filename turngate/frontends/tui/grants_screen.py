@@ -134,9 +134,7 @@ class GrantScreen(Revoking):
         if request_id is None:
             self.say("It was made by itself, not with a decision.")
             return
-        from turngate.frontends.tui.request_screen import RequestScreen  # noqa: PLC0415 - opened from here, and leads back here
-
-        self.app.push_screen(RequestScreen(self.session, request_id, order=[request_id]))
+        self.session.navigator.open_request(request_id, order=[request_id])
 
 
 def _row(grant: GrantView, width: int) -> Text:

@@ -14,7 +14,6 @@ from turngate.client.requests import Where
 from turngate.frontends.tui.bulk_screen import BulkScreen
 from turngate.frontends.tui.form_dialog import Asking, FormDialog
 from turngate.frontends.tui.form_model import Control, Draft, choice_of, object_form
-from turngate.frontends.tui.request_screen import RequestScreen
 from turngate.frontends.tui.request_text import item_text
 from turngate.frontends.tui.screens import ListScreen
 from turngate.frontends.tui.session import Sent, Session
@@ -147,9 +146,7 @@ class InboxScreen(ListScreen):
 
     def _open(self, request_id: str, wanted: str = "") -> None:
         order = list(self.items)
-        self.app.push_screen(
-            RequestScreen(self.session, request_id, order=order, where=self.filter.where, wanted=wanted)
-        )
+        self.session.navigator.open_request(request_id, order=order, where=self.filter.where, wanted=wanted)
 
     def action_filter(self) -> None:
         """Ask what is to be shown."""

@@ -5,8 +5,7 @@ A key decides the request that is on screen, by the digest that came with what i
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from time import monotonic
 from typing import ClassVar, Final
@@ -19,18 +18,10 @@ from textual.widgets import Static
 from turngate.client.requests import Where
 from turngate.domain.errors import NotFoundError, TurngateError, UnavailableError
 from turngate.domain.requests import Outcome, Verb
-from turngate.frontends.tui.answers import (
-    Content,
-    FormAnswer,
-    WordsAnswer,
-    answer_of,
-    asking_for_grant,
-    wanted_and_shown,
-)
+from turngate.frontends.tui.answers import AnswerDialogs, answer_of
 from turngate.frontends.tui.dialogs import AskDialog, TextDialog
 from turngate.frontends.tui.double_press import DoublePress
-from turngate.frontends.tui.form_dialog import Asking, FormDialog
-from turngate.frontends.tui.form_model import Draft
+from turngate.frontends.tui.form_dialog import FormDialog
 from turngate.frontends.tui.problems import problem_words
 from turngate.frontends.tui.request_text import (
     call_text,
@@ -49,18 +40,35 @@ from turngate.frontends.tui.widgets import ScrolledText
 from turngate.wire.events import EventView
 from turngate.wire.requests import CommentView, LookingView, RequestDetail
 
-# What may be done at a request beside deciding it: claim it, talk about it, look at what led to it, go on.
-
-
 PRESENCE_SECONDS: Final = 25.0
 """Between two signs that somebody still looks; one counts for a minute."""
 MAX_COMMENTS: Final = 200
+INERT_SECONDS: Final = 0.3
+"""After another request, or another state of it, came on screen: keys typed before were not meant for it."""
+KEYS_OF: Final[dict[Verb, str]] = {
+    "approve": "a a approve",
+    "reject": "r reject",
+    "edit": "e edit",
+    "respond": "s answer",
+}
+OUTCOME_KEYS: Final = "h it happened  d d did not, run it  t t nobody knows"
 
 
-class RequestMoves(LiveScreen):
-    """A screen that stands at one request of the inbox. ``order``, ``where``: the inbox's, for the next one."""
+class RequestScreen(LiveScreen):
+    """Shows and decides one request.
+
+    ``order``, ``where``: the inbox's, for the next one. ``wanted``: what the person came to do.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "approve", "Approve"),
+        Binding("g", "grant", "Approve, and calls like it"),
+        Binding("r", "ask('reject')", "Reject"),
+        Binding("e", "ask('edit')", "Edit"),
+        Binding("s", "ask('respond')", "Answer"),
+        Binding("h", "ask('happened')", "It happened"),
+        Binding("d", "did_not_happen", "It did not happen"),
+        Binding("t", "tell_model", "Nobody knows"),
         Binding("c", "claim", "Claim"),
         Binding("w", "comment", "Comment"),
         Binding("v", "conversation", "What led to it"),
@@ -68,7 +76,9 @@ class RequestMoves(LiveScreen):
         Binding("o", "open_run", "Its run"),
     ]
 
-    def __init__(self, session: Session, request_id: str, order: list[str], where: Where | None = None) -> None:
+    def __init__(
+        self, session: Session, request_id: str, *, order: list[str], where: Where | None = None, wanted: str = ""
+    ) -> None:
         super().__init__(session)
         self.request_id = request_id
         self.request: RequestDetail | None = None
@@ -76,11 +86,58 @@ class RequestMoves(LiveScreen):
         self.others: Sequence[LookingView] = ()
         self._order = order
         self._where = where or Where()
+        self._wanted = wanted
+        self._inert_until = 0.0
         self._double_press = DoublePress(self, self.say)
+        self._dialog: AskDialog | FormDialog | None = None
+
+    @property
+    def _dialogs(self) -> AnswerDialogs:
+        return AnswerDialogs(self.app, self.session)
+
+    def middle(self) -> ComposeResult:
+        """Draw the request."""
+        yield Static(Text(), id="state")
+        yield ScrolledText(Static(Text(), id="call"), Static(Text(), id="facts"), Static(Text(), id="comments"))
 
     def on_mount(self) -> None:
-        """Go on saying that somebody looks."""
+        """Let the keys scroll, and keep telling others that the user looks at this."""
+        self.query_one(ScrolledText).focus()
         self.set_interval(PRESENCE_SECONDS, self._still_looking)
+
+    def told(self, event: EventView) -> None:
+        """Look again when something was said of this request or its call."""
+        said = event.payload
+        call_id = None if self.request is None else self.request.tool_call_id
+        its_call = call_id is not None and said.get("tool_call_id") == call_id
+        if said.get("request_id") == self.request_id or its_call or event.type == "run.ended":
+            self.refresher.ask()
+
+    async def look(self) -> None:
+        """Read the request, and say so when it was decided meanwhile."""
+        before = self.request
+        try:
+            request = await self.client.get_request(self.request_id)
+        except NotFoundError as error:
+            self.say(problem_words(error), is_bad=True)
+            return
+        if request.id != self.request_id:
+            return  # Another one was asked for meanwhile.
+        self.request = request
+        if before is not None and before.id == request.id and before.status == "pending" != request.status:
+            self._ended_meanwhile(request)
+        if before != request:
+            is_new = before is None or (before.id, before.digest) != (request.id, request.digest)
+            if is_new or before is None or before.allowed_verbs != request.allowed_verbs:
+                self._inert_until = monotonic() + INERT_SECONDS
+            self._draw(is_new=is_new)
+        wanted, self._wanted = self._wanted, ""
+        if wanted in {"reject", "edit"}:
+            self.action_ask(wanted)
+        elif wanted:
+            self.say("This is the call. Press a to approve it.")
+        await self.look_around()
+        self.draw_around()
 
     async def look_around(self) -> None:
         """Read what others say of the request, and who else looks at it."""
@@ -100,7 +157,166 @@ class RequestMoves(LiveScreen):
         self.draw_around()
 
     def draw_around(self) -> None:
-        """Draw what stands around the request."""
+        """Draw who has it, who looks, and what was said."""
+        request = self.request
+        if request is None or not self.is_drawn:
+            return
+        state = state_text(request, self.others, self.session)
+        self.show_part("#state", state, bool(state.lines))
+        self.show_part("#comments", comments_text(self.comments))
+
+    def _ended_meanwhile(self, request: RequestDetail) -> None:
+        self._double_press.disarm()
+        words = f"It was {ended_words(request)}"
+        self.say(words)
+        self.complain(f"{words}. What you typed stays here.")
+
+    def _draw(self, *, is_new: bool) -> None:
+        request = self.request
+        if request is None:
+            return
+        self.title_line(heading(request))
+        self.query_one("#call", Static).update(call_text(request))
+        self.query_one("#facts", Static).update(facts_text(request))
+        self.draw_around()
+        if is_new:
+            reading = self.query_one(ScrolledText)
+            reading.scroll_home(animate=False)
+            reading.start_again()
+        self.keys_line(self._keys(request))
+
+    def _keys(self, request: RequestDetail) -> str:
+        own = [KEYS_OF[verb] for verb in request.allowed_verbs]
+        if request.kind == "outcome" and request.allowed_verbs:
+            own = [OUTCOME_KEYS]
+        one_by_one = request.kind != "approval" or request.risk == "high" or request.quorum > 1
+        grant = ["g grant"] if "approve" in request.allowed_verbs and not one_by_one else []
+        return "  ".join([*own, *grant, "w comment", "n next", "? keys"])
+
+    @property
+    def is_inert(self) -> bool:
+        """Whether what is on screen has just changed, so that no key decides yet."""
+        return self.request is None or monotonic() < self._inert_until
+
+    def deciding(self, verb: Verb) -> RequestDetail | None:
+        """Return the request if this may be decided of it now; else say why not."""
+        request = self.request
+        if request is None or self.is_inert:
+            self.say("The screen just changed. Look again, then press.")
+            return None
+        if verb not in request.allowed_verbs:
+            ended = ended_words(request)
+            self.say(f"It was {ended}" if ended else f"This kind of request takes: {', '.join(request.allowed_verbs)}.")
+            return None
+        return request
+
+    def outcome_request(self) -> RequestDetail | None:
+        """Return the request if it may be answered what became of its call; else say why not."""
+        request = self.deciding("respond")
+        if request is not None and request.kind != "outcome":
+            self.say("That is for calls of which nobody knows whether they happened.")
+            return None
+        return request
+
+    def is_call_on_screen(self) -> bool:
+        """Tell whether the call is on screen and all of it has been; else bring it there and say so."""
+        reading, height = self.query_one(ScrolledText), self.query_one("#call").size.height
+        if not reading.shows(0, height) and not reading.has_seen(height):
+            reading.scroll_home(animate=False)
+        elif not reading.has_seen(height):
+            reading.scroll_page_down(animate=False)
+        elif not reading.shows(0, height):
+            reading.scroll_home(animate=False)
+        else:
+            return True
+        self._double_press.disarm()
+        more = "" if reading.has_seen(height) else " It goes on below: look at all of it."
+        self.say(f"This is the call.{more} Then press a key to decide it.")
+        return False
+
+    def action_approve(self) -> None:
+        """Approve what is on screen: by two presses, high risk by typing the tool's name."""
+        request = self.deciding("approve")
+        if request is None or not self.is_call_on_screen():
+            return
+        if request.risk == "high":
+            send = partial(self.session.decide, request, "approve")
+            self.open_dialog(self._dialogs.typed_name(request, "approve", send))
+        else:
+            self._double_press.press(
+                "a", "Press a again to approve exactly this call.", partial(self._run, request, "approve")
+            )
+
+    def action_did_not_happen(self) -> None:
+        """Say that a call did not happen, so that it runs."""
+        request = self.outcome_request()
+        if request is None or not self.is_call_on_screen():
+            return
+        if request.risk == "high":
+            send = partial(self.session.decide, request, "respond", outcome="did_not_happen")
+            self.open_dialog(self._dialogs.typed_name(request, "run", send))
+        else:
+            act = partial(self._run, request, "respond", "did_not_happen")
+            self._double_press.press("d", "It did not happen: press d again to run it, exactly as shown.", act)
+
+    def action_tell_model(self) -> None:
+        """Say that nobody knows whether a call happened."""
+        request = self.outcome_request()
+        if request is not None:
+            act = partial(self._run, request, "respond", "tell_model")
+            self._double_press.press("t", "Nobody knows: press t again to tell the agent so.", act)
+
+    def _run(self, request: RequestDetail, verb: Verb, outcome: Outcome | None = None) -> None:
+        async def send() -> None:
+            self.taken(await self.session.decide(request, verb, outcome=outcome))
+
+        self.say("Sending…")
+        self.run_worker(send())
+
+    def action_ask(self, what: str) -> None:
+        """Ask for a text and decide with it."""
+        self._double_press.disarm()
+        verb: Verb = "reject" if what == "reject" else "edit" if what == "edit" else "respond"
+        request = self.deciding(verb) if what != "happened" else self.outcome_request()
+        if request is None or (what == "respond" and request.kind == "outcome"):
+            return
+        self.open_dialog(self._dialogs.answer(request, answer_of(request, what)))
+
+    def action_grant(self) -> None:
+        """Approve what is on screen, and calls like it from now on: the exact pattern is shown first."""
+        self._double_press.disarm()
+        request = self.deciding("approve")
+        if request is None or not self.is_call_on_screen():
+            return
+        self.run_worker(self._grant(request))
+
+    async def _grant(self, request: RequestDetail) -> None:
+        try:
+            preview = await self.client.preview_grant(request.id)
+        except TurngateError as error:
+            self.say(f"No grant. {problem_words(error)}", is_bad=True)
+            return
+        if preview.ungrantable is not None:
+            self.say(f"No grant can answer calls like this: {preview.ungrantable}.")
+            return
+        self.open_dialog(self._dialogs.grant(request))
+
+    def open_dialog(self, dialog: AskDialog | FormDialog) -> None:
+        """Open a dialog, and say what came of it."""
+        self._dialog = dialog
+        self.app.push_screen(dialog, self.taken)
+
+    def complain(self, words: str) -> None:
+        """Say something in the dialog that is open, if one is."""
+        if self._dialog is not None and self._dialog.is_attached:
+            self._dialog.complain(words)
+
+    def taken(self, sent: Sent | None) -> None:
+        """Say what came of what was sent, and look again."""
+        self._dialog = None
+        if sent is not None:
+            self.say(sent.words, is_bad=not sent.taken)
+        self.refresher.ask()
 
     def action_claim(self) -> None:
         """Claim the request, give one's own claim back, or take somebody else's over (two presses)."""
@@ -176,9 +392,7 @@ class RequestMoves(LiveScreen):
     def action_open_run(self) -> None:
         """Open the run that asks."""
         if self.request is not None:
-            from turngate.frontends.tui.run_screen import RunScreen  # noqa: PLC0415 - each of the two screens opens the other
-
-            self.app.push_screen(RunScreen(self.session, self.request.run_id))
+            self.session.navigator.open_run(self.request.run_id)
 
     def action_next(self) -> None:
         """Show the next request of the inbox that waits."""
@@ -206,340 +420,3 @@ class RequestMoves(LiveScreen):
             self.refresher.ask()
         else:
             self.say("Nothing else waits.")
-
-
-# Answers that take more than a key: words, a form, a typed name, a grant. Each keeps what was typed until it was taken.
-
-
-class RequestAnswers(RequestMoves):
-    """A screen that asks for what is sent with a decision. It says itself what may be decided now."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("g", "grant", "Approve, and calls like it"),
-        Binding("r", "ask('reject')", "Reject"),
-        Binding("e", "ask('edit')", "Edit"),
-        Binding("s", "ask('respond')", "Answer"),
-        Binding("h", "ask('happened')", "It happened"),
-    ]
-
-    def __init__(self, session: Session, request_id: str, order: list[str], where: Where | None = None) -> None:
-        super().__init__(session, request_id, order, where)
-        self._dialog: AskDialog | FormDialog | None = None
-
-    @abstractmethod
-    def deciding(self, verb: Verb) -> RequestDetail | None:
-        """Return the request if this may be decided of it now; else say why not."""
-
-    @abstractmethod
-    def is_call_on_screen(self) -> bool:
-        """Tell whether the call is on screen and all of it has been; else bring it there and say so."""
-
-    def outcome_request(self) -> RequestDetail | None:
-        """Return the request if it may be answered what became of its call; else say why not."""
-        request = self.deciding("respond")
-        if request is not None and request.kind != "outcome":
-            self.say("That is for calls of which nobody knows whether they happened.")
-            return None
-        return request
-
-    def complain(self, words: str) -> None:
-        """Say something in the dialog that is open, if one is."""
-        if self._dialog is not None and self._dialog.is_attached:
-            self._dialog.complain(words)
-
-    def taken(self, sent: Sent | None) -> None:
-        """Say what came of what was sent, and look again."""
-        self._dialog = None
-        if sent is not None:
-            self.say(sent.words, is_bad=not sent.taken)
-        self.refresher.ask()
-
-    def confirm(self, request: RequestDetail, what: str, send: Callable[[], Awaitable[Sent]]) -> AskDialog:
-        """Return what asks for the tool's name, typed, before ``send``."""
-        name = plain_line(request.tool_name, 64)
-
-        async def deliver(_typed: str) -> Sent:
-            return await send()
-
-        return AskDialog(
-            "High risk",
-            f"Type the tool's name to {what} it: {name}",
-            deliver,
-            check=lambda typed: None if typed == request.tool_name else f"Not its name, {name}: nothing was sent.",
-            pasteable=False,
-        )
-
-    def action_ask(self, what: str) -> None:
-        """Ask for a text and decide with it."""
-        self._double_press.disarm()
-        verb: Verb = "reject" if what == "reject" else "edit" if what == "edit" else "respond"
-        request = self.deciding(verb) if what != "happened" else self.outcome_request()
-        if request is None or (what == "respond" and request.kind == "outcome"):
-            return
-        self._ask(request, answer_of(request, what))
-
-    def _ask(self, request: RequestDetail, answer: WordsAnswer | FormAnswer) -> None:
-        key = (request.id, answer.what)
-
-        async def send(text: str) -> Sent:
-            sent = await self._decide(request, answer, answer.content(text))
-            if sent.taken:
-                self.session.drafts.pop(key, None)
-                self.session.forms.pop(key, None)
-            return sent
-
-        if isinstance(answer, FormAnswer):
-            self.open_dialog(self._form(key, answer, send))
-        else:
-            self.open_dialog(self._words(key, answer, send))
-
-    async def _decide(self, request: RequestDetail, answer: WordsAnswer | FormAnswer, content: Content) -> Sent:
-        decide = partial(self.session.decide, request, answer.verb, **content)
-        if answer.verb != "edit" or request.risk != "high":
-            return await decide()
-        confirmed = await self.app.push_screen_wait(self.confirm(request, "run", decide))
-        return confirmed or Sent(taken=False, words="Not confirmed; nothing was sent.")
-
-    def _form(self, key: tuple[str, str], answer: FormAnswer, send: Callable[[str], Awaitable[Sent]]) -> FormDialog:
-        forms = self.session.forms
-        asking = Asking(
-            title=answer.title,
-            lead=answer.lead,
-            draw=answer.draw,
-            raw=answer.raw,
-            send=send,
-            fault=answer.fault,
-            suggested=answer.suggested,
-        )
-        draft = forms.get(key) or answer.draft
-        return FormDialog(asking, draft.copy(), partial(forms.__setitem__, key))
-
-    def _words(self, key: tuple[str, str], answer: WordsAnswer, send: Callable[[str], Awaitable[Sent]]) -> AskDialog:
-        drafts = self.session.drafts
-
-        def fault(text: str) -> str | None:
-            drafts[key] = text
-            return answer.fault(text)
-
-        return AskDialog(
-            answer.title,
-            answer.lead,
-            send,
-            text=drafts.get(key, ""),
-            many=answer.many,
-            check=fault,
-            on_leave=partial(drafts.__setitem__, key),
-        )
-
-    def action_grant(self) -> None:
-        """Approve what is on screen, and calls like it from now on: the exact pattern is shown first."""
-        self._double_press.disarm()
-        request = self.deciding("approve")
-        if request is None or not self.is_call_on_screen():
-            return
-        self.run_worker(self._grant(request))
-
-    async def _grant(self, request: RequestDetail) -> None:
-        try:
-            preview = await self.client.preview_grant(request.id)
-        except TurngateError as error:
-            self.say(f"No grant. {problem_words(error)}", is_bad=True)
-            return
-        if preview.ungrantable is not None:
-            self.say(f"No grant can answer calls like this: {preview.ungrantable}.")
-            return
-        key = (request.id, "grant")
-
-        async def send(args: str) -> Sent:
-            sent = await wanted_and_shown(self.app, self.session, request, args)
-            if sent.taken:
-                self.session.forms.pop(key, None)
-            return sent
-
-        asking = asking_for_grant(self.session, request, send)
-        draft = self.session.forms.get(key) or Draft()
-        self.open_dialog(FormDialog(asking, draft.copy(), partial(self.session.forms.__setitem__, key)))
-
-    def open_dialog(self, dialog: AskDialog | FormDialog) -> None:
-        """Open a dialog, and say what came of it."""
-        self._dialog = dialog
-        self.app.push_screen(dialog, self.taken)
-
-
-INERT_SECONDS: Final = 0.3
-"""After another request, or another state of it, came on screen: keys typed before were not meant for it."""
-KEYS_OF: Final[dict[Verb, str]] = {
-    "approve": "a a approve",
-    "reject": "r reject",
-    "edit": "e edit",
-    "respond": "s answer",
-}
-OUTCOME_KEYS: Final = "h it happened  d d did not, run it  t t nobody knows"
-
-
-class RequestScreen(RequestAnswers):
-    """Shows and decides one request. ``order``, ``where``: the inbox's. ``wanted``: what the person came to do."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "approve", "Approve"),
-        Binding("d", "did_not_happen", "It did not happen"),
-        Binding("t", "tell_model", "Nobody knows"),
-    ]
-
-    def __init__(
-        self, session: Session, request_id: str, *, order: list[str], where: Where | None = None, wanted: str = ""
-    ) -> None:
-        super().__init__(session, request_id, order, where)
-        self._wanted = wanted
-        self._inert_until = 0.0
-
-    def middle(self) -> ComposeResult:
-        """Draw the request."""
-        yield Static(Text(), id="state")
-        yield ScrolledText(Static(Text(), id="call"), Static(Text(), id="facts"), Static(Text(), id="comments"))
-
-    def on_mount(self) -> None:
-        """Let the keys scroll."""
-        self.query_one(ScrolledText).focus()
-
-    def told(self, event: EventView) -> None:
-        """Look again when something was said of this request or its call."""
-        said = event.payload
-        call_id = None if self.request is None else self.request.tool_call_id
-        its_call = call_id is not None and said.get("tool_call_id") == call_id
-        if said.get("request_id") == self.request_id or its_call or event.type == "run.ended":
-            self.refresher.ask()
-
-    async def look(self) -> None:
-        """Read the request, and say so when it was decided meanwhile."""
-        before = self.request
-        try:
-            request = await self.client.get_request(self.request_id)
-        except NotFoundError as error:
-            self.say(problem_words(error), is_bad=True)
-            return
-        if request.id != self.request_id:
-            return  # Another one was asked for meanwhile.
-        self.request = request
-        if before is not None and before.id == request.id and before.status == "pending" != request.status:
-            self._ended_meanwhile(request)
-        if before != request:
-            is_new = before is None or (before.id, before.digest) != (request.id, request.digest)
-            if is_new or before is None or before.allowed_verbs != request.allowed_verbs:
-                self._inert_until = monotonic() + INERT_SECONDS
-            self._draw(is_new=is_new)
-        wanted, self._wanted = self._wanted, ""
-        if wanted in {"reject", "edit"}:
-            self.action_ask(wanted)
-        elif wanted:
-            self.say("This is the call. Press a to approve it.")
-        await self.look_around()
-        self.draw_around()
-
-    def draw_around(self) -> None:
-        """Draw who has it, who looks, and what was said."""
-        request = self.request
-        if request is None or not self.is_drawn:
-            return
-        state = state_text(request, self.others, self.session)
-        self.show_part("#state", state, bool(state.lines))
-        self.show_part("#comments", comments_text(self.comments))
-
-    def _ended_meanwhile(self, request: RequestDetail) -> None:
-        self._double_press.disarm()
-        words = f"It was {ended_words(request)}"
-        self.say(words)
-        self.complain(f"{words}. What you typed stays here.")
-
-    def _draw(self, *, is_new: bool) -> None:
-        request = self.request
-        if request is None:
-            return
-        self.title_line(heading(request))
-        self.query_one("#call", Static).update(call_text(request))
-        self.query_one("#facts", Static).update(facts_text(request))
-        self.draw_around()
-        if is_new:
-            reading = self.query_one(ScrolledText)
-            reading.scroll_home(animate=False)
-            reading.start_again()
-        self.keys_line(self._keys(request))
-
-    def _keys(self, request: RequestDetail) -> str:
-        own = [KEYS_OF[verb] for verb in request.allowed_verbs]
-        if request.kind == "outcome" and request.allowed_verbs:
-            own = [OUTCOME_KEYS]
-        one_by_one = request.kind != "approval" or request.risk == "high" or request.quorum > 1
-        grant = ["g grant"] if "approve" in request.allowed_verbs and not one_by_one else []
-        return "  ".join([*own, *grant, "w comment", "n next", "? keys"])
-
-    @property
-    def is_inert(self) -> bool:
-        """Whether what is on screen has just changed, so that no key decides yet."""
-        return self.request is None or monotonic() < self._inert_until
-
-    def deciding(self, verb: Verb) -> RequestDetail | None:
-        """Return the request if this may be decided of it now; else say why not."""
-        request = self.request
-        if request is None or self.is_inert:
-            self.say("The screen just changed. Look again, then press.")
-            return None
-        if verb not in request.allowed_verbs:
-            ended = ended_words(request)
-            self.say(f"It was {ended}" if ended else f"This kind of request takes: {', '.join(request.allowed_verbs)}.")
-            return None
-        return request
-
-    def is_call_on_screen(self) -> bool:
-        """Tell whether the call is on screen and all of it has been; else bring it there and say so."""
-        reading, height = self.query_one(ScrolledText), self.query_one("#call").size.height
-        if not reading.shows(0, height) and not reading.has_seen(height):
-            reading.scroll_home(animate=False)
-        elif not reading.has_seen(height):
-            reading.scroll_page_down(animate=False)
-        elif not reading.shows(0, height):
-            reading.scroll_home(animate=False)
-        else:
-            return True
-        self._double_press.disarm()
-        more = "" if reading.has_seen(height) else " It goes on below: look at all of it."
-        self.say(f"This is the call.{more} Then press a key to decide it.")
-        return False
-
-    def action_approve(self) -> None:
-        """Approve what is on screen: by two presses, high risk by typing the tool's name."""
-        request = self.deciding("approve")
-        if request is None or not self.is_call_on_screen():
-            return
-        if request.risk == "high":
-            self.open_dialog(self.confirm(request, "approve", partial(self.session.decide, request, "approve")))
-        else:
-            self._double_press.press(
-                "a", "Press a again to approve exactly this call.", partial(self._run, request, "approve")
-            )
-
-    def action_did_not_happen(self) -> None:
-        """Say that a call did not happen, so that it runs."""
-        request = self.outcome_request()
-        if request is None or not self.is_call_on_screen():
-            return
-        if request.risk == "high":
-            send = partial(self.session.decide, request, "respond", outcome="did_not_happen")
-            self.open_dialog(self.confirm(request, "run", send))
-        else:
-            act = partial(self._run, request, "respond", "did_not_happen")
-            self._double_press.press("d", "It did not happen: press d again to run it, exactly as shown.", act)
-
-    def action_tell_model(self) -> None:
-        """Say that nobody knows whether a call happened."""
-        request = self.outcome_request()
-        if request is not None:
-            act = partial(self._run, request, "respond", "tell_model")
-            self._double_press.press("t", "Nobody knows: press t again to tell the agent so.", act)
-
-    def _run(self, request: RequestDetail, verb: Verb, outcome: Outcome | None = None) -> None:
-        async def send() -> None:
-            self.taken(await self.session.decide(request, verb, outcome=outcome))
-
-        self.say("Sending…")
-        self.run_worker(send())

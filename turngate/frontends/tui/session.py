@@ -6,8 +6,10 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from turngate.client import TurngateClient
+from turngate.client.requests import Where
 from turngate.domain.errors import TurngateError, UnavailableError
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.requests import Outcome, Verb
@@ -31,11 +33,22 @@ class Sent:
     run_id: str | None = None
 
 
+class Navigator(Protocol):
+    """Opens screens: the app does. A screen opens another one by this and does not import it."""
+
+    def open_request(self, request_id: str, *, order: list[str], where: Where | None = None, wanted: str = "") -> None:
+        """Open a request. ``order``, ``where``: the inbox's, for the next one. ``wanted``: what the user came to do."""
+
+    def open_run(self, run_id: str) -> None:
+        """Open a run."""
+
+
 @dataclass
 class Session:
     """Shared by all screens. ``drafts``, ``forms``: what was typed and not sent, by what it was for."""
 
     client: TurngateClient
+    navigator: Navigator
     who: MeView | None = None
     away: str = ""
     drafts: dict[tuple[str, str], str] = field(default_factory=dict)
