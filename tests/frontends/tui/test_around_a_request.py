@@ -39,7 +39,7 @@ async def test_people_talk_claim_and_approve_together(api: Api) -> None:
         await person.twice("a")
         await person.sees("Counts as one of 2 approvals")
         await person.sees("1 of 2 approvals: grace")
-        await person.sees("You cannot decide this: you have approved it; somebody else has to, as well")
+        await person.sees("You cannot decide this: you approved it; one more person must approve it")
         assert (await person.request(shown))["status"] == "pending"
         await person.twice("a")
         await person.until(lambda: not person.app.screen.refresher._is_running, "the answer")
@@ -103,7 +103,7 @@ async def test_a_grant_is_revoked_by_two_presses_on_that_very_one(api: Api) -> N
         assert answer.status_code == 201, answer.text
     async with person_at(api, size=(100, 40)) as person:
         await person.press("3")
-        await person.sees("2 stand")
+        await person.sees("2 in force")
         await person.press("home", "r")
         await person.sees("Press r again to revoke")
         await asyncio.sleep(0.2)  # a person's pause
@@ -112,7 +112,7 @@ async def test_a_grant_is_revoked_by_two_presses_on_that_very_one(api: Api) -> N
         assert len((await api.operator.get("/api/v1/grants")).json()["items"]) == 2
         await person.press("home")
         await person.twice("r")
-        await person.sees("1 stands")
+        await person.sees("1 in force")
         await person.press("enter")
         await person.sees("WHAT IT LET THROUGH")
         await person.twice("r")

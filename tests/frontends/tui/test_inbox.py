@@ -105,7 +105,7 @@ async def test_a_call_is_approved_only_when_all_of_it_was_on_screen(api: Api) ->
         assert "line 39" not in screen
         reading = person.app.screen.query_one(ScrolledText)
         await person.press("a")
-        await person.sees("It goes on below: look at all of it.")
+        await person.sees("There is more below: look at all of it.")
         await person.until(lambda: reading.scroll_y > 0, "the part below")
         await person.press("end")
         screen = await person.sees("Trust me")

@@ -45,7 +45,7 @@ async def test_who_was_first_and_what_ended_is_said(api: Api) -> None:
         await person.sees("Its run has ended, and the request with it")
         assert (await person.at("field-0")).held == "600"
         await person.press("escape")
-        await person.sees("cancelled: the run ended before anybody answered")
+        await person.sees("cancelled: the run ended before anyone answered")
         assert person.app.session.forms[gone["id"], "edit"].typed["field-0"] == "600"
 
 
@@ -86,7 +86,7 @@ async def test_what_nobody_answered_is_said_and_sent_again_as_the_same(api: Api)
         await person.asked(Input).fill("too much")
         await server.aclose()
         await person.press("enter")
-        await person.sees("Nobody knows whether it arrived. Send it again")
+        await person.sees("It may not have arrived. Send it again")
         await person.sees("No connection")
         assert await person.asked(Input).text() == "too much"
         again = create_api_app(**services, settings=settings)
@@ -103,7 +103,7 @@ async def test_what_nobody_answered_is_said_and_sent_again_as_the_same(api: Api)
         (503, "temporal_unavailable", "Not possible right now: away"),
         (409, "claimed", "has claimed it"),
         (409, "digest_differs", "Look at it again (F5)"),
-        (409, "already_approved", "somebody else has to, as well"),
+        (409, "already_approved", "One more person must approve it"),
         (410, "request_expired", "it has expired"),
         (410, "request_superseded", "A newer message to the run took its place"),
         (403, "not_eligible", "You may not do this: away"),

@@ -79,11 +79,11 @@ async def test_words_are_shown_while_they_are_said(api: Api) -> None:
 
 def test_progress_that_is_told_again_is_shown_once() -> None:
     """Every new connection tells the progress of running calls again; what was left out of it is counted."""
-    spoken = LiveText()
+    live_text = LiveText()
     for n, dropped in ((1, 0), (1, 0), (5, 3), (5, 3)):
         said = {"tool_call_id": "c", "n": n, "payload": f"line {n}\u202e", "dropped": dropped, "run_id": "r"}
-        spoken.take_progress(ProgressView.model_validate({**said, "created_at": "2026-01-01T00:00:00Z"}))
-    assert spoken.progress_of("c") == ("line 1⟨U+202E⟩", "… 3 not shown", "line 5⟨U+202E⟩")
+        live_text.take_progress(ProgressView.model_validate({**said, "created_at": "2026-01-01T00:00:00Z"}))
+    assert live_text.progress_of("c") == ("line 1⟨U+202E⟩", "… 3 not shown", "line 5⟨U+202E⟩")
 
 
 async def test_what_a_tool_says_is_shown_while_it_runs(api: Api) -> None:
@@ -201,7 +201,7 @@ async def test_an_api_that_goes_away_comes_back(api: Api) -> None:
 
 def test_another_attempt_makes_what_was_said_void() -> None:
     """Words of an attempt that failed are taken away and said to be void; words told twice are shown once."""
-    spoken = LiveText()
+    live_text = LiveText()
     for attempt, n, text, reset in (
         (1, 1, "one ", None),
         (1, 2, "two", None),
@@ -209,7 +209,7 @@ def test_another_attempt_makes_what_was_said_void() -> None:
         (2, 1, "new", "it broke"),
     ):
         deltas = (Delta(kind="text", part=0, text=text),)
-        spoken.take(
+        live_text.take(
             DeltaView(
                 run_id="r",
                 step=1,
@@ -221,11 +221,11 @@ def test_another_attempt_makes_what_was_said_void() -> None:
                 created_at="2026-01-01T00:00:00Z",
             )
         )
-        shown = "\n".join(each.text.plain for each in spoken.lines())
+        shown = "\n".join(each.text.plain for each in live_text.lines())
         assert plain(shown) == shown
         assert ("one two" in shown and "twotwo" not in shown) or attempt == 2 or n == 1
     assert "new" in shown
     assert "one" not in shown
     assert "void: it broke" in shown
-    spoken.forget(1)
-    assert not list(spoken.lines())
+    live_text.forget(1)
+    assert not list(live_text.lines())

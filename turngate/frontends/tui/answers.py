@@ -15,7 +15,7 @@ from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.policy.grants import MAX_GRANT_USES, WantedGrant
 from turngate.domain.requests import Outcome
 from turngate.frontends.tui.dialogs import AskDialog, ConfirmDialog
-from turngate.frontends.tui.form_dialog import Asking, FormDialog
+from turngate.frontends.tui.form_dialog import FormDialog, FormSpec
 from turngate.frontends.tui.form_model import Control, Draft, Draw, Field, Group, choice_of, form_for
 from turngate.frontends.tui.problems import problem_words, problems_of
 from turngate.frontends.tui.session import Sent, Session
@@ -79,7 +79,7 @@ class FormAnswer:
 
     @property
     def draft(self) -> Draft:
-        """What stands in the form at first."""
+        """What is in the form at first."""
         return Draft(source=self.source)
 
     def content(self, args: str) -> Content:
@@ -135,22 +135,22 @@ def _edit(request: RequestDetail, name: str) -> FormAnswer:
 
 
 def _question(request: RequestDetail) -> FormAnswer:
-    asked = _asked(request.input)
-    choices = asked.get("choices")
+    question = _question_input(request.input)
+    choices = question.get("choices")
     return FormAnswer(
         what="respond",
         verb="respond",
         title="Your answer",
-        lead=line(_question_text(asked) or "The agent reads it."),
+        lead=line(_question_text(question) or "The agent reads it."),
         draw=form_for(request.manifest.success, needs_object=False),
         raw=_outline(request.manifest.success),
         suggested=tuple(each for each in choices if isinstance(each, str)) if isinstance(choices, list) else (),
     )
 
 
-def _question_text(asked: dict[str, Any]) -> str:
+def _question_text(question: dict[str, Any]) -> str:
     """Return the question while its answer is typed: the one text of it, where there is only one."""
-    texts = [each for each in asked.values() if isinstance(each, str)]
+    texts = [each for each in question.values() if isinstance(each, str)]
     return texts[0] if len(texts) == 1 else ""
 
 
@@ -160,12 +160,12 @@ def _outline(schema: dict[str, Any]) -> str:
     return json.dumps(dict.fromkeys(properties), indent=2) if isinstance(properties, dict) and properties else "{}"
 
 
-def _asked(raw_input: str) -> dict[str, Any]:
+def _question_input(raw_input: str) -> dict[str, Any]:
     try:
-        given = json.loads(raw_input)
+        parsed = json.loads(raw_input)
     except (ValueError, RecursionError):
         return {}
-    return given if isinstance(given, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 LASTS: Final = (
@@ -182,14 +182,14 @@ VALUE_CHARS: Final = 60
 OPEN: Final = "anything"
 
 
-def grant_form(session: Session, request: RequestDetail, send: Callable[[str], Awaitable[Sent]]) -> Asking:
+def grant_form(session: Session, request: RequestDetail, send: Callable[[str], Awaitable[Sent]]) -> FormSpec:
     """Return the form that asks which calls. ``send``: takes what it says."""
     fields = tuple(_fields(session, request))
 
     def draw(_source: str) -> Field:
         return Group(name="grant", fields=fields)
 
-    return Asking(
+    return FormSpec(
         title=f"Approve this call of {plain_line(request.tool_name, 64)}, and calls like it",
         lead=line("Ctrl+S shows exactly what would run without asking; only then can it be saved."),
         draw=draw,
@@ -222,7 +222,7 @@ def _fields(session: Session, request: RequestDetail) -> Iterator[Field]:
             description=f"at most so many times, 1 to {MAX_GRANT_USES:,}",
         ),
         Control(
-            name="", key="note", kind="line", text="", required=False, description="for whoever looks at the grants"
+            name="", key="note", kind="line", text="", required=False, description="for people who look at the grants"
         ),
     )
     yield from (replace(each, name=f"grant-{place}") for place, each in enumerate(own, 1))
@@ -230,35 +230,35 @@ def _fields(session: Session, request: RequestDetail) -> Iterator[Field]:
 
 async def confirm_grant(app: App[object], session: Session, request: RequestDetail, args: str) -> Sent:
     """Show exactly what the form would allow, and approve with it once the person has seen all of it and says so."""
-    said: dict[str, Any] = json.loads(args)
-    free = [name for name, how in said.get("arguments", {}).items() if how == "open"]
+    form: dict[str, Any] = json.loads(args)
+    free = [name for name, how in form.get("arguments", {}).items() if how == "open"]
     try:
         preview = await session.client.preview_grant(request.id, open_arguments=free)
         if preview.pattern is None:
             return Sent(taken=False, words=f"No grant can answer calls like this: {preview.ungrantable}.")
-        wanted = _wanted(said, preview)
+        wanted = _wanted(form, preview)
     except TurngateError as error:
         return Sent(taken=False, words=f"Not saved. {problem_words(error)}", problems=problems_of(error))
 
     async def decide() -> Sent:
         return await session.decide(request, "approve", grant=wanted)
 
-    shown = ConfirmDialog("approve, and allow exactly this", pattern_text(wanted, preview), decide)
-    return await app.push_screen_wait(shown) or Sent(taken=False, words="Not confirmed; nothing was sent.")
+    dialog = ConfirmDialog("approve, and allow exactly this", pattern_text(wanted, preview), decide)
+    return await app.push_screen_wait(dialog) or Sent(taken=False, words="Not confirmed; nothing was sent.")
 
 
-def _wanted(said: dict[str, Any], preview: GrantPreview) -> WantedGrant:
-    uses = said["uses"]
+def _wanted(form: dict[str, Any], preview: GrantPreview) -> WantedGrant:
+    uses = form["uses"]
     if not 1 <= uses <= MAX_GRANT_USES:
         message = f"A number from 1 to {MAX_GRANT_USES:,}."
         raise InvalidInputError(message, errors=[{"pointer": "/uses", "message": message}])
     return WantedGrant.model_validate(
         {
             "pattern": preview.pattern,
-            "scope": said["for"],
-            "expires_after_seconds": int(said["as long as"]),
+            "scope": form["for"],
+            "expires_after_seconds": int(form["as long as"]),
             "max_uses": uses,
-            "note": said.get("note", "").strip(),
+            "note": form.get("note", "").strip(),
         }
     )
 
@@ -282,7 +282,7 @@ def pattern_text(wanted: WantedGrant, preview: GrantPreview) -> Folded:
         at("  ", (REACH[wanted.scope], "bold"), f", at most {times}, for {span(wanted.expires_after_seconds)}.")
     )
     lines.append(at(""))
-    lines.append(at("", "A deny rule or an ask rule still stands above it. `3` lists grants, and revokes them."))
+    lines.append(at("", "A deny rule or an ask rule still wins over it. `3` lists grants, and revokes them."))
     would = preview.would_have_covered.get(wanted.scope)
     if would is not None:
         newest = f"{preview.looked_at:,} newest calls of this tool"
@@ -325,7 +325,7 @@ class AnswerDialogs:
 
         if isinstance(answer, WordsAnswer):
             return self._words(key, answer, send)
-        form = Asking(
+        form = FormSpec(
             title=answer.title,
             lead=answer.lead,
             draw=answer.draw,
@@ -355,7 +355,7 @@ class AnswerDialogs:
         confirmed = await self.app.push_screen_wait(self.typed_name(request, "run", decide))
         return confirmed or Sent(taken=False, words="Not confirmed; nothing was sent.")
 
-    def _form(self, key: tuple[str, str], form: Asking, empty: Draft) -> FormDialog:
+    def _form(self, key: tuple[str, str], form: FormSpec, empty: Draft) -> FormDialog:
         forms = self.session.forms
         draft = forms.get(key) or empty
         return FormDialog(form, draft.copy(), partial(forms.__setitem__, key))

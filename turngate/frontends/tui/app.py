@@ -41,7 +41,7 @@ class TurngateTui(App[None]):
     def __init__(self, client: TurngateClient) -> None:
         super().__init__()
         self.session = Session(client, self)
-        self.animation_level = "none"  # A text that still slides is one that nobody reads.
+        self.animation_level = "none"  # No one can read a text that still slides.
 
     def on_mount(self) -> None:
         """Show the inbox and follow everything."""
@@ -55,14 +55,14 @@ class TurngateTui(App[None]):
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
-                async for told in self.session.client.follow_events(
+                async for event in self.session.client.follow_events(
                     after=after, with_progress=False, on_link=self._on_link
                 ):
                     pause = FIRST_PAUSE_SECONDS
-                    if isinstance(told, EventView):
-                        after = told.seq
+                    if isinstance(event, EventView):
+                        after = event.seq
                         for screen in self._live_screens():
-                            screen.told(told)
+                            screen.take_event(event)
             except TurngateError as error:
                 self._away(problem_words(error))
             await asyncio.sleep(pause)

@@ -34,7 +34,7 @@ class BulkScreen(LiveScreen):
     def __init__(self, session: Session, chosen: list[RequestItem]) -> None:
         super().__init__(session)
         self.chosen = chosen
-        self._became: dict[str, str] = {}
+        self._result: dict[str, str] = {}
         self._double_press = DoublePress(self, self.say)
 
     def middle(self) -> ComposeResult:
@@ -50,7 +50,7 @@ class BulkScreen(LiveScreen):
         self.title_line(line(("Decide together  ", "bold"), f"{len(self.chosen)} requests, each as it would run"))
         lines = []
         for item in self.chosen:
-            became = self._became.get(item.id, "")
+            result = self._result.get(item.id, "")
             lines.append(
                 at(
                     "",
@@ -61,16 +61,16 @@ class BulkScreen(LiveScreen):
                 )
             )
             lines.extend(block(exact_arguments(item.input), "  "))
-            if became:
-                lines.append(at("  ", (became, "bold")))
+            if result:
+                lines.append(at("  ", (result, "bold")))
             lines.append(at(""))
         self.query_one("#calls", Static).update(folded(lines))
 
     def action_approve(self) -> None:
         """Approve all of them, once all of them were on screen."""
         reading = self.query_one(ScrolledText)
-        if self._became:
-            self.say("They were decided; see what became of each.")
+        if self._result:
+            self.say("They were decided; see the result of each.")
         elif not reading.was_read:
             self._double_press.disarm()
             reading.scroll_page_down(animate=False)
@@ -84,7 +84,7 @@ class BulkScreen(LiveScreen):
     def action_reject(self) -> None:
         """Ask for a reason and reject all of them."""
         self._double_press.disarm()
-        if self._became:
+        if self._result:
             return
         self.app.push_screen(
             AskDialog("Reject all of them", "Why? The agents read it.", lambda text: self._send("reject", text))
@@ -99,14 +99,14 @@ class BulkScreen(LiveScreen):
             words = f"Nothing was decided: {problem_words(error)}"
             self.say(words, is_bad=True)
             return Sent(taken=False, words=words)
-        self._became = {each.request_id: _became(each) for each in decided.items}
+        self._result = {each.request_id: _result(each) for each in decided.items}
         wrong = sum(each.problem is not None for each in decided.items)
         self.say(f"{len(decided.items) - wrong} decided, {wrong} not; each says why.", is_bad=bool(wrong))
         self._draw()
         return Sent(taken=True, words="")
 
 
-def _became(item: DecidedItem) -> str:
+def _result(item: DecidedItem) -> str:
     if item.problem is not None:
         return f"→ not decided: {plain_line(str(item.problem.get('detail', '')), 500)}"
     return f"→ {item.request_status or 'recorded; it takes effect when a worker runs again'}"

@@ -1,4 +1,4 @@
-"""Dialogs: text that is asked for. Each stays open, with what was typed, until what it sends was taken."""
+"""Dialogs: ask for a text, show one, confirm one. Each stays open, with what was typed, until what it sends was taken."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class AskDialog(ModalScreen[Sent]):
 
     @property
     def typed(self) -> str:
-        """What stands in the field."""
+        """What is in the field."""
         return self.field.held
 
     def complain(self, words: str) -> None:
@@ -124,13 +124,13 @@ class TextDialog(ModalScreen[None]):
 
     def __init__(self, title: str, text: Folded, *, at_end: bool = False) -> None:
         super().__init__()
-        self._heading, self._shown, self._at_end = title, text, at_end
+        self._heading, self._text, self._at_end = title, text, at_end
 
     def compose(self) -> ComposeResult:
         """Draw the text."""
         with Vertical(classes="dialog many"):
             yield Static(line((self._heading, "bold")))
-            yield ScrolledText(Static(self._shown), classes="whole")
+            yield ScrolledText(Static(self._text), classes="whole")
             yield Static(line(("j k scroll   Escape close", "dim")), classes="keys")
 
     def on_mount(self) -> None:
@@ -141,9 +141,6 @@ class TextDialog(ModalScreen[None]):
             self.call_after_refresh(reading.scroll_end, animate=False)
 
 
-# The dialog that shows exactly what would be done, and does it once all of it was on screen and a person says so.
-
-
 class ConfirmDialog(ModalScreen[Sent]):
     """``a a`` does it. ``does``: what, as in "approve, and allow exactly this". Its result is what was taken; None: left."""
 
@@ -152,16 +149,16 @@ class ConfirmDialog(ModalScreen[Sent]):
         Binding("escape,u", "dismiss", "Back"),
     ]
 
-    def __init__(self, does: str, shown: Folded, send: Callable[[], Awaitable[Sent]]) -> None:
+    def __init__(self, does: str, text: Folded, send: Callable[[], Awaitable[Sent]]) -> None:
         super().__init__()
-        self._does, self._shown, self._deliver = plain_line(does, 200), shown, send
+        self._does, self._text, self._deliver = plain_line(does, 200), text, send
         self._double_press = DoublePress(self, self._say)
         self._is_sending = False
 
     def compose(self) -> ComposeResult:
         """Draw what would be done."""
         with Vertical(classes="dialog many"):
-            yield ScrolledText(Static(self._shown), classes="whole")
+            yield ScrolledText(Static(self._text), classes="whole")
             yield Static(Text(), id="wrong")
             yield Static(line((f"a a {self._does}   j k scroll   Escape back", "dim")), classes="keys")
 
@@ -179,7 +176,7 @@ class ConfirmDialog(ModalScreen[Sent]):
         if not reading.was_read:
             self._double_press.disarm()
             reading.scroll_page_down(animate=False)
-            self._say("It goes on below: look at all of it, then press a.")
+            self._say("There is more below: look at all of it, then press a.")
         elif not self._is_sending:
             self._double_press.press("a", f"Press a again to {self._does}.", self._send)
 

@@ -2,7 +2,7 @@
 
 A terminal cannot tell a held key from one that is pressed again, nor, without bracketed paste, typed text from pasted
 text. So the second press has to come after a pause that no paste leaves, and has to be the last one for a moment: a held
-key goes on.
+key repeats.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DoublePress:
             self._say("The key was held down, or text was pasted: nothing was done.")
             return
         if self._key == key and pause < SHORTEST_PAUSE_SECONDS:
-            return  # the pause starts anew
+            return  # the pause starts again
         if self._key == key and pause < ARMED_SECONDS:
             self._settling = self._owner.set_timer(SETTLE_SECONDS, lambda: self._fire(act))
             return

@@ -26,19 +26,16 @@ from turngate.frontends.tui.form_model import (
     Rows,
     Variants,
     form_grown,
+    path_to,
     place_errors,
     press_row,
     reading_of,
-    said_to,
     text_field,
     typed_into,
 )
 from turngate.frontends.tui.session import Sent
 from turngate.frontends.tui.texts import Folded, Piece, editable, json_problem, line, plain, plain_line
 from turngate.frontends.tui.widgets import Held, Pick, Press, SafeArea, SafeInput, control_for, picker
-
-# A form in the terminal: its fields with their labels, and what is wrong beside each.
-
 
 STATES: Final = {"value": "a value", "null": "null", "absent": "leave it out"}
 NAME_CHARS: Final = 60
@@ -60,7 +57,7 @@ class SchemaForm(VerticalScroll, can_focus=False):
         return form_grown(self._form, self.draft.typed)
 
     def gather(self) -> Draft:
-        """Keep what stands in the controls, and return it."""
+        """Keep what is in the controls, and return it."""
         for each in self.query(".control"):
             if isinstance(each, Held):
                 self.draft.typed[each.control_name] = each.held
@@ -81,10 +78,10 @@ class SchemaForm(VerticalScroll, can_focus=False):
         first: Widget | None = None
         for each in self.query(".wrong").results(Static):
             name = str(each.name)
-            said = wrong.get(name, "")
-            each.update(_complaint(said))
-            each.display = bool(said)
-            if said and first is None:
+            complaint = wrong.get(name, "")
+            each.update(_complaint(complaint))
+            each.display = bool(complaint)
+            if complaint and first is None:
                 first = each
                 self._focus(name)
         if first is not None:
@@ -156,9 +153,9 @@ class SchemaForm(VerticalScroll, can_focus=False):
         return widget
 
     def _wrong_line(self, name: str) -> Static:
-        made = Static(_complaint(self._wrong.get(name, "")), classes="wrong", name=name)
-        made.display = name in self._wrong
-        return made
+        widget = Static(_complaint(self._wrong.get(name, "")), classes="wrong", name=name)
+        widget.display = name in self._wrong
+        return widget
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Keep the field's label, and what is wrong with it, in sight of the control that is typed into."""
@@ -191,7 +188,7 @@ class SchemaForm(VerticalScroll, can_focus=False):
         self._texts = typed_into(self.form, self.gather().typed)
         picked = self._texts.get(name)
         if before == picked:
-            return  # Told at its first drawing.
+            return  # It is shown at its first drawing.
         for each in self.query(".inside, .option"):
             if each.name == name:
                 each.display = picked == "value"
@@ -230,7 +227,7 @@ class SchemaForm(VerticalScroll, can_focus=False):
             self._sent_now(event.text_area.control_name)
 
     def _sent_now(self, name: str) -> None:
-        states = {each.state_name for each in said_to(self.form, name) if len(each.states) > 1} - {name}
+        states = {each.state_name for each in path_to(self.form, name) if len(each.states) > 1} - {name}
         for pick in self.query(Pick):
             if pick.control_name in states:
                 pick.put("value")
@@ -250,8 +247,8 @@ def _label(field: Field, whole: str) -> Text:
     return line(*pieces)
 
 
-def _complaint(said: str) -> Text:
-    return line(("! ", "bold red"), (plain_line(said, 1_000), "red")) if said else Text()
+def _complaint(message: str) -> Text:
+    return line(("! ", "bold red"), (plain_line(message, 1_000), "red")) if message else Text()
 
 
 def _is_in(name: str, field: str) -> bool:
@@ -262,7 +259,7 @@ NOT_SENT = "Something does not fit. It is marked, and what you typed is still th
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking:
+class FormSpec:
     """What a form is for.
 
     ``lead``: shown above, made harmless. ``draw``: makes the form. ``raw``: JSON that the raw editor begins with; None: there
@@ -281,7 +278,7 @@ class Asking:
 
 
 class FormDialog(ModalScreen[Sent]):
-    """Asks, and sends. Its result is what was taken; None when it was left. ``keep``: is given what stands in it then."""
+    """Asks, and sends. Its result is what was taken; None when it was left. ``keep``: gets what is in it then."""
 
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -292,25 +289,25 @@ class FormDialog(ModalScreen[Sent]):
         Binding("up", "app.focus_previous", "The field before"),
     ]
 
-    def __init__(self, asking: Asking, draft: Draft, keep: Callable[[Draft], None]) -> None:
+    def __init__(self, spec: FormSpec, draft: Draft, keep: Callable[[Draft], None]) -> None:
         super().__init__()
-        self._asking = asking
+        self._spec = spec
         self._keep = keep
         self._is_sending = False
         self.draft = draft
-        form = asking.draw(draft.source)
-        if form is None and draft.raw is None and asking.raw is not None:
-            draft.raw = asking.raw
+        form = spec.draw(draft.source)
+        if form is None and draft.raw is None and spec.raw is not None:
+            draft.raw = spec.raw
         self._has_fields = form is not None
 
     def compose(self) -> ComposeResult:
         """Draw title, lead, suggestions, the fields or the editor, what is wrong, and keys."""
         with Vertical(classes="dialog many"):
-            yield Static(line((plain_line(self._asking.title), "bold")))
+            yield Static(line((plain_line(self._spec.title), "bold")))
             with VerticalScroll(classes="lead", can_focus=False):
-                yield Static(self._asking.lead)
-            if self._asking.suggested:
-                texts = [Option(line(plain_line(each, 200))) for each in self._asking.suggested]
+                yield Static(self._spec.lead)
+            if self._spec.suggested:
+                texts = [Option(line(plain_line(each, 200))) for each in self._spec.suggested]
                 yield OptionList(*texts, markup=False, id="suggested")
             yield Vertical(id="body")
             yield Static(Text(), id="wrong")
@@ -323,8 +320,8 @@ class FormDialog(ModalScreen[Sent]):
     @property
     def form(self) -> SchemaForm | None:
         """The fields; None while the whole JSON is shown."""
-        found = self.query(SchemaForm)
-        return found.first() if found else None
+        forms = self.query(SchemaForm)
+        return forms.first() if forms else None
 
     @property
     def _editor(self) -> SafeArea:
@@ -332,7 +329,7 @@ class FormDialog(ModalScreen[Sent]):
 
     async def _show_body(self) -> None:
         body = self.query_one("#body", Vertical)
-        form = self._asking.draw(self.draft.source) if self.draft.raw is None else None
+        form = self._spec.draw(self.draft.source) if self.draft.raw is None else None
         keys = ["Ctrl+S send"]
         with self.app.batch_update():
             await body.remove_children()
@@ -343,7 +340,7 @@ class FormDialog(ModalScreen[Sent]):
                 editor = SafeArea(self.draft.raw or "", is_json=True)
                 editor.id = "raw"
                 await body.mount(editor)
-        if self._asking.raw is not None:
+        if self._spec.raw is not None:
             other_form = "F2 fields" if self._has_fields else "as JSON"
             keys.append(other_form if form is None else "F2 raw JSON")
         self.query_one("#form-keys", Static).update(line(("  ".join([*keys, "Escape leave, keeping it"]), "dim")))
@@ -367,7 +364,7 @@ class FormDialog(ModalScreen[Sent]):
         for widget in self.query("#wrong").results(Static):
             widget.update(text)
 
-    def _kept(self) -> Draft:
+    def _draft_now(self) -> Draft:
         form = self.form
         if form is not None:
             self.draft = form.gather()
@@ -377,8 +374,8 @@ class FormDialog(ModalScreen[Sent]):
         return self.draft
 
     def _args(self) -> str | None:
-        """Return the JSON that stands here; None when it is none, which is said then."""
-        draft, form = self._kept(), self.form
+        """Return the JSON of the form; None when it is no JSON, after saying so."""
+        draft, form = self._draft_now(), self.form
         if form is None:
             problem = json_problem(draft.raw or "")
             if problem is not None:
@@ -392,15 +389,15 @@ class FormDialog(ModalScreen[Sent]):
         return reading.args
 
     async def action_turn(self) -> None:
-        """Turn from the fields to the whole JSON, or back, and take along what stands there."""
-        if self._asking.raw is None or not self._has_fields or self._is_sending:
+        """Turn from the fields to the whole JSON, or back, and take its content along."""
+        if self._spec.raw is None or not self._has_fields or self._is_sending:
             return
         args = self._args()
         if args is None:
             return
         if self.form is not None:
             self.draft.raw = editable(args)
-        elif self._asking.draw(args) is None:
+        elif self._spec.draw(args) is None:
             self.complain("This JSON fits no form of fields; it can be sent as it is.")
             return
         else:
@@ -410,7 +407,7 @@ class FormDialog(ModalScreen[Sent]):
         await self._show_body()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Go on to the next field; a form of one line is sent."""
+        """Move to the next field; a form of one line is sent."""
         event.stop()
         if len(self.query("#body .control")) == 1:
             self.action_send()
@@ -425,20 +422,20 @@ class FormDialog(ModalScreen[Sent]):
         event.stop()
         own = text_field(form.form)
         if own is not None:
-            text = plain(self._asking.suggested[event.option_index])
+            text = plain(self._spec.suggested[event.option_index])
             for each in form.query(".control"):
                 if isinstance(each, SafeArea | SafeInput) and each.control_name == own.name:
                     each.put(text)
                     each.focus()
 
     def action_send(self) -> None:
-        """Send what stands here, if it can be sent."""
+        """Send the form's content, if it can be sent."""
         if self._is_sending:
             return
         args = self._args()
         if args is None:
             return
-        fault = self._asking.fault(args)
+        fault = self._spec.fault(args)
         if fault is not None:
             self.complain(fault)
             return
@@ -448,7 +445,7 @@ class FormDialog(ModalScreen[Sent]):
 
     async def _sent(self, args: str) -> None:
         try:
-            sent = await self._asking.send(args)
+            sent = await self._spec.send(args)
         finally:
             self._is_sending = False
         if sent.taken:
@@ -469,7 +466,7 @@ class FormDialog(ModalScreen[Sent]):
         self.complain("; ".join(rest) if rest else NOT_SENT)
 
     def _about_fields(self, problems: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-        root = self._asking.pointer
+        root = self._spec.pointer
         return [
             {"pointer": each.get("pointer", "").removeprefix(root), "message": each.get("message", "")}
             for each in problems
@@ -483,5 +480,5 @@ class FormDialog(ModalScreen[Sent]):
                 each.expanded = False
                 each.focus()
                 return
-        self._kept()
+        self._draft_now()
         self.dismiss(None)

@@ -32,10 +32,10 @@ __all__ = [
     "form_for",
     "form_grown",
     "object_form",
+    "path_to",
     "place_errors",
     "press_row",
     "reading_of",
-    "said_to",
     "text_field",
     "typed_into",
 ]
@@ -46,9 +46,9 @@ Draw = Callable[[str], Field | None]
 
 @dataclass
 class Draft:
-    """What stands in a form. ``source``: the JSON text that its fields were filled from; empty: none.
+    """The content of a form. ``source``: the JSON text that its fields were filled from; empty: none.
 
-    ``typed``: control name → text, of what was touched. ``raw``: what stands in the editor of the whole JSON, while that is
+    ``typed``: control name → text, of what was touched. ``raw``: the text in the editor of the whole JSON, while that is
     what is shown; None: the fields are.
     """
 
@@ -117,7 +117,7 @@ def typed_into(form: Field, typed: Mapping[str, str]) -> dict[str, str]:
 
 
 def reading_of(form: Field, draft: Draft) -> Reading:
-    """Return what the fields of a form say. What stands inside a container that is not to be sent does not count."""
+    """Return what the fields of a form say. Content of a container that is not to be sent does not count."""
     texts = typed_into(grown(form, draft.typed), draft.typed)
     typed = dict(draft.typed)
     for each in every(grown(form, draft.typed)):
@@ -137,7 +137,7 @@ def text_field(form: Field) -> Control | None:
             return None
 
 
-def said_to(form: Field, name: str) -> Iterator[Field]:
+def path_to(form: Field, name: str) -> Iterator[Field]:
     """Yield the fields on the way to a control, the outermost first."""
     for each in every(form):
         if name == each.name or name.startswith(f"{each.name}-"):

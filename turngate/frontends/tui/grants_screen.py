@@ -1,4 +1,4 @@
-"""The grants that stand, newest first: what runs without asking, and the key that ends it."""
+"""The grants in force, newest first: what runs without asking, and the key that ends it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from turngate.frontends.tui.widgets import ScrolledText
 from turngate.wire.events import EventView
 from turngate.wire.policy import GrantDetail, GrantView
 
-SHOWN: Final = 200
+MAX_GRANTS: Final = 200
 
 
-class Revoking(LiveScreen):
+class RevokeScreen(LiveScreen):
     """A screen from which a grant can be revoked, by two presses."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "revoke", "Revoke")]
@@ -36,7 +36,7 @@ class Revoking(LiveScreen):
         """Return the grant that a key is about."""
         return None
 
-    def told(self, event: EventView) -> None:
+    def take_event(self, event: EventView) -> None:
         """Look again when a grant came, was used or ended."""
         if event.type.startswith("grant."):
             self.refresher.ask()
@@ -62,11 +62,11 @@ class Revoking(LiveScreen):
         self.refresher.ask()
 
 
-class GrantsScreen(Revoking, ListScreen):
-    """A list of the grants that stand."""
+class GrantsScreen(RevokeScreen, ListScreen):
+    """A list of the grants in force."""
 
     KEYS = "Enter open  r r revoke  1 inbox  2 runs  u back  ? keys  q quit"
-    EMPTY = "No grant stands. `g` on a request approves its call, and allows calls like it for a while."
+    EMPTY = "No grant is in force. `g` on a request approves its call, and allows calls like it for a while."
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -74,7 +74,7 @@ class GrantsScreen(Revoking, ListScreen):
 
     async def look(self) -> None:
         """Read the grants."""
-        self.grants = {each.id: each for each in (await self.client.list_grants(limit=SHOWN)).items}
+        self.grants = {each.id: each for each in (await self.client.list_grants(limit=MAX_GRANTS)).items}
         self.looked()
 
     def rows(self, width: int) -> Iterable[tuple[str, Text]]:
@@ -84,9 +84,7 @@ class GrantsScreen(Revoking, ListScreen):
     def heading(self) -> Text:
         """Return how many there are."""
         count = len(self.grants)
-        return line(
-            ("Grants  ", "bold"), f"{count} {'stands' if count == 1 else 'stand'}: such calls run without asking"
-        )
+        return line(("Grants  ", "bold"), f"{count} in force: such calls run without asking")
 
     def open(self, row_id: str) -> None:
         """Open a grant."""
@@ -97,7 +95,7 @@ class GrantsScreen(Revoking, ListScreen):
         return self.grants.get(self.marked or "")
 
 
-class GrantScreen(Revoking):
+class GrantScreen(RevokeScreen):
     """One grant, with the calls that it let through."""
 
     KEYS = "j k scroll  r r revoke  o the request it was made with  u back  ? keys"
@@ -119,9 +117,7 @@ class GrantScreen(Revoking):
     async def look(self) -> None:
         """Read the grant."""
         self._grant = grant = await self.client.get_grant(self._grant_id)
-        self.title_line(
-            line(("Grant  ", "bold"), (plain_line(grant.pattern.tool, 64), "bold"), f"  {_standing(grant)}")
-        )
+        self.title_line(line(("Grant  ", "bold"), (plain_line(grant.pattern.tool, 64), "bold"), f"  {_status(grant)}"))
         self.show_part("#grant", _detail(grant))
 
     def grant(self) -> GrantView | None:
@@ -159,7 +155,7 @@ def _detail(grant: GrantDetail) -> Folded:
         at("  ", plain_line(grant.says)),
         at("  ", _reach(grant)),
         at("  ", ("used ", "dim"), f"{grant.uses:,} of {grant.max_uses:,} times"),
-        at("  ", _standing(grant)),
+        at("  ", _status(grant)),
         at("  ", ("made by ", "dim"), f"{plain_line(grant.created_by, 100)} {ago(grant.created_at)} ago"),
     ]
     if grant.note:
@@ -173,10 +169,10 @@ def _detail(grant: GrantDetail) -> Folded:
     return folded(lines)
 
 
-def _standing(grant: GrantView) -> str:
+def _status(grant: GrantView) -> str:
     if grant.ended == "revoked" and grant.revoked_at:
-        return f"revoked by {plain_line(grant.revoked_by or 'somebody', 60)} {ago(grant.revoked_at)} ago"
-    return f"ended: {grant.ended.replace('_', ' ')}" if grant.ended else f"stands; ends {until(grant.expires_at)}"
+        return f"revoked by {plain_line(grant.revoked_by or 'someone', 60)} {ago(grant.revoked_at)} ago"
+    return f"ended: {grant.ended.replace('_', ' ')}" if grant.ended else f"in force; ends {until(grant.expires_at)}"
 
 
 def _reach(grant: GrantView) -> str:

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from turngate.client.requests import Where
 from turngate.frontends.tui.bulk_screen import BulkScreen
-from turngate.frontends.tui.form_dialog import Asking, FormDialog
+from turngate.frontends.tui.form_dialog import FormDialog, FormSpec
 from turngate.frontends.tui.form_model import Control, Draft, choice_of, object_form
 from turngate.frontends.tui.request_text import item_text
 from turngate.frontends.tui.screens import ListScreen
@@ -21,9 +21,6 @@ from turngate.frontends.tui.texts import line, plain_line
 from turngate.wire.events import EventView
 from turngate.wire.requests import RequestItem
 
-# What the inbox is narrowed to: the page's own filters, asked for by a form.
-
-
 ANY: Final = (None, "any")
 FILTER_FORM: Final = object_form(
     Control(name="tool", key="tool", kind="line", text="", required=False),
@@ -31,7 +28,9 @@ FILTER_FORM: Final = object_form(
     choice_of("risk", [ANY, ("low", "low"), ("medium", "medium"), ("high", "high")]),
     choice_of("kind", [ANY, ("approval", "approval"), ("question", "question"), ("outcome", "outcome")]),
     Control(name="rule", key="rule", kind="line", text="", required=False),
-    Control(name="claimed", key="claimed", kind="line", text="", required=False, description="me, nobody, or a name"),
+    Control(
+        name="claimed", key="claimed", kind="line", text="", required=False, description="`me`, `nobody` or a name"
+    ),
 )
 
 
@@ -47,15 +46,15 @@ class Filter:
         return plain_line(", ".join(f"{name} {value}" for name, value in self.where.items()), 60)
 
 
-def filter_form(narrow: Callable[[Filter], None]) -> Asking:
+def filter_form(narrow: Callable[[Filter], None]) -> FormSpec:
     """Return the form. ``narrow``: takes what it says."""
 
     async def take(args: str) -> Sent:
-        said = json.loads(args)
-        narrow(Filter(cast(Where, {name: text.strip() for name, text in said.items() if text.strip()})))
+        form = json.loads(args)
+        narrow(Filter(cast(Where, {name: text.strip() for name, text in form.items() if text.strip()})))
         return Sent(taken=True, words="")
 
-    return Asking(
+    return FormSpec(
         title="What the inbox shows",
         lead=line("Only requests to which all of it applies. Empty: any."),
         draw=lambda _source: FILTER_FORM,
@@ -64,7 +63,7 @@ def filter_form(narrow: Callable[[Filter], None]) -> Asking:
     )
 
 
-SHOWN: Final = 200
+MAX_REQUESTS: Final = 200
 """Most requests that are listed: the oldest, which come first."""
 
 
@@ -88,7 +87,7 @@ class InboxScreen(ListScreen):
         self.filter = Filter()
         self._total = 0
 
-    def told(self, event: EventView) -> None:
+    def take_event(self, event: EventView) -> None:
         """Look again when a request may have come or gone."""
         if event.type.startswith(("request.", "run.ended", "run.recovered")):
             self.refresher.ask()
@@ -96,7 +95,7 @@ class InboxScreen(ListScreen):
     async def look(self) -> None:
         """Read the oldest requests."""
         wanted = self.filter
-        page = await self.client.list_requests(limit=SHOWN, **wanted.where)
+        page = await self.client.list_requests(limit=MAX_REQUESTS, **wanted.where)
         total = len(page.items)
         if page.next_cursor is not None:
             total = (await self.client.count_requests(**wanted.where)).count

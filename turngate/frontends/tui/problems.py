@@ -23,7 +23,7 @@ DID: Final = {"approve": "approved it", "edit": "approved it with edited argumen
 GONE: Final = {
     "run_ended": "Its run has ended, and the request with it: there is nothing left to decide.",
     "request_superseded": "A newer message to the run took its place: there is nothing left to decide.",
-    "request_expired": "Nobody answered in time, and it has expired: there is nothing left to decide.",
+    "request_expired": "No one answered in time, and it has expired: there is nothing left to decide.",
 }
 LOGIN: Final = (
     "Turngate does not accept this token (any more): it is unknown, revoked or out of date. Keep this screen for what is typed "
@@ -38,10 +38,10 @@ def problem_words(error: TurngateError) -> str:
 
 def problems_of(error: TurngateError) -> tuple[Mapping[str, str], ...]:
     """Return each place of the input that does not fit: ``pointer`` and ``message``."""
-    found = error.details.get("errors") if isinstance(error, InvalidInputError) else None
+    errors = error.details.get("errors") if isinstance(error, InvalidInputError) else None
     return tuple(
         {"pointer": str(each.get("pointer", "")), "message": str(each.get("message", ""))}
-        for each in (found if isinstance(found, list) else [])
+        for each in (errors if isinstance(errors, list) else [])
         if isinstance(each, dict)
     )
 
@@ -71,21 +71,19 @@ def _words(error: TurngateError) -> str:
 
 
 def _conflict(error: ConflictError) -> str:
-    said: dict[str, Any] = error.details
+    details: dict[str, Any] = error.details
     match error.error_code:
         case "already_decided":
-            who, when = said.get("decided_by", "somebody"), said.get("decided_at")
-            return (
-                f"{who} was first: {DID.get(str(said.get('verb')), 'answered it')}{_when(when)}. Yours does not count."
-            )
+            who, when = details.get("decided_by", "someone"), details.get("decided_at")
+            return f"{who} was first: {DID.get(str(details.get('verb')), 'answered it')}{_when(when)}. Yours does not count."
         case "already_approved":
-            return "You have approved it already: somebody else has to, as well."
+            return "You approved this already. One more person must approve it."
         case "digest_differs":
             return "The call on your screen is not the one that waits any more. Look at it again (F5), then decide."
         case "claimed":
-            until_when = said.get("claimed_until")
+            until_when = details.get("claimed_until")
             ends = f", which ends {until(until_when)}" if isinstance(until_when, str) else ""
-            return f"{said.get('claimed_by', 'Somebody')} has claimed it{ends}: c c takes it over."
+            return f"{details.get('claimed_by', 'Someone')} has claimed it{ends}: c c takes it over."
         case _:
             return error.message
 

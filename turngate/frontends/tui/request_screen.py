@@ -41,7 +41,7 @@ from turngate.wire.events import EventView
 from turngate.wire.requests import CommentView, LookingView, RequestDetail
 
 PRESENCE_SECONDS: Final = 25.0
-"""Between two signs that somebody still looks; one counts for a minute."""
+"""Between two signs that someone still looks; one counts for a minute."""
 MAX_COMMENTS: Final = 200
 INERT_SECONDS: Final = 0.3
 """After another request, or another state of it, came on screen: keys typed before were not meant for it."""
@@ -51,7 +51,7 @@ KEYS_OF: Final[dict[Verb, str]] = {
     "edit": "e edit",
     "respond": "s answer",
 }
-OUTCOME_KEYS: Final = "h it happened  d d did not, run it  t t nobody knows"
+OUTCOME_KEYS: Final = "h it happened  d d did not, run it  t t unknown"
 
 
 class RequestScreen(LiveScreen):
@@ -68,7 +68,7 @@ class RequestScreen(LiveScreen):
         Binding("s", "ask('respond')", "Answer"),
         Binding("h", "ask('happened')", "It happened"),
         Binding("d", "did_not_happen", "It did not happen"),
-        Binding("t", "tell_model", "Nobody knows"),
+        Binding("t", "tell_model", "Unknown"),
         Binding("c", "claim", "Claim"),
         Binding("w", "comment", "Comment"),
         Binding("v", "conversation", "What led to it"),
@@ -105,12 +105,12 @@ class RequestScreen(LiveScreen):
         self.query_one(ScrolledText).focus()
         self.set_interval(PRESENCE_SECONDS, self._still_looking)
 
-    def told(self, event: EventView) -> None:
+    def take_event(self, event: EventView) -> None:
         """Look again when something was said of this request or its call."""
-        said = event.payload
+        payload = event.payload
         call_id = None if self.request is None else self.request.tool_call_id
-        its_call = call_id is not None and said.get("tool_call_id") == call_id
-        if said.get("request_id") == self.request_id or its_call or event.type == "run.ended":
+        its_call = call_id is not None and payload.get("tool_call_id") == call_id
+        if payload.get("request_id") == self.request_id or its_call or event.type == "run.ended":
             self.refresher.ask()
 
     async def look(self) -> None:
@@ -153,7 +153,7 @@ class RequestScreen(LiveScreen):
         try:
             self.others = (await self.client.keep_presence(self.request_id)).looking
         except TurngateError:
-            return  # whoever else looks is a courtesy; what matters says itself that the API is away
+            return  # who else looks is a courtesy; what matters reports itself that the API is away
         self.draw_around()
 
     def draw_around(self) -> None:
@@ -189,8 +189,8 @@ class RequestScreen(LiveScreen):
         own = [KEYS_OF[verb] for verb in request.allowed_verbs]
         if request.kind == "outcome" and request.allowed_verbs:
             own = [OUTCOME_KEYS]
-        one_by_one = request.kind != "approval" or request.risk == "high" or request.quorum > 1
-        grant = ["g grant"] if "approve" in request.allowed_verbs and not one_by_one else []
+        decided_alone = request.kind != "approval" or request.risk == "high" or request.quorum > 1
+        grant = ["g grant"] if "approve" in request.allowed_verbs and not decided_alone else []
         return "  ".join([*own, *grant, "w comment", "n next", "? keys"])
 
     @property
@@ -211,10 +211,10 @@ class RequestScreen(LiveScreen):
         return request
 
     def outcome_request(self) -> RequestDetail | None:
-        """Return the request if it may be answered what became of its call; else say why not."""
+        """Return the request if it asks what happened to its call, and may be answered; else say why not."""
         request = self.deciding("respond")
         if request is not None and request.kind != "outcome":
-            self.say("That is for calls of which nobody knows whether they happened.")
+            self.say("That is only for calls that may or may not have happened.")
             return None
         return request
 
@@ -230,7 +230,7 @@ class RequestScreen(LiveScreen):
         else:
             return True
         self._double_press.disarm()
-        more = "" if reading.has_seen(height) else " It goes on below: look at all of it."
+        more = "" if reading.has_seen(height) else " There is more below: look at all of it."
         self.say(f"This is the call.{more} Then press a key to decide it.")
         return False
 
@@ -260,11 +260,11 @@ class RequestScreen(LiveScreen):
             self._double_press.press("d", "It did not happen: press d again to run it, exactly as shown.", act)
 
     def action_tell_model(self) -> None:
-        """Say that nobody knows whether a call happened."""
+        """Say that no one knows whether a call happened."""
         request = self.outcome_request()
         if request is not None:
             act = partial(self._run, request, "respond", "tell_model")
-            self._double_press.press("t", "Nobody knows: press t again to tell the agent so.", act)
+            self._double_press.press("t", "Unknown: press t again to tell the agent so.", act)
 
     def _run(self, request: RequestDetail, verb: Verb, outcome: Outcome | None = None) -> None:
         async def send() -> None:
@@ -302,7 +302,7 @@ class RequestScreen(LiveScreen):
         self.open_dialog(self._dialogs.grant(request))
 
     def open_dialog(self, dialog: AskDialog | FormDialog) -> None:
-        """Open a dialog, and say what came of it."""
+        """Open a dialog, and say the result."""
         self._dialog = dialog
         self.app.push_screen(dialog, self.taken)
 
@@ -312,14 +312,14 @@ class RequestScreen(LiveScreen):
             self._dialog.complain(words)
 
     def taken(self, sent: Sent | None) -> None:
-        """Say what came of what was sent, and look again."""
+        """Say the result of what was sent, and look again."""
         self._dialog = None
         if sent is not None:
             self.say(sent.words, is_bad=not sent.taken)
         self.refresher.ask()
 
     def action_claim(self) -> None:
-        """Claim the request, give one's own claim back, or take somebody else's over (two presses)."""
+        """Claim the request, give one's own claim back, or take someone else's over (two presses)."""
         request = self.request
         if request is None or request.status != "pending":
             return
@@ -358,7 +358,7 @@ class RequestScreen(LiveScreen):
             try:
                 await self.client.add_comment(request_id, text, idempotency_key=sent)
             except UnavailableError as error:
-                words = "Nobody knows whether it arrived. Send it again: it is kept once."
+                words = "It may not have arrived. Send it again: it is stored once."
                 return Sent(taken=False, words=f"{words} ({problem_words(error)})")
             except TurngateError as error:
                 return Sent(taken=False, words=f"Not sent. {problem_words(error)}")
@@ -408,13 +408,13 @@ class RequestScreen(LiveScreen):
         waiting = [each.id for each in page.items]
         if self.request_id in waiting:
             at = waiting.index(self.request_id)
-            behind = [*waiting[at + 1 :], *waiting[:at]]
-        else:  # It was decided: on from where it stood.
+            following = [*waiting[at + 1 :], *waiting[:at]]
+        else:  # It was decided: continue from its place.
             passed = set(self._order[: self._order.index(self.request_id)] if self.request_id in self._order else [])
-            behind = [each for each in waiting if each not in passed] or waiting
+            following = [each for each in waiting if each not in passed] or waiting
         self._order = waiting
-        if behind:
-            self.request_id = behind[0]
+        if following:
+            self.request_id = following[0]
             self.comments, self.others = (), ()
             self.say("")
             self.refresher.ask()

@@ -1,4 +1,7 @@
-"""A request as text, in the order a person must see it: the exact call, why, effect and risk, preview, the agent's words."""
+"""A request as text, in the order a person must see it: the exact call, why, effect and risk, preview, the agent's words.
+
+Then what is around it: who may decide it, who has claimed it, comments, and the conversation before it.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +52,8 @@ EFFECTS: Final = {
     "once": "changes something, once; Turngate never repeats it by itself",
 }
 ENDED: Final = {
-    "expired": "nobody answered in time, so the call did not run",
-    "cancelled": "the run ended before anybody answered",
+    "expired": "no one answered in time, so the call did not run",
+    "cancelled": "the run ended before anyone answered",
     "superseded": "a newer message took its place",
 }
 
@@ -82,7 +85,7 @@ def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
 
 
 def heading(request: RequestDetail) -> Text:
-    """Return what is asked and how it stands."""
+    """Return what is asked, and its status."""
     waits = request.status == "pending"
     status = "waits" if waits else request.status.upper()
     clock = ""
@@ -157,8 +160,8 @@ def _terms(request: RequestDetail) -> Iterator[Line]:
     if request.quorum > 1:
         yield _fact("approvals", f"{request.approvals} of {request.quorum}, by different people; one rejection ends it")
         for each in request.given:
-            said = f": {plain_line(each.message, 300)}" if each.message else ""
-            yield at(MARGIN * 2, f"{plain_line(each.decided_by, 100)} {ago(each.created_at)} ago{said}")
+            message = f": {plain_line(each.message, 300)}" if each.message else ""
+            yield at(MARGIN * 2, f"{plain_line(each.decided_by, 100)} {ago(each.created_at)} ago{message}")
     if terms.roles or terms.people:
         who = ", ".join([*(f"role {role}" for role in terms.roles), *terms.people])
         yield _fact("decided by", plain_line(who, 300))
@@ -173,22 +176,22 @@ def _ladder(request: RequestDetail) -> Iterator[Line]:
         whom = plain_line(" ".join([*rung.roles, *rung.people]), 200)
         does = {"remind": "they are reminded", "escalate": f"also {whom}", "delegate": f"only {whom}"}[rung.do]
         done = " (done)" if at_rung <= request.rungs_climbed else ""
-        yield _fact("if nobody does", f"after {span(rung.after_seconds)}: {does}{done}")
+        yield _fact("if no one does", f"after {span(rung.after_seconds)}: {does}{done}")
 
 
 def _effect(request: RequestDetail) -> Iterator[Line]:
     yield at("", ("EFFECT AND RISK", "bold"))
     manifest = request.manifest
-    told = "another agent's run" if manifest.kind == "agent" else EFFECTS[manifest.effect]
-    yield _fact("effect", told if request.kind != "question" else "nothing runs: your answer is the result")
+    effect = "another agent's run" if manifest.kind == "agent" else EFFECTS[manifest.effect]
+    yield _fact("effect", effect if request.kind != "question" else "nothing runs: your answer is the result")
     yield _fact("risk", (request.risk.upper(), RISK_STYLE.get(request.risk, "")))
     yield _fact("agent", f"{plain_line(request.agents, 200)}, {plain_line(request.run.model, 100)}")
     yield _fact("run", f"{request.run_id}, started by {plain_line(request.run.started_by, 100)}")
     if request.run.workspace:
         yield _fact("workspace", plain_line(request.run.workspace, 300))
     if manifest.origin:
-        told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in manifest.origin.items())
-        yield _fact("comes from", plain_line(told, 300))
+        origin = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in manifest.origin.items())
+        yield _fact("comes from", plain_line(origin, 300))
     yield _fact("digest", plain_line(request.digest, 80))
     if request.partial_output:
         yield at(MARGIN, ("output until it was lost", "dim"))
@@ -246,11 +249,8 @@ def ended_words(request: RequestDetail) -> str:
     verb = {"approve": "approved", "edit": "approved with edited arguments", "reject": "rejected"}.get(
         decision.verb, "answered"
     )
-    said = f": {plain_line(decision.message, 500)}" if decision.message else ""
-    return f"{verb}{outcome} by {plain_line(decision.decided_by, 100)} {ago(decision.decided_at)} ago{said}"
-
-
-# What stands around a request as text: who may decide it and who has it, what people said of it, what came before it.
+    message = f": {plain_line(decision.message, 500)}" if decision.message else ""
+    return f"{verb}{outcome} by {plain_line(decision.decided_by, 100)} {ago(decision.decided_at)} ago{message}"
 
 
 NAME_CHARS = 60
@@ -258,9 +258,9 @@ ROLES = {"user": "person", "assistant": "agent", "tool": "results", "system": "i
 
 
 def holder_of(request: RequestItem) -> str | None:
-    """Return whose claim stands; None: nobody's."""
-    stands = request.claimed_by and request.claimed_until and until(request.claimed_until) != "now"
-    return request.claimed_by if stands else None
+    """Return who has claimed it; None: no one."""
+    is_claimed = request.claimed_by and request.claimed_until and until(request.claimed_until) != "now"
+    return request.claimed_by if is_claimed else None
 
 
 def barred(request: RequestDetail, session: Session) -> str | None:
@@ -270,9 +270,9 @@ def barred(request: RequestDetail, session: Session) -> str | None:
     if session.who is None:
         return None
     if request.not_by == session.me:
-        return "you started this run, and its rule lets somebody else decide"
+        return "you started this run, and its rule lets someone else decide"
     if any(each.decided_by == session.me for each in request.given):
-        return "you have approved it; somebody else has to, as well"
+        return "you approved it; one more person must approve it"
     return request.ask_terms.barred(name=session.me, role=session.who.role, machine=session.who.machine)
 
 
@@ -282,9 +282,13 @@ def state_text(request: RequestDetail, others: Sequence[LookingView], session: S
         return NOTHING
     lines = []
     if request.quorum > 1:
-        given = ", ".join(plain_line(each.decided_by, NAME_CHARS) for each in request.given)
+        approvers = ", ".join(plain_line(each.decided_by, NAME_CHARS) for each in request.given)
         lines.append(
-            at("", (f"{request.approvals} of {request.quorum} approvals", "bold"), f": {given}" if given else "")
+            at(
+                "",
+                (f"{request.approvals} of {request.quorum} approvals", "bold"),
+                f": {approvers}" if approvers else "",
+            )
         )
     if (why := barred(request, session)) is not None:
         lines.append(at("", ("You cannot decide this: ", "bold yellow"), plain_line(why, 300)))

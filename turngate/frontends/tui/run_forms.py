@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
-from turngate.frontends.tui.form_dialog import Asking
+from turngate.frontends.tui.form_dialog import FormSpec
 from turngate.frontends.tui.form_model import Control, choice_of, object_form
 from turngate.frontends.tui.session import Sent
 from turngate.frontends.tui.texts import Folded, Line, at, folded, line, plain_line
@@ -32,11 +32,11 @@ WHEN: Final = choice_of(
 MODEL_HINT: Final = "provider:name, or a profile's name; empty: the run's own"
 
 
-def message_form(run: RunDetail, send: Send) -> Asking:
+def message_form(run: RunDetail, send: Send) -> FormSpec:
     """Return what asks for a message, and for when a live run reads it."""
     live = run.status == "running"
     form = object_form(MESSAGE, WHEN) if live else object_form(MESSAGE)
-    return Asking(
+    return FormSpec(
         title="Message to the run" if live else "Next message of this conversation",
         lead=line(f"To {plain_line(run.agent, 60)}." if live else "This run has ended: it starts the next one."),
         draw=lambda _source: form,
@@ -46,11 +46,11 @@ def message_form(run: RunDetail, send: Send) -> Asking:
     )
 
 
-def retry_form(run: RunDetail, send: Send) -> Asking:
-    """Return what asks whether, and with which model, to go on where a run ended."""
+def retry_form(run: RunDetail, send: Send) -> FormSpec:
+    """Return what asks whether, and with which model, to continue where a run ended."""
     form = object_form(Control(name="", key="model", kind="line", text="", required=False, description=MODEL_HINT))
-    return Asking(
-        title="Retry: go on where it ended, with nothing new said?",
+    return FormSpec(
+        title="Retry: continue where it ended, with no new message?",
         lead=line(
             "What it did stays done, and no call is sent twice. What did not run is asked for again, if the agent still "
             f"wants it. Its model was {plain_line(run.model, 80)}."
@@ -61,8 +61,8 @@ def retry_form(run: RunDetail, send: Send) -> Asking:
     )
 
 
-def fork_form(run: RunDetail, agents: Sequence[AgentView], send: Send) -> Asking:
-    """Return what asks where a fork goes on from, and with what."""
+def fork_form(run: RunDetail, agents: Sequence[AgentView], send: Send) -> FormSpec:
+    """Return what asks where a fork continues from, and with what."""
     closed = [step.step for step in run.steps if step.closed_at]
     names = [each.name for each in agents if each.name != run.agent and not each.sub_agent_of]
     form = object_form(
@@ -72,8 +72,8 @@ def fork_form(run: RunDetail, agents: Sequence[AgentView], send: Send) -> Asking
         Control(name="", key="model", kind="line", text="", required=False, description=MODEL_HINT),
         choice_of("past", [(None, "the messages as they are"), ("summary", "a summary of them, which a model writes")]),
     )
-    return Asking(
-        title="Fork: go on from a step in a conversation of its own",
+    return FormSpec(
+        title="Fork: continue from a step in a conversation of its own",
         lead=line("This run stays as it is. Ctrl+S shows what is used again and what is not undone, before it starts."),
         draw=lambda _source: form,
         send=_taking(send),
@@ -89,32 +89,32 @@ def _taking(send: Send) -> Callable[[str], Awaitable[Sent]]:
     return take
 
 
-def fork_text(found: Preview) -> Folded:
-    """Return what a fork would use again, what is not undone, and what the model may do anew."""
-    return folded([*_used_again(found), at(""), *_not_undone(found), at(""), *_anew(found), *_differences(found)])
+def fork_text(plan: Preview) -> Folded:
+    """Return what a fork would use again, what is not undone, and what the model may do again."""
+    return folded([*_used_again(plan), at(""), *_not_undone(plan), at(""), *_asked_again(plan), *_differences(plan)])
 
 
-def _used_again(found: Preview) -> Iterator[Line]:
+def _used_again(plan: Preview) -> Iterator[Line]:
     yield at("", ("USED AGAIN AS IT IS", "bold"))
-    results = f"the recorded results of {found.reused_total:,} calls"
-    yield at("  ", f"{found.messages:,} messages up to step {found.step}, with {results}. None of them runs again.")
-    yield from _calls(found.reused, found.reused_total)
+    results = f"the recorded results of {plan.reused_total:,} calls"
+    yield at("  ", f"{plan.messages:,} messages up to step {plan.step}, with {results}. None of them runs again.")
+    yield from _calls(plan.reused, plan.reused_total)
 
 
-def _not_undone(found: Preview) -> Iterator[Line]:
+def _not_undone(plan: Preview) -> Iterator[Line]:
     yield at("", ("NOT UNDONE", "bold"))
-    for each in found.effects:
-        unknown = f"; of {each.unknown} nobody knows the end" if each.unknown else ""
+    for each in plan.effects:
+        unknown = f"; the end of {each.unknown} is unknown" if each.unknown else ""
         calls = f"{each.calls} call{'' if each.calls == 1 else 's'}"
         yield at("  ", (plain_line(each.tool_name, 64), "bold"), f"  {calls}, {plain_line(each.effect, 40)}{unknown}")
-    if not found.effects:
+    if not plan.effects:
         yield at("  ", "nothing that the run did has an effect to undo")
 
 
-def _anew(found: Preview) -> Iterator[Line]:
-    yield at("", ("ASKED FOR ANEW", "bold"))
+def _asked_again(plan: Preview) -> Iterator[Line]:
+    yield at("", ("ASKED FOR AGAIN", "bold"))
     yield at("  ", "Whatever the model asks for is judged by policy, and asked for as if it was the first time.")
-    yield from _calls(found.again, found.again_total, again=True)
+    yield from _calls(plan.again, plan.again_total, again=True)
 
 
 def _calls(calls: Sequence[PastCall], total: int, *, again: bool = False) -> Iterator[Line]:
@@ -129,11 +129,11 @@ def _calls(calls: Sequence[PastCall], total: int, *, again: bool = False) -> Ite
         yield at("  ", (f"… {total - len(calls):,} more", "dim"))
 
 
-def _differences(found: Preview) -> Iterator[Line]:
-    if found.differences:
+def _differences(plan: Preview) -> Iterator[Line]:
+    if plan.differences:
         yield at("")
         yield at("", ("OTHER THAN IN THIS RUN", "bold"))
-    for each in found.differences:
+    for each in plan.differences:
         yield at("  ", (f"{each.name} ", "dim"), f"{plain_line(each.was, 200)} → {plain_line(each.will_be, 200)}")
-    if found.needs_admin:
+    if plan.needs_admin:
         yield at("  ", ("The run has a policy of its own: only an admin may start another one under it.", "yellow"))

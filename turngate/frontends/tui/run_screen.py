@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from turngate.domain.errors import TurngateError, UnavailableError
 from turngate.frontends.tui.dialogs import AskDialog, ConfirmDialog, TextDialog
-from turngate.frontends.tui.form_dialog import Asking, FormDialog
+from turngate.frontends.tui.form_dialog import FormDialog, FormSpec
 from turngate.frontends.tui.form_model import Draft
 from turngate.frontends.tui.problems import problem_words, problems_of
 from turngate.frontends.tui.run_forms import FIELD_OF, fork_form, fork_text, message_form, retry_form
@@ -77,16 +77,18 @@ class RunScreen(LiveScreen):
         self.run_worker(self._follow())
 
     async def _follow(self) -> None:
-        """Follow events, words and progress. Where it broke off for good, it begins anew: steps are drawn once each."""
+        """Follow events, words and progress. Where it broke off for good, it begins again: steps are drawn once each."""
         after: int | None = None
         while True:
             try:
-                async for told in self.client.follow_events(self.run_id, after=after, with_deltas=True):
-                    if isinstance(told, EventView):
-                        after = told.seq
+                async for event in self.client.follow_events(self.run_id, after=after, with_deltas=True):
+                    if isinstance(event, EventView):
+                        after = event.seq
                         self.refresher.ask()
-                    elif told.run_id == self.run_id:
-                        self.live_text.take(told) if isinstance(told, DeltaView) else self.live_text.take_progress(told)
+                    elif event.run_id == self.run_id:
+                        self.live_text.take(event) if isinstance(event, DeltaView) else self.live_text.take_progress(
+                            event
+                        )
                         self._draw_soon()
             except UnavailableError:
                 await asyncio.sleep(RETRY_SECONDS)
@@ -156,10 +158,10 @@ class RunScreen(LiveScreen):
         if waiting:
             self.session.navigator.open_request(waiting[0], order=waiting)
         else:
-            self.say("It waits for nobody.")
+            self.say("It does not wait for a person.")
 
     def action_hold(self) -> None:
-        """Hold the run, or let it go on. Nothing is lost by either."""
+        """Pause the run, or resume it. Nothing is lost by either."""
         if (run := self._live()) is not None:
             self.run_worker(self._hold(run))
 
@@ -167,10 +169,10 @@ class RunScreen(LiveScreen):
         try:
             if run.paused_at:
                 await self.client.resume(run.id)
-                self.say("It goes on.")
+                self.say("Resumed.")
             else:
                 await self.client.pause(run.id)
-                self.say("It is held: what runs goes on to its end, nothing new starts.")
+                self.say("Paused: what runs may finish; nothing new starts.")
         except TurngateError as error:
             self.say(problem_words(error), is_bad=True)
         self.refresher.ask()
@@ -181,7 +183,7 @@ class RunScreen(LiveScreen):
             return
 
         async def send(reason: str) -> Sent:
-            return await self._steered(lambda: self.client.interrupt(run.id, reason=reason), "It is told to stop.")
+            return await self._steered(lambda: self.client.interrupt(run.id, reason=reason), "It was asked to stop.")
 
         lead = (
             "What runs is stopped, what waits is closed, and the run ends. Say why (it may be empty); Enter interrupts."
@@ -197,7 +199,7 @@ class RunScreen(LiveScreen):
         try:
             names = [each.name for each in await self.client.list_models()]
         except TurngateError:
-            names = []  # whoever knows a name can type it
+            names = []  # a user who knows a name can type it
 
         async def send(model: str) -> Sent:
             act = partial(self.client.switch_model, run.id, model.strip())
@@ -213,8 +215,8 @@ class RunScreen(LiveScreen):
         if (run := self._known()) is None:
             return
 
-        async def send(said: dict[str, Any]) -> Sent:
-            text, when = said["message"], said.get("the agent reads it")
+        async def send(form: dict[str, Any]) -> Sent:
+            text, when = form["message"], form.get("the agent reads it")
             key = self.session.id_of("message", run.id, text, when)
 
             def act() -> Awaitable[RunSummary]:
@@ -225,27 +227,27 @@ class RunScreen(LiveScreen):
         self._ask("message", message_form(run, send))
 
     def action_retry(self) -> None:
-        """Go on where the run ended, with nothing new said."""
+        """Continue where the run ended, with no new message."""
         if (run := self._known()) is None:
             return
         if run.status not in {"failed", "interrupted"}:
             self.say("Only a run that failed or was interrupted is retried.")
             return
 
-        async def send(said: dict[str, Any]) -> Sent:
-            model = said["model"].strip() or None
+        async def send(form: dict[str, Any]) -> Sent:
+            model = form["model"].strip() or None
             key = self.session.id_of("retry", run.id, model)
             act = partial(self.client.retry_run, run.id, model=model, idempotency_key=key)
-            return await self._steered(act, "It goes on in the run shown here.")
+            return await self._steered(act, "It continues in the run shown here.")
 
         self._ask("retry", retry_form(run, send))
 
     def action_fork(self) -> None:
-        """Go on from a closed step in a conversation of its own."""
+        """Continue from a closed step in a conversation of its own."""
         if (run := self._known()) is None:
             return
         if not any(step.closed_at for step in run.steps):
-            self.say("There is no closed step to go on from.")
+            self.say("There is no closed step to continue from.")
             return
         self.run_worker(self._fork(run))
 
@@ -256,31 +258,31 @@ class RunScreen(LiveScreen):
             self.say(problem_words(error), is_bad=True)
             return
 
-        async def send(said: dict[str, Any]) -> Sent:
-            step, agent, model = int(said["step"]), said.get("agent"), said["model"].strip() or None
+        async def send(form: dict[str, Any]) -> Sent:
+            step, agent, model = int(form["step"]), form.get("agent"), form["model"].strip() or None
             try:
-                shown = fork_text(await self.client.preview_fork(run.id, step=step, agent=agent, model=model))
+                plan = fork_text(await self.client.preview_fork(run.id, step=step, agent=agent, model=model))
             except TurngateError as error:
                 return Sent(taken=False, words=problem_words(error), problems=problems_of(error))
-            summarise = "past" in said
-            key = self.session.id_of("fork", run.id, said["text"], step, agent, model, summarise)
+            summarise = "past" in form
+            key = self.session.id_of("fork", run.id, form["text"], step, agent, model, summarise)
             act = partial(
                 self.client.fork_run,
                 run.id,
-                said["text"],
+                form["text"],
                 step=step,
                 agent=agent,
                 model=model,
                 summarise=summarise,
                 idempotency_key=key,
             )
-            start = partial(self._steered, act, "It goes on in the run shown here.")
-            confirmed = await self.app.push_screen_wait(ConfirmDialog("start the fork", shown, start))
+            start = partial(self._steered, act, "It continues in the run shown here.")
+            confirmed = await self.app.push_screen_wait(ConfirmDialog("start the fork", plan, start))
             return confirmed or Sent(taken=False, words="Not started.")
 
         self._ask("fork", fork_form(run, agents, send))
 
-    def _ask(self, what: str, asking: Asking) -> None:
+    def _ask(self, what: str, spec: FormSpec) -> None:
         forms, key = self.session.forms, (self.run_id, what)
 
         def done(sent: Sent | None) -> None:
@@ -289,14 +291,14 @@ class RunScreen(LiveScreen):
             self._sent(sent)
 
         draft = forms.get(key) or Draft()
-        self.app.push_screen(FormDialog(asking, draft.copy(), partial(forms.__setitem__, key)), done)
+        self.app.push_screen(FormDialog(spec, draft.copy(), partial(forms.__setitem__, key)), done)
 
     async def _steered(self, act: Callable[[], Awaitable[RunSummary]], words: str) -> Sent:
         try:
             run = await act()
         except UnavailableError as error:
-            told = "Nobody knows whether it arrived. Send it again: the same counts once."
-            return Sent(taken=False, words=f"{told} ({problem_words(error)})")
+            words = "It may not have arrived. Send it again: the same counts once."
+            return Sent(taken=False, words=f"{words} ({problem_words(error)})")
         except TurngateError as error:
             places = [
                 {**each, "pointer": FIELD_OF.get(each["pointer"], each["pointer"])} for each in problems_of(error)
@@ -329,11 +331,11 @@ class RunScreen(LiveScreen):
 
     async def _why(self) -> None:
         try:
-            found = await self.client.explain_run(self.run_id)
+            explanation = await self.client.explain_run(self.run_id)
         except TurngateError as error:
             self.say(problem_words(error), is_bad=True)
             return
-        self.app.push_screen(TextDialog("Why", explanation_text(found)))
+        self.app.push_screen(TextDialog("Why", explanation_text(explanation)))
 
 
 def _or_complaint(complaint: str, text: str) -> str | None:
@@ -350,8 +352,8 @@ class RunsScreen(ListScreen):
         super().__init__(session)
         self.runs: list[RunSummary] = []
 
-    def told(self, event: EventView) -> None:
-        """Look again when a run may stand otherwise."""
+    def take_event(self, event: EventView) -> None:
+        """Look again when a run may have changed."""
         if event.type.startswith(("run.", "step.")):
             self.refresher.ask()
 

@@ -1,4 +1,7 @@
-"""A run as text: its head, and each step with what the model said, its calls, who decided, and what came of it."""
+"""A run as text: its head, and each step with what the model said, its calls, who decided, and the results.
+
+:class:`LiveText` is what the model and the tools say before a step is stored.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,9 @@ from turngate.wire.events import DeltaView, ProgressView
 from turngate.wire.explanation import Explanation
 from turngate.wire.runs import RunDetail, RunSummary, StepView
 
-# What a run's model says while its response is made, and what its tools say: kept to be shown, and forgotten then.
-
-
-KEPT_CHARS: Final = 20_000
+MAX_CHARS: Final = 20_000
 """Most characters of one part that are shown: the newest."""
-KEPT_LINES: Final = 8
+MAX_LINES: Final = 8
 """Most lines of one call's progress."""
 STYLES: Final[dict[DeltaKind, str]] = {"text": "cyan", "reasoning": "dim", "tool-call": "dim"}
 
@@ -60,42 +60,44 @@ class LiveText:
     _parts: dict[int, _Part] = field(default_factory=dict)
     _void: str = ""
     _progress: dict[str, deque[str]] = field(default_factory=dict)
-    _heard: dict[str, int] = field(default_factory=dict)
+    _progress_seen: dict[str, int] = field(default_factory=dict)
 
-    def take(self, said: DeltaView) -> None:
+    def take(self, deltas: DeltaView) -> None:
         """Take what is new; what was said before another attempt is void."""
-        if said.step < self.step:
+        if deltas.step < self.step:
             return
-        if said.step > self.step:
-            self.step, self._at, self._parts, self._void = said.step, (0, 0), {}, ""
-        if (said.attempt, said.n) <= self._at:
+        if deltas.step > self.step:
+            self.step, self._at, self._parts, self._void = deltas.step, (0, 0), {}, ""
+        if (deltas.attempt, deltas.n) <= self._at:
             return
-        if said.reset is not None or said.attempt > self._at[0]:
-            if said.reset is not None or self._parts:
-                self._void = said.reset or "it is asked again"
+        if deltas.reset is not None or deltas.attempt > self._at[0]:
+            if deltas.reset is not None or self._parts:
+                self._void = deltas.reset or "it is asked again"
             self._parts = {}
-        self._at = (said.attempt, said.n)
-        for delta in said.deltas:
+        self._at = (deltas.attempt, deltas.n)
+        for delta in deltas.deltas:
             part = self._parts.setdefault(delta.part, _Part(delta.kind))
             part.name = part.name or delta.tool_name
-            part.text = (part.text + delta.text)[-KEPT_CHARS:]
+            part.text = (part.text + delta.text)[-MAX_CHARS:]
 
     def forget(self, stored_step: int) -> None:
         """Forget what the stored steps say themselves."""
         if stored_step >= self.step:
             self._parts, self._void = {}, ""
 
-    def take_progress(self, said: ProgressView) -> None:
-        """Take what a running tool says, once: all of it is told again on every connection."""
-        before = self._heard.get(said.tool_call_id, 0)
-        if said.n <= before:
+    def take_progress(self, progress: ProgressView) -> None:
+        """Take what a running tool says, once: all of it comes again on every connection."""
+        before = self._progress_seen.get(progress.tool_call_id, 0)
+        if progress.n <= before:
             return
-        self._heard[said.tool_call_id] = said.n
-        text = said.payload if isinstance(said.payload, str) else json.dumps(said.payload, ensure_ascii=False)
-        kept = self._progress.setdefault(said.tool_call_id, deque(maxlen=KEPT_LINES))
-        if said.dropped:
-            kept.append(f"… {said.dropped:,} not shown")
-        kept.append(plain_line(text, 500))
+        self._progress_seen[progress.tool_call_id] = progress.n
+        text = (
+            progress.payload if isinstance(progress.payload, str) else json.dumps(progress.payload, ensure_ascii=False)
+        )
+        lines = self._progress.setdefault(progress.tool_call_id, deque(maxlen=MAX_LINES))
+        if progress.dropped:
+            lines.append(f"… {progress.dropped:,} not shown")
+        lines.append(plain_line(text, 500))
 
     def progress_of(self, tool_call_id: str) -> tuple[str, ...]:
         """Return the newest lines of a call, made harmless."""
@@ -124,7 +126,7 @@ STATUS_STYLE: Final[dict[RunStatus, str]] = {"completed": "green", "failed": "re
 
 
 def status_piece(run: RunSummary) -> Piece:
-    """Return how a run stands, or how it ended."""
+    """Return a run's status, or how it ended."""
     if run.status == "running":
         return ("PAUSED", "bold yellow") if run.paused_at else ("running", "bold")
     return (plain_line(run.how_it_ended or run.status, 80), STATUS_STYLE.get(run.status, ""))
@@ -155,7 +157,7 @@ def head_text(run: RunDetail) -> Folded:
     lines = [at("", (", ".join(facts), "dim"))]
     if run.paused_at:
         why = f": {plain_line(run.pause_reason, 200)}" if run.pause_reason else ""
-        lines.append(at("", ("held ", "yellow"), f"by {plain_line(run.paused_by or 'somebody', 60)}{why}"))
+        lines.append(at("", ("held ", "yellow"), f"by {plain_line(run.paused_by or 'someone', 60)}{why}"))
     lines.extend(lines_of(run.task, "you │ "))
     return folded(lines)
 
@@ -172,7 +174,7 @@ def tail_text(run: RunDetail) -> Folded:
     return folded(lines)
 
 
-def step_text(step: StepView, spoken: LiveText) -> Folded:
+def step_text(step: StepView, live_text: LiveText) -> Folded:
     """Return one step."""
     tokens = f"  {step.tokens:,} tokens" if step.tokens else ""
     lines = [at("", (f"STEP {step.step}", "bold"), (f"  {plain_line(step.model, 60)}{tokens}", "dim"))]
@@ -181,27 +183,27 @@ def step_text(step: StepView, spoken: LiveText) -> Folded:
             "the oldest messages were summarised" if step.cut.kind == "summary" else "the oldest messages were left out"
         )
         lines.append(at("", ("⇒ ", "magenta"), done))
-    for told in step.told:
-        lines.extend(lines_of(told.text, f"{plain_line(told.sent_by, 30)} │ "))
+    for message in step.told:
+        lines.extend(lines_of(message.text, f"{plain_line(message.sent_by, 30)} │ "))
     if step.reasoning.strip():
         lines.extend(lines_of(step.reasoning.strip(), "┆ ", "dim"))
     if step.text.strip():
         lines.extend(lines_of(step.text.strip(), AGENT_MARGIN, "cyan"))
     for call in step.calls:
-        lines.extend(_call(call, spoken))
+        lines.extend(_call(call, live_text))
     if step.corrective is not None:
-        lines.append(at("", ("! ", "yellow"), "nothing could be made of this response; the model is told so"))
+        lines.append(at("", ("! ", "yellow"), "this response could not be read; the model sees that"))
     if step.nudge is not None:
-        lines.append(at("", ("! ", "yellow"), "no progress: the same calls, the same results; the model is told so"))
+        lines.append(at("", ("! ", "yellow"), "no progress: the same calls, the same results; the model sees that"))
     return folded([*lines, at("")])
 
 
-def _call(call: CallView, spoken: LiveText) -> Iterator[Line]:
+def _call(call: CallView, live_text: LiveText) -> Iterator[Line]:
     name = plain_line(call.tool_name, 64)
     recorded = " (recorded)" if call.recorded_call_id else ""
     yield at("  ", (_mark(call), ""), (name, "bold"), "  ", arguments_on_one_line(call.input, 400), (recorded, "dim"))
     for request in call.requests:
-        yield at("      ", (_asked(request), "yellow" if request.status == "pending" else "dim"))
+        yield at("      ", (_request_words(request), "yellow" if request.status == "pending" else "dim"))
     if call.edited_input is not None:
         yield at("      ", ("ran with ", "dim"), arguments_on_one_line(call.edited_input, 400))
     if call.child_run_id:
@@ -209,8 +211,8 @@ def _call(call: CallView, spoken: LiveText) -> Iterator[Line]:
     if call.waits_until is not None and call.result is None:
         yield at("      ", (f"waits, ends {until(call.waits_until)}", "yellow"))
     if call.result is None:
-        for said in spoken.progress_of(call.tool_call_id):
-            yield at(RESULT_MARGIN, said)
+        for progress in live_text.progress_of(call.tool_call_id):
+            yield at(RESULT_MARGIN, progress)
         return
     if isinstance(call.result, Failure):
         yield at("      ", (plain_line(call.result.kind, 64), "red"), f": {plain_line(call.result.reason, 500)}")
@@ -229,7 +231,7 @@ def _mark(call: CallView) -> str:
     return {"executing": "→ ", "unknown": "? "}.get(call.execution, "· ")
 
 
-def _asked(request: CallRequest) -> str:
+def _request_words(request: CallRequest) -> str:
     if request.status == "pending":
         return {"question": "asks you", "outcome": "may or may not have happened"}.get(
             request.kind, "waits for approval"
@@ -239,24 +241,24 @@ def _asked(request: CallRequest) -> str:
     return f"{request.status}{edited}{by}"
 
 
-def explanation_text(found: Explanation) -> Folded:
+def explanation_text(explanation: Explanation) -> Folded:
     """Return why a run ended, or what it waits for, and what a person can do."""
-    lines = [at("", (plain_line(found.cause, 2_000), "bold"))]
-    if found.run.reason:
-        lines.extend(lines_of(found.run.reason, "  │ "))
-    for waits in found.waits_for:
+    lines = [at("", (plain_line(explanation.cause, 2_000), "bold"))]
+    if explanation.run.reason:
+        lines.extend(lines_of(explanation.run.reason, "  │ "))
+    for waits in explanation.waits_for:
         since = f", since {ago(waits.since)}" if waits.since else ""
         lines.append(at("  ", ("waits ", "dim"), f"{plain_line(waits.says, 500)}{since}"))
     lines.extend(
         at("  ", (f"step {tried.step}, attempt {tried.attempt} ", "dim"), plain_line(tried.message, 500))
-        for tried in found.model_attempts
+        for tried in explanation.model_attempts
     )
-    for each in found.model_fallbacks:
+    for each in explanation.model_fallbacks:
         took = f"{plain_line(each.model, 80)} took over from {plain_line(each.instead_of, 80)}"
         lines.append(at("  ", (f"step {each.step} ", "dim"), f"{took}: {plain_line(each.message, 300)}"))
-    if found.actions:
+    if explanation.actions:
         lines.extend([at(""), at("", ("WHAT TO DO", "bold"))])
-    for action in found.actions:
+    for action in explanation.actions:
         command = f"  {plain_line(action.command, 200)}" if action.command else ""
         lines.append(at("  ", plain_line(action.text, 500), (command, "dim")))
     return folded(lines)

@@ -23,17 +23,14 @@ from turngate.frontends.tui.session import Session
 from turngate.frontends.tui.texts import Folded, at, folded, line
 from turngate.wire.events import EventView
 
-# What ``?`` shows.
-
-
-_KEYS: Final = (
+_KEYS: Final = (  # what `?` shows
     ("Everywhere", ()),
     ("1 / 2 / 3", "the inbox / the runs / the grants"),
     ("j k, arrows", "move, or scroll"),
     ("Space, Page Down", "scroll on; Home and End go to the ends"),
     ("Escape, u", "back"),
     ("F5", "look again"),
-    ("? / q", "this help / quit; runs go on"),
+    ("? / q", "this help / quit; runs continue"),
     ("Inbox", ()),
     ("Enter", "open the request"),
     ("x", "choose several; then a or r shows all of them"),
@@ -45,7 +42,7 @@ _KEYS: Final = (
     ("r", "reject, with a reason that the agent reads"),
     ("e", "edit the arguments, then approve"),
     ("s", "answer a question, or in place of a tool"),
-    ("h / d d / t t", "it happened / did not: run it / nobody knows"),
+    ("h / d d / t t", "it happened / did not: run it / unknown"),
     ("c", "claim it, or give it back; c c takes it over"),
     ("w", "write a comment to other people"),
     ("v", "the conversation that led to it"),
@@ -55,12 +52,12 @@ _KEYS: Final = (
     ("F2", "all of it as JSON, or as fields again"),
     ("Ctrl+S / Escape", "send / leave, and keep what was typed"),
     ("Run", ()),
-    ("p", "hold the run, or let it go on"),
+    ("p", "pause the run, or resume it"),
     ("m", "send it a message, and say when it is read"),
     ("s", "give it another model"),
     ("i", "interrupt it"),
     ("t", "retry it, once it failed or was interrupted"),
-    ("f", "fork it: go on from one of its steps"),
+    ("f", "fork it: continue from one of its steps"),
     ("w", "why it ended so, or what it waits for"),
     ("o", "open what it waits for"),
     ("Grants", ()),
@@ -118,7 +115,7 @@ class Refresher:
 
 
 class LiveScreen(Screen[None]):
-    """A screen that is told events. Subclasses draw :meth:`middle` and look at the API in :meth:`look`."""
+    """A screen that takes events. Subclasses draw :meth:`middle` and look at the API in :meth:`look`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,u", "up", "Back"),
@@ -143,7 +140,7 @@ class LiveScreen(Screen[None]):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether all parts are there. A screen is told of things, and answered, before that and while it goes."""
+        """Whether all parts are there. Events and answers reach a screen before that, and while it goes."""
         return self.is_attached and bool(self.query("#keys"))
 
     def middle(self) -> ComposeResult:
@@ -162,7 +159,7 @@ class LiveScreen(Screen[None]):
     async def look(self) -> None:
         """Ask the API and draw what it says."""
 
-    def told(self, event: EventView) -> None:
+    def take_event(self, event: EventView) -> None:
         """Take note of an event of any run."""
 
     def failed(self, error: TurngateError) -> None:
@@ -199,7 +196,7 @@ class LiveScreen(Screen[None]):
 
     def action_up(self) -> None:
         """Go back to the screen below."""
-        if len(self.app.screen_stack) > 2:  # noqa: PLR2004 - Textual's own blank screen, and the first of ours
+        if len(self.app.screen_stack) > 2:  # noqa: PLR2004 - Textual's own blank screen, and the app's first
             self.app.pop_screen()
 
     def action_help(self) -> None:
@@ -211,11 +208,8 @@ class LiveScreen(Screen[None]):
         self.refresher.ask()
 
 
-# A screen that is a list: rows of two lines each, and what stands in place of an empty one.
-
-
 TICK_SECONDS: Final = 10.0
-"""Between two drawings of a list of which nothing is told: ages go on."""
+"""Between two drawings of a list without an event: ages grow."""
 NARROWEST: Final = 20
 
 
@@ -247,21 +241,21 @@ class Rows(OptionList):
 
 
 class ListScreen(LiveScreen):
-    """Draws :meth:`rows` under :meth:`heading`, again when it is told to, resized, or time went by. Enter opens one.
+    """Draws :meth:`rows` under :meth:`heading`, again when it must, is resized, or time went by. Enter opens one.
 
-    ``EMPTY``: what stands in place of no rows.
+    ``EMPTY``: the text in place of no rows.
     """
 
     EMPTY: ClassVar[str] = ""
     _was_looked: bool = False
 
     def middle(self) -> ComposeResult:
-        """Draw the list, and what stands in place of an empty one."""
+        """Draw the list, and the text in place of an empty one."""
         yield Rows(id="rows", markup=False)
         yield Static(Text(), id="empty")
 
     def on_mount(self) -> None:
-        """Let the keys move, and ages go on."""
+        """Let the keys move, and ages grow."""
         self.set_interval(TICK_SECONDS, self.draw)
         self.query_one(Rows).focus()
 
@@ -282,7 +276,7 @@ class ListScreen(LiveScreen):
         """Open a row."""
 
     def empty_words(self) -> str:
-        """Return what stands in place of no rows."""
+        """Return the text in place of no rows."""
         return self.EMPTY
 
     def looked(self) -> None:

@@ -21,7 +21,7 @@ from turngate.wire.requests import RequestDetail
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """What came of something that was sent. ``taken``: it was; otherwise ``words`` say why not, and nothing is lost.
+    """The result of something that was sent. ``taken``: it was; otherwise ``words`` say why not, and nothing is lost.
 
     ``problems``: the places of the input that do not fit, ``pointer`` and ``message`` each. ``run_id``: the run that was
     started by it.
@@ -96,7 +96,7 @@ class Session:
                 decision_id=self.id_of(request.id, request.digest, verb, args, message, outcome, wanted),
             )
         except UnavailableError as error:
-            words = "Nobody knows whether it arrived. Send it again: the same decision counts once"
+            words = "It may not have arrived. Send it again: the same decision counts once"
             return Sent(taken=False, words=f"{words}. ({problem_words(error)})")
         except TurngateError as error:
             return Sent(taken=False, words=f"Not decided. {problem_words(error)}", problems=problems_of(error))

@@ -46,9 +46,9 @@ _SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 @dataclass(frozen=True)
 class Line:
-    """A line behind a margin. Where it is folded, each further row has the margin, too, and a mark of its own.
+    """A line after a margin. Where it is folded, each further row has the margin, too, and a mark of its own.
 
-    Without that, a long value could be padded so that a folded row of it looks like a line of ours.
+    Without that, a long value could be padded so that a folded row of it looks like one of this program's lines.
     """
 
     margin: str
@@ -77,11 +77,11 @@ NOTHING: Final = Folded(())
 
 def line(*pieces: Piece) -> Text:
     """Return one line of pieces, nothing in it read as markup and nothing hidden."""
-    made = Text()
+    whole = Text()
     for piece in pieces:
         text, style = (piece, "") if isinstance(piece, str) else piece
-        made.append(plain(text).expandtabs(TAB_CELLS), style=_shown_style(style))
-    return made
+        whole.append(plain(text).expandtabs(TAB_CELLS), style=_shown_style(style))
+    return whole
 
 
 def _shown_style(style: str) -> str:
@@ -102,18 +102,18 @@ def folded(lines: Iterable[Line]) -> Folded:
 
 
 def at(margin: str, *pieces: Piece) -> Line:
-    """Return :func:`line` behind a margin."""
+    """Return :func:`line` after a margin."""
     return Line(margin, line(*pieces))
 
 
 def lines_of(text: str, margin: str = "", style: str = "") -> Iterator[Line]:
-    """Yield each line of a text behind a margin, so that no line of it can pass for one of ours."""
+    """Yield each line of a text after a margin, so that no line of it can pass for one of this program's."""
     for each in plain(text.rstrip("\n")).split("\n"):
         yield at(margin, (each, style))
 
 
 def block(pieces: Iterable[Piece], margin: str) -> Iterator[Line]:
-    """Yield pieces, a line each, behind a margin."""
+    """Yield pieces, a line each, after a margin."""
     for piece in pieces:
         yield at(margin, piece)
 
@@ -121,8 +121,8 @@ def block(pieces: Iterable[Piece], margin: str) -> Iterator[Line]:
 def arguments_on_one_line(raw_input: str, limit: int) -> str:
     """Return the arguments in short, for a list."""
     parsed = json_text.parse(raw_input[: limit * 8]) if len(raw_input) <= limit * 8 else None
-    shown = raw_input[: limit * 8] if parsed is None or parsed.doubled else json_text.dump(parsed.tree)
-    return plain_line(shown, limit)
+    text = raw_input[: limit * 8] if parsed is None or parsed.doubled else json_text.dump(parsed.tree)
+    return plain_line(text, limit)
 
 
 def argument_values(raw_input: str) -> list[tuple[str, str]]:
@@ -136,15 +136,15 @@ def argument_values(raw_input: str) -> list[tuple[str, str]]:
 def editable(raw_input: str) -> str:
     """Return the arguments as an editor shows them: nothing hidden, every number with its digits."""
     parsed = json_text.parse(raw_input)
-    shown = raw_input if parsed is None or parsed.doubled else json_text.dump(parsed.tree, indent=2)
-    return escape_hidden(shown)
+    text = raw_input if parsed is None or parsed.doubled else json_text.dump(parsed.tree, indent=2)
+    return escape_hidden(text)
 
 
 def json_problem(text: str) -> str | None:
     """Return why a typed text cannot be sent as JSON; None when it can."""
     parsed = json_text.parse(text)
     if parsed is None:
-        return "This is not JSON. Nothing was sent; mend it here."
+        return "This is not JSON. Nothing was sent; fix it here."
     if parsed.doubled:
         return f"Given twice: {plain_line(', '.join(parsed.doubled), 100)}. Nothing was sent; keep one of each."
     return None

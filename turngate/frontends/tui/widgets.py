@@ -1,4 +1,7 @@
-"""The controls of a form. Each has the name of its control and holds a text, as the page's do; see :class:`Held`."""
+"""Widgets: the controls of a form, and a scrolled text that knows what of it was on screen.
+
+Each control has the name of its control in the form and holds a text, as the page's do; see :class:`Held`.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class Held(Protocol):
 
     @property
     def held(self) -> str:
-        """What stands in it."""
+        """Its content."""
 
 
 class SafeInput(Input):
@@ -45,11 +48,11 @@ class SafeInput(Input):
 
     @property
     def held(self) -> str:
-        """What stands in it."""
+        """Its content."""
         return self.value
 
     def put(self, text: str) -> None:
-        """Put a text in place of what stands in it."""
+        """Replace its content by a text."""
         self.value = text
         self.cursor_position = len(text)
 
@@ -71,11 +74,11 @@ class SafeArea(TextArea):
 
     @property
     def held(self) -> str:
-        """What stands in it."""
+        """Its content."""
         return self.text
 
     def put(self, text: str) -> None:
-        """Put a text in place of what stands in it."""
+        """Replace its content by a text."""
         self.text = text
         self.move_cursor(self.document.end)
 
@@ -123,7 +126,7 @@ class Pick(Static, can_focus=True):
         return "" if self._at is None else self._options[self._at][0]
 
     def put(self, value: str) -> None:
-        """Pick a value without telling anybody."""
+        """Pick a value without telling anyone."""
         self._at = next((at for at, each in enumerate(self._options) if each[0] == value), self._at)
         self._draw()
 
@@ -135,11 +138,11 @@ class Pick(Static, can_focus=True):
         self.post_message(self.Changed(self))
 
     def _draw(self) -> None:
-        made = Text()
+        text = Text()
         for at, (_value, label) in enumerate(self._options):
             mark, style = ("(•) ", "bold") if at == self._at else ("( ) ", "")
-            made.append_text(line("  " if at else "", (mark, style), (plain_line(label, LABEL_CHARS), style)))
-        self.update(made)
+            text.append_text(line("  " if at else "", (mark, style), (plain_line(label, LABEL_CHARS), style)))
+        self.update(text)
 
 
 class PickList(Select[str]):
@@ -196,9 +199,6 @@ def control_for(control: Control, text: str) -> Widget:
     if control.kind in {"text", "lines", "json"}:
         return SafeArea(text, is_json=control.kind == "json", control_name=control.name)
     return SafeInput(text, control_name=control.name)
-
-
-# A scrolled text that knows what of it has been on screen.
 
 
 class ScrolledText(VerticalScroll):
