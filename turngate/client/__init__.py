@@ -17,8 +17,8 @@ Temporal.
 
 from turngate.client.asynchronous import TurngateClient
 from turngate.client.calls import Call
-from turngate.client.event_stream import Told
+from turngate.client.event_stream import StreamItem
 from turngate.client.retries import Retries
 from turngate.client.synchronous import SyncTurngateClient
 
-__all__ = ["Call", "Retries", "SyncTurngateClient", "Told", "TurngateClient"]
+__all__ = ["Call", "Retries", "StreamItem", "SyncTurngateClient", "TurngateClient"]

@@ -28,7 +28,7 @@ MAX_KEY_CHARS: Final = 255
 class Call(Generic[Answer]):
     """A call. ``path``: below ``/api/v1``, quoted. ``params``: without those left out. ``key``: its Idempotency-Key.
 
-    ``read``: makes the answer of a successful response; its ValueError means that this was no answer of ours.
+    ``read``: makes the answer of a successful response; its ValueError means that this was no answer of Turngate's.
     ``same_again``: the server knows a repeat by what it says.
     """
 

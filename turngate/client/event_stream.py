@@ -1,4 +1,4 @@
-"""A stream of events as a value: where it stands, what was seen, when it is opened again. Opens nothing itself.
+"""A stream of events as a value: its position, what was seen, when it is opened again. Opens nothing itself.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -13,11 +13,11 @@ import httpx
 from httpx_sse import ServerSentEvent
 
 from turngate.client.calls import segment
-from turngate.client.responses import check, nobody_there
+from turngate.client.responses import check, no_answer
 from turngate.domain.errors import UnavailableError
 from turngate.wire.events import DeltaView, EventView, ProgressView
 
-Told = EventView | ProgressView | DeltaView
+StreamItem = EventView | ProgressView | DeltaView
 
 FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 2.0
@@ -30,7 +30,7 @@ BROKEN: Final = (httpx.TransportError, UnavailableError)
 """What a stream is taken up again after."""
 
 
-class Following:
+class EventStream:
     """One stream, over as many connections as it takes. ``ended``: nothing will come any more."""
 
     def __init__(
@@ -44,8 +44,8 @@ class Following:
         self._with_progress = with_progress
         self._with_deltas = with_deltas
         self._was_open = False
-        self._shown: dict[tuple[str, str], int] = {}  # progress is sent again on every connection
-        self._said: dict[tuple[str, int], tuple[int, int]] = {}  # and deltas: run and step → attempt and n
+        self._progress_seen: dict[tuple[str, str], int] = {}  # progress is sent again on every connection
+        self._deltas_seen: dict[tuple[str, int], tuple[int, int]] = {}  # and deltas: run and step → attempt and n
         self._pause, self._broken_since = FIRST_PAUSE_SECONDS, 0.0
 
     @property
@@ -71,8 +71,8 @@ class Following:
             raise UnavailableError(f"{self._url} does not speak Turngate's API: is the address right?")
         self._was_open = True
 
-    def take(self, sent: ServerSentEvent) -> Told | None:
-        """Return what was told; None for a heartbeat, a bare position, and what was told before."""
+    def take(self, sent: ServerSentEvent) -> StreamItem | None:
+        """Return what is new; None for a heartbeat, a bare position, and what was sent before."""
         self._pause, self._broken_since = FIRST_PAUSE_SECONDS, 0.0
         if not sent.data:  # httpx-sse makes an empty event of a heartbeat comment
             if self._after is None and sent.id.isdecimal():
@@ -91,22 +91,24 @@ class Following:
         """Take note of a connection that broke; raises UnavailableError when it is time to give up."""
         self._broken_since = self._broken_since or time.monotonic()
         if not self._was_open or time.monotonic() - self._broken_since > GIVE_UP_SECONDS:
-            raise (error if isinstance(error, UnavailableError) else nobody_there(error, self._url)) from None
+            raise (error if isinstance(error, UnavailableError) else no_answer(error, self._url)) from None
 
     def next_pause(self) -> float:
         """Return the seconds to wait before the stream is opened again."""
         pause, self._pause = self._pause, min(self._pause * 2, LONGEST_PAUSE_SECONDS)
         return pause
 
-    def _news(self, said: ProgressView) -> ProgressView | None:
-        call = (said.run_id, said.tool_call_id)
-        if said.n <= self._shown.get(call, 0) or not self._with_progress:
+    def _news(self, progress: ProgressView) -> ProgressView | None:
+        call = (progress.run_id, progress.tool_call_id)
+        if progress.n <= self._progress_seen.get(call, 0) or not self._with_progress:
             return None
-        self._shown[call] = said.n
-        return said
+        self._progress_seen[call] = progress.n
+        return progress
 
-    def _words(self, said: DeltaView) -> DeltaView | None:
-        if not self._with_deltas or (said.attempt, said.n) <= self._said.get((said.run_id, said.step), (0, 0)):
+    def _words(self, deltas: DeltaView) -> DeltaView | None:
+        if not self._with_deltas or (deltas.attempt, deltas.n) <= self._deltas_seen.get(
+            (deltas.run_id, deltas.step), (0, 0)
+        ):
             return None
-        self._said[said.run_id, said.step] = (said.attempt, said.n)
-        return said
+        self._deltas_seen[deltas.run_id, deltas.step] = (deltas.attempt, deltas.n)
+        return deltas

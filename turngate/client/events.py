@@ -62,5 +62,5 @@ def list_audit(
 
 
 def get_chain(run_id: str) -> Call[ChainState]:
-    """Compute a run's hash chain anew, and return whether it holds. ``system``: the chain of events of no run."""
+    """Compute a run's hash chain again, and return whether it holds. ``system``: the chain of events of no run."""
     return get(f"/audit/chains/{segment(run_id)}", model(ChainState))

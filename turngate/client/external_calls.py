@@ -28,7 +28,7 @@ def send_external_call(
     turn: str | None = None,
     wait: int = 0,
 ) -> Call[ExternalCallView]:
-    """Ask whether a call may run that this program would run itself, and return how it stands.
+    """Ask whether a call may run that this program would run itself, and return its state.
 
     Safe to repeat: the same source and id again is the same call, also from another process.
 
@@ -37,9 +37,9 @@ def send_external_call(
         tool_call_id: of the call, unique within the source.
         tool: what it is, as people and policy see it.
         raw_input: its arguments, as the very JSON text that will run.
-        context: what whoever decides should know besides.
-        turn: an id of yours for the stretch of a conversation in which the call was made, at most 255 characters. What a person
-            rejected in it is closed when it is sent again, and nobody is asked; without one that holds for an hour.
+        context: what the person who decides should know besides.
+        turn: your own id for the stretch of a conversation in which the call was made, at most 255 characters. What a person
+            rejected in it is closed when it is sent again, and no one is asked; without one that holds for an hour.
         wait: seconds to wait for an answer, 0 to 10 with the client's own time-out.
 
     Raises:
@@ -81,7 +81,7 @@ def start_external_call(call_id: str, *, attempt: str) -> Call[ExternalStart]:
 
 
 def report_external_call(call_id: str, *, attempt: str, result: Ok | Failure | None) -> Call[ExternalCallView]:
-    """Report what came of a call that this attempt ran. The same report again changes nothing.
+    """Report the result of a call that this attempt ran. The same report again changes nothing.
 
     ``result`` None: the program does not know; of a call that runs once a person is asked whether it happened.
 

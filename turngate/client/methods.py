@@ -80,10 +80,10 @@ def blocking_each(describe: Callable[P, Call[Page[Item]]]) -> Callable[Concatena
 
 
 _EACH = "Yield every one, page by page; ``limit`` is how many a page has. Parameters as of ``{name}``."
-Made = TypeVar("Made", bound=Callable[..., Any])
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def _as_method(method: Made, describe: Callable[..., Any], doc: str | None = None) -> Made:
+def _as_method(method: Method, describe: Callable[..., Any], doc: str | None = None) -> Method:
     """Say the signature with ``self``: left to itself, ``help()`` takes the first parameter for it and hides that one."""
     signature = inspect.signature(describe)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)

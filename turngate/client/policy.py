@@ -65,7 +65,7 @@ def explain_policy(
 ) -> Call[Explanation]:
     """Return what policy answers to a call, and why each rule matches it or does not. Changes nothing.
 
-    ``args``: JSON text, sent as it is. ``agent`` None: the one that has the tool. ``policy``: TOML to try in the place of
+    ``args``: JSON text, sent as it is. ``agent`` None: the one that has the tool. ``policy``: TOML to try instead of
     the stored rules.
     """
     own = {"tool": tool, "agent": agent, "workspace": workspace, "unattended": unattended, "policy": policy}
@@ -109,9 +109,9 @@ def create_grant(
     To make one with a decision, give it to ``decide``. Raises ConflictError ``run_ended`` or ``idempotency_key_reused``,
     ForbiddenError where its maker could not decide such calls.
     """
-    made = wanted.model_dump(mode="json")
-    tool = made["pattern"].pop("tool")
-    body = {**made, "tool": tool, **without_none({"run_id": run_id, "agent": agent})}
+    body = wanted.model_dump(mode="json")
+    tool = body["pattern"].pop("tool")
+    body = {**body, "tool": tool, **without_none({"run_id": run_id, "agent": agent})}
     return post("/grants", model(GrantView), body, key=key_or_new(idempotency_key))
 
 

@@ -41,7 +41,7 @@ class Where(TypedDict, total=False):
     """Which requests (``turngate.domain.runs.inbox.InboxFilter``), all conditions together; what is left out does not matter.
 
     ``status``: one status, ``decided`` for every one but ``pending``, ``all``; left out, ``pending``. ``rule``: the rule
-    that asked. ``claimed``: whose claim stands, ``me`` for one's own, ``nobody`` for none. ``parked``: it ran out of time
+    that asked. ``claimed``: who has claimed it, ``me`` for one's own, ``nobody`` for none. ``parked``: it ran out of time
     and waits on.
     """
 
@@ -122,7 +122,7 @@ def decide_requests(
     message: str = "",
     idempotency_key: str | None = None,
 ) -> Call[DecidedItems]:
-    """Decide requests of one tool and one rule alike, and return what became of each.
+    """Decide requests of one tool and one rule alike, and return the result of each.
 
     Args:
         digests: request id → the digest of the call as it was shown; 1 to 100.
@@ -143,9 +143,9 @@ def decide_requests(
 
 
 def claim_request(request_id: str, *, seconds: int | None = None, take_over: bool = False) -> Call[ClaimView]:
-    """Claim a request for a while, or renew one's own claim: nobody else decides it meanwhile.
+    """Claim a request for a while, or renew one's own claim: no one else decides it meanwhile.
 
-    ``seconds``: how long; None is the server's own. ``take_over``: also when somebody else's claim stands.
+    ``seconds``: how long; None is the server's own. ``take_over``: also when someone else has claimed it.
     Raises ConflictError ``claimed`` (``details`` name who, and until when) or ``request_not_pending``.
     """
     body = {"take_over": take_over} if seconds is None else {"seconds": seconds, "take_over": take_over}
@@ -153,7 +153,7 @@ def claim_request(request_id: str, *, seconds: int | None = None, take_over: boo
 
 
 def release_request(request_id: str) -> Call[None]:
-    """Give a claim back; without one nothing happens. Raises ConflictError ``claimed``: it is somebody else's."""
+    """Give a claim back; without one nothing happens. Raises ConflictError ``claimed``: it is someone else's."""
     return change("DELETE", f"/requests/{segment(request_id)}/claim", nothing)
 
 

@@ -70,7 +70,7 @@ def retry_after(response: httpx.Response) -> float | None:
     return float(text) if text.isascii() and text.isdecimal() else None
 
 
-def nobody_there(error: httpx.TransportError, url: str) -> UnavailableError:
+def no_answer(error: httpx.TransportError, url: str) -> UnavailableError:
     """Return the error for an address where nothing answers."""
     return UnavailableError(
         f"no Turngate answers at {url} ({error or type(error).__name__}): start it with `turngate up`, or give "

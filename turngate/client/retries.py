@@ -19,7 +19,7 @@ AWAY: Final = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQ
 
 @dataclass(frozen=True, kw_only=True)
 class Retries:
-    """How a call is sent again when nobody answered it, or the answer was 503 or 429.
+    """How a call is sent again when it got no answer, or the answer was 503 or 429.
 
     Only GET, and POST with an Idempotency-Key, are sent again: the others might happen twice. ``attempts``: how often a
     call is sent at most, the first time included; 1 never sends again. Pauses double from ``first_pause`` up to
@@ -33,7 +33,7 @@ class Retries:
     longest_pause: timedelta = timedelta(seconds=5)
 
     def pause(self, call: Call[Any], attempt: int, outcome: httpx.Response | httpx.TransportError) -> float | None:
-        """Return the seconds to wait before the call is sent again; None when this outcome stands.
+        """Return the seconds to wait before the call is sent again; None when this outcome is final.
 
         ``attempt``: how often it was sent so far, from 1.
         """

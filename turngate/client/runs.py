@@ -1,4 +1,4 @@
-"""Calls about runs: start, look, talk on, fork, stop; and what their tool calls returned."""
+"""Calls about runs: start, look, send a message, fork, stop; and what their tool calls returned."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def start_run(
     Args:
         agent: its name; ``list_agents`` shows those there are.
         text: what it should do, 1 to 100,000 characters.
-        conversation_id: go on with this conversation; None begins a new one.
+        conversation_id: continue this conversation; None begins a new one.
         workspace: the directory it works in, absolute, on the server's machine.
         model: in place of the agent's own, as ``provider:name`` or a profile's name.
         idempotency_key: the same key and content again returns the first run; None makes one.
-        unattended: nobody attends it, so what would be asked is refused (``deny``), waits (``park``), or is asked only
-            where a rule of the policy says so (``rules``); None: somebody does.
+        unattended: no one attends it, so what would be asked is refused (``deny``), waits (``park``), or is asked only
+            where a rule of the policy says so (``rules``); None: someone does.
 
     Raises:
         InvalidInputError: no such agent, or something else does not fit; ``details["errors"]`` says what.
@@ -75,7 +75,7 @@ def compare_runs(run_id: str, other_id: str) -> Call[Comparison]:
 
 
 def list_stuck_runs(*, still_for_seconds: int = 60, limit: int = 50, cursor: str | None = None) -> Call[Page[StuckRun]]:
-    """Return the live runs that stand still, newest first, each with its reason.
+    """Return the stalled live runs, newest first, each with its reason.
 
     ``still_for_seconds``: how long a person, a tool or a model may take before it counts. A page looks at ``limit`` live
     runs, 1 to 200: it may be empty and not the last.
@@ -134,7 +134,7 @@ def preview_fork(
     plain: bool = False,
     summarise: bool = False,
 ) -> Call[Preview]:
-    """Return what a fork would use again, what is not undone, and what the model may do anew. Starts nothing.
+    """Return what a fork would use again, what is not undone, and what the model may do again. Starts nothing.
 
     Parameters as of ``fork_run``. Raises NotFoundError; InvalidInputError ``no_such_step``, ``unknown_agent``, ``unknown_tool``.
     """
@@ -150,7 +150,7 @@ def preview_replay(
     tools: Sequence[str] | None = None,
     plain: bool = False,
 ) -> Call[Preview]:
-    """Return which recorded results a dry replay would answer its calls from. Starts nothing. Parameters as of ``replay_run``."""
+    """Return which recorded results a dry run would answer its calls from. Starts nothing. Parameters as of ``replay_run``."""
     return _preview("replay", run_id, step=step, agent=agent, model=model, tools=tools, plain=plain)
 
 
@@ -166,10 +166,10 @@ def replay_run(
     plain: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[RunSummary]:
-    """Start a dry replay: the run is done over with its recorded results; nothing runs and nobody is asked.
+    """Start a dry run: the run is done over with its recorded results; nothing runs and no one is asked.
 
-    ``step``: the closed step to begin behind; None: its beginning. The rest as of ``fork_run``; a ``policy`` takes no admin
-    here. ``compare_runs`` says what came of it. Raises what ``fork_run`` raises; ConflictError ``dry_replay``.
+    ``step``: the closed step to begin after; None: its beginning. The rest as of ``fork_run``; a ``policy`` takes no admin
+    here. ``compare_runs`` shows the result. Raises what ``fork_run`` raises; ConflictError ``dry_replay``.
     """
     own = {"step": step, "agent": agent, "model": model, "plain": plain or None}
     body = {"dry": True, **without_none({**own, **_changed(instructions, tools, policy)})}
@@ -177,7 +177,7 @@ def replay_run(
 
 
 def retry_run(run_id: str, *, model: str | None = None, idempotency_key: str | None = None) -> Call[RunSummary]:
-    """Start the run that goes on where this one failed or was interrupted, in the same conversation.
+    """Start the run that continues where this one failed or was interrupted, in the same conversation.
 
     ``model``: in place of the run's own. Raises what ``start_run`` raises; ConflictError ``not_failed``,
     ``conversation_moved_on``.
@@ -192,12 +192,12 @@ def interrupt(run_id: str, *, reason: str = "") -> Call[RunSummary]:
 
 
 def pause(run_id: str, *, reason: str = "") -> Call[RunSummary]:
-    """Hold a run: what runs goes on to its end, nothing new starts. Raises ConflictError ``run_ended``."""
+    """Pause a run: what runs may finish, nothing new starts. Raises ConflictError ``run_ended``."""
     return post(f"/runs/{segment(run_id)}/pause", _run, {"reason": reason})
 
 
 def resume(run_id: str) -> Call[RunSummary]:
-    """Let a held run go on. Raises ConflictError ``run_ended``."""
+    """Resume a paused run. Raises ConflictError ``run_ended``."""
     return change("POST", f"/runs/{segment(run_id)}/resume", _run)
 
 
@@ -231,9 +231,9 @@ def _preview(
     summarise: bool = False,
 ) -> Call[Preview]:
     flags = {"plain": plain, "summarise": summarise}
-    said = {name: "true" for name, given in flags.items() if given}
+    set_flags = {name: "true" for name, is_set in flags.items() if is_set}
     params = {"step": step, "agent": agent, "model": model, "tools": _listed(tools)}
-    return get(f"/runs/{segment(run_id)}/{what}", read_as(Preview), **params, **said)
+    return get(f"/runs/{segment(run_id)}/{what}", read_as(Preview), **params, **set_flags)
 
 
 def _listed(tools: Sequence[str] | None) -> str | None:
@@ -277,7 +277,7 @@ def list_agents() -> Call[list[AgentView]]:
 
 
 def list_models() -> Call[list[ModelChoice]]:
-    """Return the models to choose from: profiles, then the agents' own. A run takes other ``PROVIDER:NAME`` as well."""
+    """Return the models to choose from: profiles, then the agents' own. A run also takes other ``PROVIDER:NAME``."""
     return get("/models", _models)
 
 

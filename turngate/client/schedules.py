@@ -1,4 +1,4 @@
-"""Calls about schedules: make one, see them, change one, hold one, let it go on, fire it out of turn, delete it."""
+"""Calls about schedules: make one, see them, change one, pause one, resume it, fire it out of turn, delete it."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def create_schedule(
         text: the input of each run.
         timetable: when.
         conversation: each run begins a ``new`` one, or they ``continue`` one.
-        conversation_id: the one to go on with; None: one of the schedule's own.
+        conversation_id: the one to continue; None: one of the schedule's own.
         workspace: absolute path of a directory on the server's machine.
         model: in place of the agent's own, ``provider:name``.
-        unattended: what becomes of what would be asked, as of a run.
-        overlap: what becomes of a fire while the run before it is live: ``skip``, ``buffer_one`` or ``allow``.
-        catch_up_seconds: 10 and up; a fire that nobody could take for longer is missed.
-        notes: for whoever reads it.
+        unattended: what happens to what would be asked, as of a run.
+        overlap: what happens to a fire while the run before it is live: ``skip``, ``buffer_one`` or ``allow``.
+        catch_up_seconds: 10 and up; a fire that could not be taken for longer is missed.
+        notes: for people who read it.
         idempotency_key: the same key again returns the first schedule.
 
     Raises ConflictError ``name_taken`` or ``idempotency_key_reused``, InvalidInputError for what does not fit.
@@ -91,7 +91,7 @@ def change_schedule(
 ) -> Call[ScheduleDetail]:
     """Change a schedule; what is None stays. ``revision``: the schedule's as you looked at it; the others as in ``create``.
 
-    Raises ConflictError ``revision_differs`` when somebody changed it since, ``name_taken`` or ``schedule_deleted``.
+    Raises ConflictError ``revision_differs`` when someone changed it since, ``name_taken`` or ``schedule_deleted``.
     """
     body = {
         "revision": revision,
@@ -115,7 +115,7 @@ def pause_schedule(schedule: str, *, reason: str = "") -> Call[ScheduleDetail]:
 
 
 def resume_schedule(schedule: str) -> Call[ScheduleDetail]:
-    """Let a schedule go on from its next fire. Raises ConflictError ``schedule_deleted``."""
+    """Resume a schedule from its next fire. Raises ConflictError ``schedule_deleted``."""
     return change("POST", f"/schedules/{segment(schedule)}/resume", read_as(ScheduleDetail))
 
 
@@ -126,5 +126,5 @@ def run_schedule(schedule: str, *, idempotency_key: str | None = None) -> Call[R
 
 
 def delete_schedule(schedule: str) -> Call[ScheduleDetail]:
-    """Delete a schedule; its runs stay, and live ones go on. Raises ConflictError ``schedule_deleted``."""
+    """Delete a schedule; its runs stay, and live ones continue. Raises ConflictError ``schedule_deleted``."""
     return change("DELETE", f"/schedules/{segment(schedule)}", read_as(ScheduleDetail))

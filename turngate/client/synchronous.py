@@ -13,9 +13,9 @@ import httpx_sse
 
 from turngate.client import access, events, external_calls, policy, requests, runs, schedules
 from turngate.client.calls import STREAM_TIMEOUT, Answer, Call, options
-from turngate.client.event_stream import BROKEN, Following, Told
+from turngate.client.event_stream import BROKEN, EventStream, StreamItem
 from turngate.client.methods import blocking, blocking_each
-from turngate.client.responses import nobody_there, read_answer
+from turngate.client.responses import no_answer, read_answer
 from turngate.client.retries import Retries
 
 
@@ -153,16 +153,16 @@ class SyncTurngateClient:
         with_progress: bool = True,
         with_deltas: bool = False,
         on_link: Callable[[bool], None] | None = None,
-    ) -> Iterator[Told]:
+    ) -> Iterator[StreamItem]:
         """Yield events, and what tools say while they run, each once, as they happen; models, too, if ``with_deltas``.
 
         ``run_id``: of that run and its sub-agents' runs only; it ends after the run's own last event. ``after``: from
-        behind this ``seq``; None: a run from its beginning, all runs from now on. A broken stream is taken up again where
+        this ``seq``, exclusive; None: a run from its beginning, all runs from now on. A broken stream is taken up again where
         it broke, for up to two minutes; then UnavailableError is raised, as it is at once when the first connection fails.
-        ``on_link``: is told True each time a connection was opened, and False when it broke.
+        ``on_link``: called with True each time a connection was opened, and with False when it broke.
         """
-        told_of_link = on_link or (lambda _is_open: None)
-        stream = Following(self.url, run_id=run_id, after=after, with_progress=with_progress, with_deltas=with_deltas)
+        notify_link = on_link or (lambda _is_open: None)
+        stream = EventStream(self.url, run_id=run_id, after=after, with_progress=with_progress, with_deltas=with_deltas)
         while True:
             try:
                 with httpx_sse.connect_sse(
@@ -173,15 +173,15 @@ class SyncTurngateClient:
                     stream.opened(source.response)
                     if stream.ended:
                         return
-                    told_of_link(True)
+                    notify_link(True)
                     for sent in source.iter_sse():
-                        told = stream.take(sent)
-                        if told is not None:
-                            yield told
+                        item = stream.take(sent)
+                        if item is not None:
+                            yield item
                         if stream.ended:
                             return
             except BROKEN as error:
-                told_of_link(False)
+                notify_link(False)
                 stream.broken(error)
             time.sleep(stream.next_pause())
 
@@ -194,7 +194,7 @@ class SyncTurngateClient:
                 break
             time.sleep(pause)
         if isinstance(outcome, httpx.TransportError):
-            raise nobody_there(outcome, self.url) from outcome
+            raise no_answer(outcome, self.url) from outcome
         return read_answer(call, outcome, self.url)
 
     def _outcome(self, call: Call[Answer]) -> httpx.Response | httpx.TransportError:

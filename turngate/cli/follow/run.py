@@ -13,7 +13,7 @@ from turngate.cli.api_link import ApiLink
 from turngate.cli.errors import EXIT_CTRL_C, EXIT_INTERRUPTED_RUN, EXIT_WENT_WRONG
 from turngate.cli.follow.gate_prompt import GatePrompt
 from turngate.cli.follow.watch import OnGate, StillOpen, Watch
-from turngate.client import SyncTurngateClient, Told
+from turngate.client import StreamItem, SyncTurngateClient
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.requests import RunStatus
 from turngate.text.plain_text import plain, plain_line
@@ -140,7 +140,7 @@ def _answer(run: RunDetail) -> None:
         terminal.raw(plain(run.final_text) if terminal.out().is_terminal else run.final_text)
 
 
-def _nothing(_told: Told) -> None:
+def _nothing(_told: StreamItem) -> None:
     """Print nothing."""
 
 
@@ -156,7 +156,7 @@ class RunAsJson:
     def __init__(self) -> None:
         self._last_seq: int | None = None
 
-    def show(self, told: Told) -> None:
+    def show(self, told: StreamItem) -> None:
         """Print an event, or what is said live."""
         if isinstance(told, EventView):
             self._last_seq = told.seq

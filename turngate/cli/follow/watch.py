@@ -13,7 +13,7 @@ from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink
 from turngate.cli.follow.lines import RunLines
 from turngate.cli.terminal import when_unread
-from turngate.client import SyncTurngateClient, Told
+from turngate.client import StreamItem, SyncTurngateClient
 from turngate.text.plain_text import plain_line
 from turngate.wire.events import DeltaView, EventView, ProgressView
 from turngate.wire.requests import RequestDetail
@@ -38,18 +38,18 @@ class EventPump:
         self._link = link
         self._run_id = run_id
         self._with_deltas = with_deltas
-        self._arrived: queue.SimpleQueue[Told | Exception | None] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[StreamItem | Exception | None] = queue.SimpleQueue()
         # A daemon: Ctrl-C must not wait for a stream that is silent.
         threading.Thread(target=self._read, name="run-events", daemon=True).start()
         when_unread(lambda: self._arrived.put(BrokenPipeError(errno.EPIPE, "nobody reads the output any more")))
 
-    def next(self) -> Told | None:
+    def next(self) -> StreamItem | None:
         """Return the next event, waiting for it; None after the last one. Raises what reading them failed with."""
         return self._opened(self._arrived.get())
 
-    def waiting(self) -> list[Told]:
+    def waiting(self) -> list[StreamItem]:
         """Return the events that have come already, without waiting; an end or failure is left for :meth:`next`."""
-        events: list[Told] = []
+        events: list[StreamItem] = []
         while True:
             try:
                 arrived = self._arrived.get_nowait()
@@ -61,7 +61,7 @@ class EventPump:
             events.append(arrived)
 
     @staticmethod
-    def _opened(arrived: Told | Exception | None) -> Told | None:
+    def _opened(arrived: StreamItem | Exception | None) -> StreamItem | None:
         if isinstance(arrived, Exception):
             raise arrived
         return arrived
@@ -85,7 +85,7 @@ class RunStory:
         self._run_id = run.id
         self._lines = {run.id: ("", RunLines(client, run))}
 
-    def show(self, told: Told) -> None:
+    def show(self, told: StreamItem) -> None:
         """Print one event, what a tool says, or what the run's own model does: two that talk at once cannot be read."""
         own = self._lines[self._run_id][1]
         if isinstance(told, DeltaView):
@@ -120,7 +120,7 @@ class Watch:
         client: SyncTurngateClient,
         run_id: str,
         *,
-        on_told: Callable[[Told], None] | None = None,
+        on_told: Callable[[StreamItem], None] | None = None,
         on_gate: OnGate | None = None,
         live: bool = False,
     ) -> None:
@@ -128,7 +128,7 @@ class Watch:
         self._run_id = run_id
         self._on_gate = on_gate
         run = client.get_run(run_id)
-        self._show: Callable[[Told], None] = RunStory(client, run).show if on_told is None else on_told
+        self._show: Callable[[StreamItem], None] = RunStory(client, run).show if on_told is None else on_told
         self._open: dict[str, str] = {}  # request → its run, which may be a sub-agent's; in order
         self._pump = EventPump(link, run_id, with_deltas=live)
 
@@ -141,7 +141,7 @@ class Watch:
             self._ask()
         return self._client.get_run(self._run_id)
 
-    def _take(self, told: Told) -> None:
+    def _take(self, told: StreamItem) -> None:
         self._show(told)
         if not isinstance(told, EventView):
             return

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from turngate.client import Told, TurngateClient
+from turngate.client import StreamItem, TurngateClient
 from turngate.domain.errors import TurngateError
 from turngate.frontends.rpc.parameters import Unwatch, WatchBegun, WatchRun, WatchStopped
 from turngate.frontends.rpc.wire import application_error, notification
@@ -77,7 +77,7 @@ class Watches:
         await self._send(notification(method, {"watch_id": watch_id, **told}))
 
 
-def _kind(told: Told) -> tuple[str, str]:
+def _kind(told: StreamItem) -> tuple[str, str]:
     if isinstance(told, EventView):
         return EVENT, "event"
     return (DELTA, "delta") if isinstance(told, DeltaView) else (PROGRESS, "progress")
