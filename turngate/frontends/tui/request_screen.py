@@ -276,7 +276,12 @@ class RequestScreen(LiveScreen):
     def action_ask(self, what: str) -> None:
         """Ask for a text and decide with it."""
         self._double_press.disarm()
-        verb: Verb = "reject" if what == "reject" else "edit" if what == "edit" else "respond"
+        verb: Verb
+        match what:
+            case "reject" | "edit":
+                verb = what
+            case _:
+                verb = "respond"
         request = self.deciding(verb) if what != "happened" else self.outcome_request()
         if request is None or (what == "respond" and request.kind == "outcome"):
             return
