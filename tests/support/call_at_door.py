@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import svcs
-from support.stored_requests import AT, asked, live_run
+from support.stored_requests import asked, live_run
 
 from activities.engine.engine import Engine
 from activities.execution.door import Door
@@ -23,6 +23,7 @@ from turngate.domain.policy.terms import AskTerms
 from turngate.domain.tools.tool import Tool
 from turngate.domain.tools.toolkit import Toolkit
 from turngate.models.registry import Models, ModelSettings
+from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.requests import requests
@@ -90,7 +91,7 @@ class CallAtDoor:
         async with self.database.write() as conn:
             await requests.insert_all(conn, [request])
             won = {"decision_id": self.decision_id, "verb": "approve", "by": "vic"}
-            await requests.settle(conn, request.id, status="approved", at=AT - ago, **won)
+            await requests.settle(conn, request.id, status="approved", at=now() - ago, **won)
         return request
 
     async def begin(self, state: str = "executing", *, starts: int = 1) -> None:

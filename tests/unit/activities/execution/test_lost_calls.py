@@ -10,6 +10,7 @@ from activities.execution.preflight import Findings, Inspection
 from activities.execution.redemption import OutcomeUnknown, Redeemed, Settled
 from turngate import DidNotHappen, Happened, Policy, Rule, ToolContext, tool
 from turngate.domain.tools.results import Failure, Ok
+from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.requests import requests
 
@@ -62,7 +63,7 @@ async def test_i3_an_unknown_call_waits_for_its_answer(sqlite: Database) -> None
         assert await lost_calls.resume(door) == asked
         won = {"decision_id": "d2", "verb": "respond", "by": "vic"}
         at.decision_id = "d2"
-        await requests.settle(door.conn, asked.request_id, status="responded", at=lost_calls.now(), **won)
+        await requests.settle(door.conn, asked.request_id, status="responded", at=now(), **won)
     async with at.door() as door:
         assert await lost_calls.wait_for_answer(door) is None
         assert isinstance(await lost_calls.resume(door), Redeemed)
