@@ -12,7 +12,7 @@ from approvals_api.external_calls.views import external_view
 from approvals_api.paging import decode_cursor, encode_cursor
 from approvals_api.principal import Principal
 from approvals_api.runs import start as start_run
-from approvals_api.runs.order import Order
+from approvals_api.runs.order import CheckedOrder
 from approvals_api.services import Services
 from approvals_api.validation.errors import invalid
 from approvals_api.validation.text import require_storable
@@ -75,7 +75,7 @@ async def send(
         turn=turn,
         repeat_key=framed_sha256(principal.name, source, repeat_key(tool.name, raw_input), *within),
     )
-    order = Order(
+    order = CheckedOrder(
         text=f"{source} asks to run {tool.name}.",
         conversation_id=None,
         workspace=None,

@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
-from approvals_api.runs.overrides import Changes, listed
+from approvals_api.runs.overrides import listed
 from turngate.domain.errors import InvalidInputError, TurngateError
+from turngate.wire.orders import DryRunOrder, ForkOrder
 
 MAX_STEP: Final = 2**31 - 1
 
 
-def changes_of(typed: Mapping[str, str]) -> Changes:
-    """Return what the new run is given of its own; an empty control says nothing."""
-    return Changes(
-        instructions=text_of(typed, "instructions") or None,
-        tools=listed(word_of(typed, "tools")),
-        policy=text_of(typed, "policy") or None,
-        plain=typed.get("plain") == "yes",
+def fork_order(typed: Mapping[str, str]) -> ForkOrder:
+    """Return the fork that the form asks for; an empty control means: as in the run."""
+    return ForkOrder(
+        text=text_of(typed, "text"),
+        workspace=word_of(typed, "workspace"),
+        summarise=typed.get("summarise") == "yes",
+        **_overrides(typed),
     )
+
+
+def dry_run_order(typed: Mapping[str, str]) -> DryRunOrder:
+    """Return the dry run that the form asks for; an empty control means: as in the run."""
+    return DryRunOrder(**_overrides(typed))
+
+
+def _overrides(typed: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "step": step_of(typed),
+        "agent": word_of(typed, "agent"),
+        "model": word_of(typed, "model"),
+        "instructions": text_of(typed, "instructions") or None,
+        "tools": listed(word_of(typed, "tools")),
+        "policy": text_of(typed, "policy") or None,
+        "plain": typed.get("plain") == "yes",
+    }
 
 
 def text_of(typed: Mapping[str, str], name: str) -> str:

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import ServicesDep, StarterDep
-from approvals_api.pages.fork_forms import by_control, changes_of, key_of, step_of, text_of, word_of
+from approvals_api.pages.fork_forms import by_control, dry_run_order, fork_order, key_of
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import render
 from approvals_api.principal import Principal
@@ -23,7 +23,7 @@ from approvals_api.runs.switch_model import offered_models
 from approvals_api.services import Services
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.store.runs.runs import Run
-from turngate.wire.plans import Preview
+from turngate.wire.plans import ForkPlan
 from turngate.wire.problems import status_of
 
 router = APIRouter(include_in_schema=False)
@@ -74,42 +74,16 @@ async def _act(request: Request, services: Services, principal: Principal, run_i
 
 
 async def _start(services: Services, principal: Principal, run_id: str, kind: Kind, typed: Mapping[str, str]) -> Run:
-    step, agent, model = step_of(typed), word_of(typed, "agent"), word_of(typed, "model")
-    changes, key = changes_of(typed), typed.get("key") or None
+    key = typed.get("key") or None
     if kind == "replay":
-        return await dry_run.start_dry_run(
-            services, principal, run_id, step=step, agent=agent, model=model, changes=changes, idempotency_key=key
-        )
-    return await fork.fork(
-        services,
-        principal,
-        run_id,
-        text=text_of(typed, "text"),
-        step=step,
-        agent=agent,
-        model=model,
-        workspace=word_of(typed, "workspace"),
-        changes=changes,
-        summarise=typed.get("summarise") == "yes",
-        idempotency_key=key,
-    )
+        return await dry_run.start_dry_run(services, principal, run_id, dry_run_order(typed), idempotency_key=key)
+    return await fork.fork(services, principal, run_id, fork_order(typed), idempotency_key=key)
 
 
-async def _previewed(services: Services, run_id: str, kind: Kind, typed: Mapping[str, str]) -> Preview:
-    step, agent, model, changes = step_of(typed), word_of(typed, "agent"), word_of(typed, "model"), changes_of(typed)
+async def _planned(services: Services, run_id: str, kind: Kind, typed: Mapping[str, str]) -> ForkPlan:
     if kind == "replay":
-        return await run_plan.plan_dry_run(services, run_id, step=step, agent=agent, model=model, changes=changes)
-    workspace = word_of(typed, "workspace")
-    return await run_plan.plan_fork(
-        services,
-        run_id,
-        step=step,
-        agent=agent,
-        model=model,
-        workspace=workspace,
-        changes=changes,
-        summarise=typed.get("summarise") == "yes",
-    )
+        return await run_plan.plan_dry_run(services, run_id, dry_run_order(typed))
+    return await run_plan.plan_fork(services, run_id, fork_order(typed))
 
 
 async def _show(
@@ -121,9 +95,9 @@ async def _show(
     typed: Mapping[str, str],
     error: TurngateError | None,
 ) -> HTMLResponse:
-    found: Preview | None = None
+    found: ForkPlan | None = None
     try:
-        found = await _previewed(services, run_id, kind, typed)
+        found = await _planned(services, run_id, kind, typed)
     except InvalidInputError as problem:  # the page says so, and its form can mend it
         error = error or problem
     async with services.database.read() as conn:

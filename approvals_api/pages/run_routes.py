@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.pages.fork_forms import by_control, key_of, word_of
+from approvals_api.pages.fork_forms import by_control, key_of, text_of, word_of
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.result_text import page_of, readable
 from approvals_api.pages.run_context import RunAround, around_of
@@ -31,6 +31,7 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.domain.requests import RunStatus, UnattendedAsks, WhileRunning
 from turngate.store.live import progress
+from turngate.wire.orders import StartOrder
 from turngate.wire.problems import status_of
 from turngate.wire.runs import RunDetail, RunSummary
 
@@ -80,16 +81,14 @@ async def start_run(request: Request, services: ServicesDep, principal: StarterD
     typed = await typed_of(request)
     try:
         check_form_token(request, typed.get("csrf_token"))
-        run = await start.start(
-            services,
-            principal,
+        order = StartOrder(
             agent=typed.get("agent", ""),
-            text=typed.get("input", "").replace("\r\n", "\n"),
-            workspace=typed.get("workspace", "").strip() or None,
+            input=text_of(typed, "input"),
+            workspace=word_of(typed, "workspace"),
             model=word_of(typed, "model"),
             unattended=_choice(typed.get("unattended", ""), UNATTENDED, "/unattended"),
-            idempotency_key=typed.get("key") or None,
         )
+        run = await start.start(services, principal, order, idempotency_key=typed.get("key") or None)
     except TurngateError as error:
         return await _show_new(request, services, principal, typed, error)
     return RedirectResponse(f"/runs/{run.id}", HTTPStatus.SEE_OTHER)

@@ -15,24 +15,21 @@ from approvals_api.runs import start
 from approvals_api.runs.fork import fork_point
 from approvals_api.runs.lead import lead_after
 from approvals_api.runs.order import checked_order
-from approvals_api.runs.overrides import UNCHANGED, Changes, changed_world
+from approvals_api.runs.overrides import changed_world
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services
-from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError
 from turngate.store.runs import overrides
 from turngate.store.runs.runs import Run
+from turngate.wire.orders import DryRunOrder, StartOrder
 
 
 async def start_dry_run(
     services: Services,
     principal: Principal,
     run_id: str,
+    wanted: DryRunOrder,
     *,
-    step: int | None = None,
-    agent: str | None = None,
-    model: str | None = None,
-    changes: Changes = UNCHANGED,
     idempotency_key: str | None = None,
 ) -> Run:
     """Start a dry run of a run, and return it. The run may be live; a call that has no result there answers none.
@@ -43,10 +40,7 @@ async def start_dry_run(
         services: the process's services.
         principal: who starts it; must hold ``runs:write``.
         run_id: the run to repeat.
-        step: a closed step to start after; None: its beginning.
-        agent: instead of the one that the run began with, or that had taken over by then.
-        model: instead of that agent's; another agent brings its own model.
-        changes: overrides of the dry run, added to those of the run.
+        wanted: where it begins, and what it has instead of what the run has.
         idempotency_key: 1 to 255 characters; the same one with the same content returns the first dry run again.
 
     Raises:
@@ -60,31 +54,27 @@ async def start_dry_run(
     async with services.database.read() as conn:
         run = await existing_run(conn, run_id)
         refuse_dry(run, f"start one of run {run.replay_of_run_id}, whose record it follows")
-        point = None if step is None else await fork_point(conn, run, step)
+        point = None if wanted.step is None else await fork_point(conn, run, wanted.step)
         lead = await lead_after(conn, run, 0 if point is None else point.step)
-        published = await start.published_agent(conn, agent or lead.agent)
-        world = changed_world(await overrides.get(conn, run.world), published, changes)
-        if model is not None:
-            await require_known_model(conn, model)
-    order = await checked_order(
-        by=principal.name,
+        published = await start.published_agent(conn, wanted.agent or lead.agent)
+        world = changed_world(await overrides.get(conn, run.world), published, wanted)
+        if wanted.model is not None:
+            await require_known_model(conn, wanted.model)
+    own_model = lead.model if published.name == lead.agent else None
+    first = StartOrder(
         agent=published.name,
-        text=run.task if run.task.strip() else f"(dry run of {run.id})",  # a sub-agent's brief may be empty
-        conversation_id=None,
-        workspace=None,
-        model=model or (lead.model if published.name == lead.agent else None),
-        idempotency_key=idempotency_key,
+        input=run.task if run.task.strip() else f"(dry run of {run.id})",  # a sub-agent's brief may be empty
+        model=wanted.model or own_model,
         unattended=None if run.attended else run.unattended_asks,
     )
-    content = ("replay", run_id, "" if step is None else str(step), agent or "", model or "", changes.fingerprint)
     order = replace(
-        order,
+        await checked_order(first, by=principal.name, idempotency_key=idempotency_key),
         workspace=run.workspace,  # rules read it; it may be gone, because no tool works in it
         forked_from=point,
         begins_at=run.input_message_id if point is None else point.message_id,
         replay_of=run.id,
-        model_is_fixed=model is not None or published.name != lead.agent,
-        fingerprint=framed_sha256(principal.name, *content),
+        model_is_fixed=wanted.model is not None or published.name != lead.agent,
+        fingerprint=wanted.fingerprint(principal.name, run_id),
         world=world,
     )
     return await start.start_ordered(services, principal, published.name, order)

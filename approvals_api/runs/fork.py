@@ -13,28 +13,22 @@ from approvals_api.principal import Principal
 from approvals_api.runs import start
 from approvals_api.runs.lead import lead_after
 from approvals_api.runs.order import ForkPoint, checked_order
-from approvals_api.runs.overrides import UNCHANGED, Changes, changed_world, require_policy_right
+from approvals_api.runs.overrides import changed_world, require_policy_right
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services
-from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
 from turngate.store.database import Connection
 from turngate.store.runs import overrides, steps
 from turngate.store.runs.runs import Run
+from turngate.wire.orders import ForkOrder, StartOrder
 
 
 async def fork(
     services: Services,
     principal: Principal,
     run_id: str,
+    wanted: ForkOrder,
     *,
-    text: str,
-    step: int | None = None,
-    agent: str | None = None,
-    model: str | None = None,
-    workspace: str | None = None,
-    changes: Changes = UNCHANGED,
-    summarise: bool = False,
     idempotency_key: str | None = None,
 ) -> Run:
     """Start a run after a closed step of another one, and return it.
@@ -45,13 +39,7 @@ async def fork(
         services: the process's services.
         principal: who forks; must hold ``runs:write``.
         run_id: the run to fork.
-        text: the fork's first message, 1 to 100,000 characters.
-        step: a closed step of the run, from 1; None: its newest.
-        agent: instead of the one that had the run at that step.
-        model: instead of that agent's; another agent brings its own model.
-        workspace: instead of the run's own.
-        changes: overrides of the fork, added to those of the run.
-        summarise: start a new conversation with a summary of the past, written by the fork's model, instead of sharing it.
+        wanted: the fork's first message, and what it has instead of what the run has.
         idempotency_key: 1 to 255 characters.
 
     Raises:
@@ -65,31 +53,28 @@ async def fork(
     principal.require("runs:write")
     async with services.database.read() as conn:
         run = await existing_run(conn, run_id)
-        point = await fork_point(conn, run, step)
+        point = await fork_point(conn, run, wanted.step)
         lead = await lead_after(conn, run, point.step)
-        published = await start.published_agent(conn, agent or lead.agent)
-        world = changed_world(await overrides.get(conn, run.world), published, changes)
-        if model is not None:
-            await require_known_model(conn, model)
+        published = await start.published_agent(conn, wanted.agent or lead.agent)
+        world = changed_world(await overrides.get(conn, run.world), published, wanted)
+        if wanted.model is not None:
+            await require_known_model(conn, wanted.model)
     require_policy_right(principal, world)
     own_model = lead.model if published.name == lead.agent else None
-    order = await checked_order(
-        by=principal.name,
+    first = StartOrder(
         agent=published.name,
-        text=text,
-        conversation_id=None,
-        workspace=workspace or run.workspace,
-        model=model or own_model,
-        idempotency_key=idempotency_key,
-        text_at="/text",
+        input=wanted.text,
+        workspace=wanted.workspace or run.workspace,
+        model=wanted.model or own_model,
         unattended=None if run.attended else run.unattended_asks,
     )
-    # Of the order, not of what it meant at the time: the newest step of a live run soon is another one.
-    content = ["fork", run_id, "" if step is None else str(step), text, agent or "", model or "", workspace or ""]
-    content += [changes.fingerprint] if changes.fingerprint else []
-    content += ["summarise"] if summarise else []
-    order = replace(order, forked_from=point, fingerprint=framed_sha256(principal.name, *content), world=world)
-    order = replace(order, summarise=summarise)
+    order = replace(
+        await checked_order(first, by=principal.name, idempotency_key=idempotency_key, text_at="/text"),
+        forked_from=point,
+        fingerprint=wanted.fingerprint(principal.name, run_id),
+        world=world,
+        summarise=wanted.summarise,
+    )
     return await start.start_ordered(services, principal, published.name, order)
 
 

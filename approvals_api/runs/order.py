@@ -13,7 +13,6 @@ from approvals_api.validation.text import require_storable
 from turngate.domain.agents.model_profiles import PROFILE_NAME
 from turngate.domain.agents.overrides import World
 from turngate.domain.conversation.messages import user_message
-from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.runs.outcomes import end_told
@@ -25,6 +24,7 @@ from turngate.store.runs.external_calls import ExternalCall
 from turngate.store.runs.new_run import NewRun, open_run
 from turngate.store.runs.runs import Run
 from turngate.store.tables import conversations
+from turngate.wire.orders import StartOrder
 
 MAX_TEXT_CHARS = 100_000
 MAX_MODEL_CHARS = 200
@@ -41,7 +41,7 @@ class ForkPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class CheckedOrder:
     """A checked order. ``fingerprint``: equal for the same content from the same person; ``key``: Idempotency-Key.
 
     ``forked_from``: the past that a new conversation begins with; None: it begins empty. ``continues``: it continues in the
@@ -69,28 +69,17 @@ class Order:
 
 
 async def checked_order(
-    *,
-    by: str,
-    agent: str,
-    text: str,
-    conversation_id: str | None,
-    workspace: str | None,
-    model: str | None,
-    idempotency_key: str | None,
-    text_at: str = "/input",
-    unattended: UnattendedAsks | None = None,
-) -> Order:
+    wanted: StartOrder, *, by: str, idempotency_key: str | None = None, text_at: str = "/input"
+) -> CheckedOrder:
     """Return the order. Raises InvalidInputError with what does not fit. ``text_at``: pointer to the text."""
-    return Order(
-        text=_checked_text(text, text_at),
-        conversation_id=conversation_id,
-        workspace=await _checked_workspace(workspace),
-        model=None if model is None else checked_model(model),
+    return CheckedOrder(
+        text=_checked_text(wanted.input, text_at),
+        conversation_id=wanted.conversation_id,
+        workspace=await _checked_workspace(wanted.workspace),
+        model=None if wanted.model is None else checked_model(wanted.model),
         key=_checked_key(idempotency_key),
-        fingerprint=framed_sha256(
-            by, agent, text, conversation_id or "", workspace or "", model or "", *([unattended] if unattended else [])
-        ),
-        unattended=unattended,
+        fingerprint=wanted.fingerprint(by),
+        unattended=wanted.unattended,
     )
 
 
@@ -142,7 +131,7 @@ SUMMARISED = {"summarise": True}
 """In a fork's first event: a summary replaces the past."""
 
 
-async def record(conn: Connection, principal: Principal, agent: PublishedAgent, order: Order) -> Run:
+async def record(conn: Connection, principal: Principal, agent: PublishedAgent, order: CheckedOrder) -> Run:
     """Write conversation, input message, run and its first event, and return the run.
 
     Raises NotFoundError when there is no such conversation, ConflictError ``run_live`` or ``conversation_moved_on``, and
@@ -189,7 +178,7 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
     return run
 
 
-async def take_back(conn: Connection, run: Run, order: Order) -> None:
+async def take_back(conn: Connection, run: Run, order: CheckedOrder) -> None:
     """Remove a run that did not start. Its events stay: the log is append-only, and it says how the run ended.
 
     If the workflow did start, it finds no run in the store, and no call can run for it.
@@ -231,7 +220,7 @@ async def _head_of_idle(conn: Connection, conversation_id: str) -> str | None:
     return await messages.head_of(conn, conversation_id)
 
 
-def _input_already_there(order: Order, head: str | None) -> str | None:
+def _input_already_there(order: CheckedOrder, head: str | None) -> str | None:
     """Return the message that the run begins with, if it gets no new one."""
     if order.begins_at is not None:
         return order.begins_at
@@ -245,7 +234,7 @@ def _input_already_there(order: Order, head: str | None) -> str | None:
     return head
 
 
-def _event_payload(order: Order) -> dict[str, object]:
+def _event_payload(order: CheckedOrder) -> dict[str, object]:
     """Return what the run's first event has besides the usual."""
     fork, payload = order.forked_from, dict[str, object]()
     if order.unattended is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from approvals_api.policy.rules import parsed
@@ -13,35 +12,14 @@ from turngate.domain.agents.overrides import World
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.store.agents import PublishedAgent
+from turngate.wire.orders import OverridesOrder
 from turngate.wire.runs import WorldView
 
 MAX_INSTRUCTIONS_CHARS: Final = 100_000
 MAX_TOOLS: Final = 1_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Changes:
-    """Overrides that someone orders. ``plain``: take over none of the other run's; the ones here still apply."""
-
-    instructions: str | None = None
-    tools: Sequence[str] | None = None
-    policy: str | None = None
-    plain: bool = False
-
-    @property
-    def fingerprint(self) -> str:
-        """Equal for the same changes; empty for none."""
-        if self == Changes():
-            return ""
-        texts = ["-" if text is None else f"+{text}" for text in (self.instructions, self.policy)]
-        tools = ["-"] if self.tools is None else ["+", *self.tools]
-        return framed_sha256(*texts, str(self.plain), *tools)
-
-
-UNCHANGED: Final = Changes()
-
-
-def changed_world(before: World | None, agent: PublishedAgent, changes: Changes) -> World:
+def changed_world(before: World | None, agent: PublishedAgent, changes: OverridesOrder) -> World:
     """Return the overrides of a run that continues from another one with these changes.
 
     Args:

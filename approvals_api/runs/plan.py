@@ -9,7 +9,7 @@ from typing import Any, Final
 from approvals_api.lookups import existing_run
 from approvals_api.runs.fork import fork_point
 from approvals_api.runs.lead import Lead, lead_after
-from approvals_api.runs.overrides import UNCHANGED, Changes, changed_world, tools_of, world_view
+from approvals_api.runs.overrides import changed_world, tools_of, world_view
 from approvals_api.runs.start import published_agent
 from approvals_api.services import Services
 from turngate.domain.agents.overrides import World
@@ -25,37 +25,28 @@ from turngate.store.runs import calls, executions, messages, overrides, recovery
 from turngate.store.runs.calls import Call
 from turngate.store.runs.executions import Execution
 from turngate.store.runs.runs import Run
-from turngate.wire.plans import Changed, Difference, EffectCount, PastCall, Preview
+from turngate.wire.orders import DryRunOrder, ForkOrder, OverridesOrder
+from turngate.wire.plans import Changed, Difference, EffectCount, ForkPlan, PastCall
 
 MAX_LISTED: Final = 200
 MAX_INPUT_CHARS: Final = 200
 
 
-async def plan_fork(
-    services: Services,
-    run_id: str,
-    *,
-    step: int | None = None,
-    agent: str | None = None,
-    model: str | None = None,
-    workspace: str | None = None,
-    changes: Changes = UNCHANGED,
-    summarise: bool = False,
-) -> Preview:
-    """Return what a fork would reuse, run again and not undo. Parameters and errors as of ``fork.fork``."""
+async def plan_fork(services: Services, run_id: str, wanted: ForkOrder) -> ForkPlan:
+    """Return what a fork would reuse, run again and not undo. Raises what ``fork.fork`` raises."""
     async with services.database.read() as conn:
         run = await existing_run(conn, run_id)
-        point = await fork_point(conn, run, step)
+        point = await fork_point(conn, run, wanted.step)
         past_calls = await _past_calls(conn, run)
         lead = await lead_after(conn, run, point.step)
-        differences, world = await _differences(conn, run, lead, agent, model, workspace, changes)
+        differences, world = await _differences(conn, run, lead, wanted)
         reused = [each for each in past_calls if each.step <= point.step]
         again = [each for each in past_calls if each.step > point.step]
-        return Preview(
+        return ForkPlan(
             run_id=run.id,
             step=point.step,
             dry=False,
-            **await _read_again(conn, point.message_id, summarise=summarise),
+            **await _read_again(conn, point.message_id, summarise=wanted.summarise),
             reused=reused[-MAX_LISTED:],
             reused_total=len(reused),
             effects=await _effects(conn, run),
@@ -67,25 +58,17 @@ async def plan_fork(
         )
 
 
-async def plan_dry_run(
-    services: Services,
-    run_id: str,
-    *,
-    step: int | None = None,
-    agent: str | None = None,
-    model: str | None = None,
-    changes: Changes = UNCHANGED,
-) -> Preview:
-    """Return the recorded results from which a dry run would answer its calls. ``step`` None: from the beginning."""
+async def plan_dry_run(services: Services, run_id: str, wanted: DryRunOrder) -> ForkPlan:
+    """Return the recorded results from which a dry run would answer its calls."""
     async with services.database.read() as conn:
         run = await existing_run(conn, run_id)
-        point = None if step is None else await fork_point(conn, run, step)
+        point = None if wanted.step is None else await fork_point(conn, run, wanted.step)
         begins_at = run.input_message_id if point is None else point.message_id
         after = 0 if point is None else point.step
         answers = [each for each in await _past_calls(conn, run) if each.step > after and each.result is not None]
         lead = await lead_after(conn, run, after)
-        differences, world = await _differences(conn, run, lead, agent, model, None, changes)
-        return Preview(
+        differences, world = await _differences(conn, run, lead, wanted)
+        return ForkPlan(
             run_id=run.id,
             step=None if point is None else point.step,
             dry=True,
@@ -159,24 +142,19 @@ def _has_handler(call: Call) -> bool:
 
 
 async def _differences(
-    conn: Connection,
-    run: Run,
-    lead: Lead,
-    agent: str | None,
-    model: str | None,
-    workspace: str | None,
-    changes: Changes,
+    conn: Connection, run: Run, lead: Lead, wanted: OverridesOrder
 ) -> tuple[list[Difference], World]:
     """Return what differs from the run, and the new run's overrides. ``lead``: who would continue without changes."""
     before = await overrides.get(conn, run.world)
-    will_be = await published_agent(conn, agent or lead.agent)
+    will_be = await published_agent(conn, wanted.agent or lead.agent)
     was = will_be if will_be.name == lead.agent else await agents.get(conn, lead.agent)
-    world = changed_world(before, will_be, changes)
+    world = changed_world(before, will_be, wanted)
     old_model = lead.model or ("" if was is None else was.model)
     own_model = old_model if will_be.name == lead.agent else will_be.model
+    workspace = wanted.workspace if isinstance(wanted, ForkOrder) else None
     aspects: Sequence[tuple[Changed, str, str]] = (
         ("agent", lead.agent, will_be.name),
-        ("model", old_model, model or own_model),
+        ("model", old_model, wanted.model or own_model),
         ("workspace", run.workspace or "none", workspace or run.workspace or "none"),
         ("instructions", _instructions(before, lead.agent), _instructions(world, will_be.name)),
         ("tools", _tools(before, was), _tools(world, will_be)),

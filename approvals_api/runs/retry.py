@@ -20,6 +20,7 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError
 from turngate.store.runs import overrides
 from turngate.store.runs.runs import Run
+from turngate.wire.orders import StartOrder
 
 RETRIED = frozenset({"failed", "interrupted"})
 
@@ -66,16 +67,15 @@ async def retry(
         raise ConflictError(
             f"this run answered a call of run {run.parent_run_id}: retry that run", code="not_failed", status=run.status
         )
-    order = await checked_order(
-        by=principal.name,
+    again = StartOrder(
         agent=run.agent,
-        text=run.task,
+        input=run.task,
         conversation_id=run.conversation_id,
         workspace=run.workspace,
         model=model or run.chosen_model or None,
-        idempotency_key=idempotency_key,
         unattended=None if run.attended else run.unattended_asks,
     )
+    order = await checked_order(again, by=principal.name, idempotency_key=idempotency_key)
     point = ForkPoint(run_id=run.id, step=run.step, message_id=run.head_message_id)
     fingerprint = framed_sha256(principal.name, "retry", run_id, model or "")
     order = replace(order, forked_from=point, continues=True, fingerprint=fingerprint, world=world)

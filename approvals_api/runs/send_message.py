@@ -13,7 +13,7 @@ from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
 from approvals_api.runs import start
 from approvals_api.runs.dry_run import refuse_dry
-from approvals_api.runs.order import Order, checked_order
+from approvals_api.runs.order import CheckedOrder, checked_order
 from approvals_api.runs.overrides import require_policy_right
 from approvals_api.services import Services
 from turngate.domain.contract import SupersedeInput
@@ -27,6 +27,7 @@ from turngate.store.events import events
 from turngate.store.runs import overrides, queued_messages, runs
 from turngate.store.runs.queued_messages import QueuedMessage
 from turngate.store.runs.runs import Run
+from turngate.wire.orders import StartOrder
 
 logger = logging.getLogger(__name__)
 
@@ -71,17 +72,15 @@ async def send(
     refuse_dry(before, "to continue, fork it from one of its steps")
     if is_external(before.agent):
         raise ConflictError("this run is an external call: it takes no messages", code="external_call")
-    order = await checked_order(
-        by=principal.name,
+    following = StartOrder(
         agent=before.agent,
-        text=text,
+        input=text,
         conversation_id=before.conversation_id,
         workspace=before.workspace,
         model=before.chosen_model or None,
-        idempotency_key=idempotency_key,
         unattended=None if before.attended else before.unattended_asks,
     )
-    order = replace(order, world=world)
+    order = replace(await checked_order(following, by=principal.name, idempotency_key=idempotency_key), world=world)
     for _ in range(ATTEMPTS - 1):
         try:
             sent = await _once(services, principal, before.agent, order, while_running)
@@ -107,7 +106,7 @@ async def supersede(services: Services, message: QueuedMessage) -> None:
 
 
 async def _once(
-    services: Services, principal: Principal, agent: str, order: Order, while_running: WhileRunning | None
+    services: Services, principal: Principal, agent: str, order: CheckedOrder, while_running: WhileRunning | None
 ) -> Sent:
     """Give the message to the live run, or start one with it."""
     queued = await _queue(services, principal, order, while_running)
@@ -118,7 +117,7 @@ async def _once(
 
 
 async def _queue(
-    services: Services, principal: Principal, order: Order, while_running: WhileRunning | None
+    services: Services, principal: Principal, order: CheckedOrder, while_running: WhileRunning | None
 ) -> Sent | None:
     """Queue the message for the conversation's live run, once; None: no run is live, so the message starts one."""
     message_id = f"msg_{secrets.token_hex(12)}" if order.key is None else derived_id("msg", principal.name, order.key)
@@ -155,7 +154,7 @@ async def _queue(
 
 
 async def _sent_before(
-    conn: Connection, earlier: QueuedMessage, order: Order, while_running: WhileRunning | None
+    conn: Connection, earlier: QueuedMessage, order: CheckedOrder, while_running: WhileRunning | None
 ) -> Sent:
     if earlier.fingerprint != _fingerprint(order, while_running):
         raise ConflictError(
@@ -173,5 +172,5 @@ async def _declared(conn: Connection, run: Run) -> WhileRunning:
     return "queue" if published is None else published.while_running
 
 
-def _fingerprint(order: Order, while_running: WhileRunning | None) -> str:
+def _fingerprint(order: CheckedOrder, while_running: WhileRunning | None) -> str:
     return framed_sha256(order.fingerprint, while_running or "")

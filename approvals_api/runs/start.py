@@ -6,12 +6,11 @@ from sqlalchemy.exc import IntegrityError
 
 from approvals_api.gateway.client import BUSY_WAIT
 from approvals_api.principal import Principal
-from approvals_api.runs.order import Order, checked_order, record, run_live, take_back
+from approvals_api.runs.order import CheckedOrder, checked_order, record, run_live, take_back
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
-from turngate.domain.requests import UnattendedAsks
 from turngate.domain.runs.turn_state import TurnState
 from turngate.domain.tools.external import is_external
 from turngate.store import agents
@@ -19,6 +18,7 @@ from turngate.store.agents import PublishedAgent
 from turngate.store.database import Connection
 from turngate.store.runs import runs
 from turngate.store.runs.runs import Run
+from turngate.wire.orders import StartOrder
 
 SWEEP_PAGE = 200
 
@@ -26,27 +26,17 @@ SWEEP_PAGE = 200
 async def start(
     services: Services,
     principal: Principal,
+    wanted: StartOrder,
     *,
-    agent: str,
-    text: str,
-    conversation_id: str | None = None,
-    workspace: str | None = None,
-    model: str | None = None,
     idempotency_key: str | None = None,
-    unattended: UnattendedAsks | None = None,
 ) -> Run:
     """Start a run and return it; the same ``idempotency_key`` with the same content returns the first run again.
 
     Args:
         services: the process's services.
         principal: who starts it; must hold ``runs:write``.
-        agent: name of a published agent.
-        text: the input message, 1 to 100,000 characters.
-        conversation_id: continue this conversation; None: begin one.
-        workspace: absolute path of an existing directory on this machine, or None.
-        model: instead of the agent's own (``provider:name`` or a profile's name).
+        wanted: the agent, its input, and where it works.
         idempotency_key: 1 to 255 characters.
-        unattended: what happens to requests of the run; None: it is attended.
 
     Raises:
         InvalidInputError: unknown agent (the message lists the agents), ``unknown_model``, workspace or text that does
@@ -57,23 +47,14 @@ async def start(
         UnavailableError: Temporal or the store is away; nothing was changed.
     """
     principal.require("runs:write")  # before anything is read
-    order = await checked_order(
-        by=principal.name,
-        agent=agent,
-        text=text,
-        conversation_id=conversation_id,
-        workspace=workspace,
-        model=model,
-        idempotency_key=idempotency_key,
-        unattended=unattended,
-    )
-    if model is not None:
+    order = await checked_order(wanted, by=principal.name, idempotency_key=idempotency_key)
+    if wanted.model is not None:
         async with services.database.read() as conn:
-            await require_known_model(conn, model)
-    return await start_ordered(services, principal, agent, order)
+            await require_known_model(conn, wanted.model)
+    return await start_ordered(services, principal, wanted.agent, order)
 
 
-async def start_ordered(services: Services, principal: Principal, agent: str, order: Order) -> Run:
+async def start_ordered(services: Services, principal: Principal, agent: str, order: CheckedOrder) -> Run:
     """Start the run of a checked order: record it, then start its workflow. Raises as :func:`start`."""
     principal.require("runs:write")
     async with services.database.glance() as conn:
@@ -131,7 +112,7 @@ async def _again(services: Services, first: Run, agent: PublishedAgent) -> Run:
     return first
 
 
-async def _first_under_key(conn: Connection, order: Order) -> Run | None:
+async def _first_under_key(conn: Connection, order: CheckedOrder) -> Run | None:
     first = None if order.key is None else await runs.by_idempotency_key(conn, order.key)
     if first is not None and first.request_fingerprint != order.fingerprint:
         raise ConflictError(
@@ -141,7 +122,7 @@ async def _first_under_key(conn: Connection, order: Order) -> Run | None:
     return first
 
 
-async def _first_or_conflict(services: Services, order: Order) -> Run:
+async def _first_or_conflict(services: Services, order: CheckedOrder) -> Run:
     async with services.database.read() as conn:
         first = await _first_under_key(conn, order)
         if first is not None:

@@ -14,6 +14,7 @@ from turngate.domain.agents.schedules import DEFAULT_CATCH_UP_SECONDS, ID_PREFIX
 from turngate.domain.requests import UnattendedAsks
 from turngate.store.clock import now
 from turngate.store.schedules.schedules import Schedule
+from turngate.wire.orders import StartOrder
 
 NAME: Final = r"^(?!sched_)[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MAX_NOTES_CHARS: Final = 2_000
@@ -41,15 +42,14 @@ async def check_wanted(wanted: NewSchedule, *, by: str) -> None:
     """Raise InvalidInputError unless everything that can be checked without the store is valid."""
     if not re.fullmatch(NAME, wanted.name):
         raise invalid("/name", f"1 to 64 letters, digits, '.', '_' and '-', and not beginning with {ID_PREFIX}")
-    await checked_order(
-        by=by,
+    first = StartOrder(
         agent=wanted.agent,
-        text=wanted.text,
+        input=wanted.text,
         conversation_id=wanted.conversation_id,
         workspace=wanted.workspace,
         model=wanted.model,
-        idempotency_key=None,
     )
+    await checked_order(first, by=by)
     if wanted.conversation_id is not None and wanted.conversation == "new":
         raise invalid("/conversation_id", "needs conversation continue")
     if wanted.conversation == "continue" and wanted.overlap == "allow":

@@ -18,6 +18,7 @@ from turngate.domain.requests import Outcome, UnattendedAsks, Verb, WhileRunning
 from turngate.domain.runs.inbox import MAX_QUERY_CHARS
 from turngate.store.requests.claims import DEFAULT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS
 from turngate.store.requests.comments import MAX_CHARS
+from turngate.wire.orders import DryRunOrder, ForkOrder, StartOrder
 
 # The operations check these bounds too, for the pages; here they also get into the OpenAPI document.
 Text = Annotated[
@@ -59,6 +60,11 @@ class StartRunBody(_Body):
     workspace: Workspace | None = None
     model: ModelName | None = None
     unattended: UnattendedAsks | None = None
+
+    @property
+    def order(self) -> StartOrder:
+        """The order that the API's operations take."""
+        return StartOrder.model_validate(self.model_dump())
 
 
 class MessageBody(_Body):
@@ -110,6 +116,11 @@ class ForkBody(_Body):
     plain: bool = False
     summarise: bool = False
 
+    @property
+    def order(self) -> ForkOrder:
+        """The order that the API's operations take."""
+        return ForkOrder.model_validate(self.model_dump())
+
 
 class ReplayBody(_Body):
     """Run a run again from its record, without side effects. ``dry``: required, always ``true``.
@@ -125,6 +136,11 @@ class ReplayBody(_Body):
     tools: Tools | None = None
     policy: PolicySource | None = None
     plain: bool = False
+
+    @property
+    def order(self) -> DryRunOrder:
+        """The order that the API's operations take."""
+        return DryRunOrder.model_validate(self.model_dump(exclude={"dry"}))
 
 
 class InterruptBody(_Body):

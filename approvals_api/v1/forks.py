@@ -11,12 +11,13 @@ from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDe
 from approvals_api.http.problems import problems
 from approvals_api.runs import dry_run
 from approvals_api.runs import plan as run_plan
-from approvals_api.runs.overrides import Changes, listed
+from approvals_api.runs.overrides import listed
 from approvals_api.v1.bodies import MAX_STEP, ModelName, ReplayBody
 from approvals_api.v1.new_runs import STARTED, started
 from approvals_api.v1.parameters import Id, IdempotencyKey, RunId
 from approvals_api.validation.text import STORABLE
-from turngate.wire.plans import Preview
+from turngate.wire.orders import DryRunOrder, ForkOrder
+from turngate.wire.plans import ForkPlan
 from turngate.wire.runs import RunSummary
 
 router = APIRouter(tags=["runs"])
@@ -50,16 +51,14 @@ async def preview_fork(
     tools: Tools = None,
     plain: Plain = False,
     summarise: Annotated[bool, Query(description="A model first writes a summary, which replaces the past.")] = False,
-) -> Preview:
+) -> ForkPlan:
     """Show what a fork would do.
 
     Which recorded results it starts from, what has happened already and is not undone, what the model may do again, and what
     differs. Changes nothing.
     """
-    changes = Changes(tools=listed(tools), plain=plain)
-    return await run_plan.plan_fork(
-        services, run_id, step=step, agent=agent, model=model, changes=changes, summarise=summarise
-    )
+    order = ForkOrder(step=step, agent=agent, model=model, tools=listed(tools), plain=plain, summarise=summarise)
+    return await run_plan.plan_fork(services, run_id, order)
 
 
 @router.get("/runs/{run_id}/replay", responses=NO_STEP)
@@ -72,10 +71,10 @@ async def preview_replay(
     model: Model = None,
     tools: Tools = None,
     plain: Plain = False,
-) -> Preview:
+) -> ForkPlan:
     """Show what a dry run would do: which recorded results answer its calls, and what differs. Changes nothing."""
-    changes = Changes(tools=listed(tools), plain=plain)
-    return await run_plan.plan_dry_run(services, run_id, step=step, agent=agent, model=model, changes=changes)
+    order = DryRunOrder(step=step, agent=agent, model=model, tools=listed(tools), plain=plain)
+    return await run_plan.plan_dry_run(services, run_id, order)
 
 
 @router.post("/runs/{run_id}/replay", status_code=HTTPStatus.CREATED, responses=DRY_RUN_STARTED)
@@ -93,14 +92,5 @@ async def replay_run(
     call that this run did not make is closed as a divergence. No tool runs, and no person is asked. Compare the two runs to
     see the differences.
     """
-    run = await dry_run.start_dry_run(
-        services,
-        principal,
-        run_id,
-        step=body.step,
-        agent=body.agent,
-        model=body.model,
-        changes=Changes(instructions=body.instructions, tools=body.tools, policy=body.policy, plain=body.plain),
-        idempotency_key=idempotency_key,
-    )
+    run = await dry_run.start_dry_run(services, principal, run_id, body.order, idempotency_key=idempotency_key)
     return started(run, response)

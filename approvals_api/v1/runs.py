@@ -16,7 +16,6 @@ from approvals_api.runs import send_message as message_operations
 from approvals_api.runs import views as run_views
 from approvals_api.runs.compare import compare
 from approvals_api.runs.control import interrupt, pause, resume
-from approvals_api.runs.overrides import Changes
 from approvals_api.runs.results import whole_result
 from approvals_api.runs.switch_model import switch_model
 from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, ModelBody, RetryBody, StartRunBody
@@ -48,17 +47,7 @@ async def start_run(
 
     The same Idempotency-Key with the same body returns the first run again.
     """
-    run = await start.start(
-        services,
-        principal,
-        agent=body.agent,
-        text=body.input,
-        conversation_id=body.conversation_id,
-        workspace=body.workspace,
-        unattended=body.unattended,
-        model=body.model,
-        idempotency_key=idempotency_key,
-    )
+    run = await start.start(services, principal, body.order, idempotency_key=idempotency_key)
     return started(run, response)
 
 
@@ -128,19 +117,7 @@ async def fork_run(
     Starts a run in a new conversation that shares this run's past up to a closed step; this run stays as it is. The fork may
     have its own instructions, tools and policy; `GET` shows beforehand what it reuses and what runs again.
     """
-    run = await fork.fork(
-        services,
-        principal,
-        run_id,
-        text=body.text,
-        step=body.step,
-        agent=body.agent,
-        model=body.model,
-        workspace=body.workspace,
-        changes=Changes(instructions=body.instructions, tools=body.tools, policy=body.policy, plain=body.plain),
-        summarise=body.summarise,
-        idempotency_key=idempotency_key,
-    )
+    run = await fork.fork(services, principal, run_id, body.order, idempotency_key=idempotency_key)
     return started(run, response)
 
 

@@ -25,6 +25,7 @@ from turngate.domain.errors import (
 from turngate.domain.tools.results import Ok
 from turngate.store.events import events
 from turngate.wire.events import EventView
+from turngate.wire.orders import ForkOrder
 
 ONCE = Retries(attempts=1)
 
@@ -68,7 +69,7 @@ async def test_a_gated_run_from_start_to_end(api: Api) -> None:
         assert (await client.count_requests()).count >= 1
         assert (await client.interrupt(following.id, reason="enough")).id == following.id
         assert [event.type async for event in client.follow_events(following.id)][-1] == "run.ended"
-        fork = await client.fork_run(run.id, "hello", step=1)
+        fork = await client.fork_run(run.id, ForkOrder(text="hello", step=1))
         assert (fork.forked_from_run_id, fork.forked_from_step) == (run.id, 1)
 
 

@@ -26,6 +26,7 @@ from turngate.store.runs import runs
 from turngate.store.tables import conversations, events, metadata
 from turngate.store.tables import messages as messages_table
 from turngate.store.tables import runs as runs_table
+from turngate.wire.orders import StartOrder
 
 ADA = Principal(name="ada", via="session", scopes=OPERATOR_SCOPES)
 
@@ -334,9 +335,7 @@ async def test_without_temporal_nothing_is_forked(cut_off: Api, api: Api) -> Non
 
 async def recorded(api: Api, run: dict[str, Any]) -> runs.Run:
     """A fork of this run that is in the store only, as a crash would leave it."""
-    order = await start_run.checked_order(
-        by="ada", agent="agent", text="x", conversation_id=None, workspace=None, model=None, idempotency_key=None
-    )
+    order = await start_run.checked_order(StartOrder(agent="agent", input="x"), by="ada")
     async with api.stack.database.write() as conn:
         published, source = await agents.get(conn, "agent"), await runs.get(conn, run["id"])
         assert published is not None
@@ -350,9 +349,7 @@ async def test_a_fork_that_did_not_start_is_taken_back_alone(api: Api) -> None:
     run = await finished(api, (await api.start("hello"))["id"])
     before = [await rows(api.stack, table) for table in (runs_table, messages_table, conversations)]
     fork = await recorded(api, run)
-    order = await start_run.checked_order(
-        by="ada", agent="agent", text="x", conversation_id=None, workspace=None, model=None, idempotency_key=None
-    )
+    order = await start_run.checked_order(StartOrder(agent="agent", input="x"), by="ada")
     async with api.stack.database.write() as conn:
         await take_back(conn, fork, order)
     assert [await rows(api.stack, table) for table in (runs_table, messages_table, conversations)] == before

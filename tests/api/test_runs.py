@@ -20,6 +20,7 @@ from turngate.store.runs import messages, runs
 from turngate.store.tables import conversations
 from turngate.store.tables import messages as messages_table
 from turngate.store.tables import runs as runs_table
+from turngate.wire.orders import StartOrder
 
 
 async def finished(api: Api, run_id: str) -> dict[str, Any]:
@@ -200,10 +201,8 @@ async def test_a_start_that_fails_halfway_is_taken_back(api: Api, cut_off: Api) 
     before = await counts(api)
     principal = Principal(name="ada", via="session", scopes=OPERATOR_SCOPES)
     for conversation_id in (run["conversation_id"], None):
-        order = await start.checked_order(
-            by="ada", agent="agent", text="x", conversation_id=conversation_id, workspace=None, model=None,
-            idempotency_key=None,
-        )  # fmt: skip
+        wanted = StartOrder(agent="agent", input="x", conversation_id=conversation_id)
+        order = await start.checked_order(wanted, by="ada")
         async with api.stack.database.write() as conn:
             recorded = await record(conn, principal, published, order)
         async with api.stack.database.write() as conn:
@@ -218,10 +217,7 @@ async def test_i5_a_run_that_was_only_recorded_is_started_later(api: Api) -> Non
     async with api.stack.database.write() as conn:
         published = await agents.get(conn, "agent")
         assert published is not None
-        order = await start.checked_order(
-            by="ada", agent="agent", text="hello", conversation_id=None, workspace=None, model=None,
-            idempotency_key=None,
-        )  # fmt: skip
+        order = await start.checked_order(StartOrder(agent="agent", input="hello"), by="ada")
         principal = Principal(name="ada", via="session", scopes=OPERATOR_SCOPES)
         run = await record(conn, principal, published, order)
     assert await start.start_recorded(api.stack.services) >= 1

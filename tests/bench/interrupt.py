@@ -20,6 +20,7 @@ from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.models.port import ModelRequest
 from turngate.toolkits.shell import bash
+from turngate.wire.orders import StartOrder
 
 GOAL_SECONDS = 0.1
 DEATH_SECONDS = 20.0
@@ -66,7 +67,7 @@ async def measure(client: Client, directory: Path, scale: Scale) -> list[Figure]
 async def _interrupt_to_death(engine: Stack, directory: Path) -> float:
     """Interrupt one running command; returns the seconds until nobody of its group is left."""
     workspace = Path(tempfile.mkdtemp(prefix="workspace-", dir=directory))
-    run = await start.start(engine.services, STARTER, agent="agent", text="go", workspace=str(workspace))
+    run = await start.start(engine.services, STARTER, StartOrder(agent="agent", input="go", workspace=str(workspace)))
 
     async def both_asleep() -> list[int] | None:
         try:

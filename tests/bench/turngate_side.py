@@ -23,6 +23,7 @@ from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
 from turngate.store.database import Database
+from turngate.wire.orders import StartOrder
 
 INBOX_POLL_SECONDS = 0.02
 PENDING = text("SELECT id, run_id, digest FROM requests WHERE status = 'pending'")
@@ -63,7 +64,8 @@ class Turngate(Side):
     async def start(self, conversation_id: str | None = None) -> str:
         self._waiting += 1
         self._wanted.set()
-        run = await start_run.start(self.services, STARTER, agent="agent", text="go", conversation_id=conversation_id)
+        order = StartOrder(agent="agent", input="go", conversation_id=conversation_id)
+        run = await start_run.start(self.services, STARTER, order)
         return run.id
 
     async def decide(self, ask: Ask) -> None:

@@ -50,6 +50,7 @@ from turngate.store.runs import runs
 from turngate.store.schedules import schedule_fires
 from turngate.store.schedules.schedule_fires import Fire
 from turngate.toolkits import control_calls
+from turngate.wire.orders import ForkOrder
 
 HISTORIES = Path(__file__).with_name("histories") / version("turngate")
 IDENTITY = "recorder"
@@ -420,7 +421,7 @@ async def fork(client: Client, database: Database) -> Recording:
         source = await engine.start()
         await engine.decide(await engine.request(source), "approve")
         await engine.ended(source)
-        run = await fork_run.fork(engine.services, STARTER, source.id, text="Pay again.", step=1)
+        run = await fork_run.fork(engine.services, STARTER, source.id, ForkOrder(text="Pay again.", step=1))
         await engine.decide(await engine.request(run), "approve")
         return await completed(engine, run, "fork")
 

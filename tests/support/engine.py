@@ -54,6 +54,7 @@ from turngate.testing.harness import (
     build_harness,
     until,
 )
+from turngate.wire.orders import StartOrder
 
 
 def person(name: str, role: Role = "operator", *, machine: bool = False) -> Principal:
@@ -168,8 +169,9 @@ class Stack(EngineHarness):
         return super().worker(**{"max_cached_workflows": 0, **options})
 
     async def start(self, text: str = "go", **options: Any) -> runs.Run:
-        options.setdefault("agent", "agent")
-        return await start_run.start(self.services, options.pop("by", STARTER), text=text, **options)
+        by, key = options.pop("by", STARTER), options.pop("idempotency_key", None)
+        order = StartOrder(input=text, **{"agent": "agent", **options})
+        return await start_run.start(self.services, by, order, idempotency_key=key)
 
     async def request(self, run: runs.Run, *, kind: str | None = None, tool: str | None = None) -> requests.Request:
         """The run's pending request, once there is one."""

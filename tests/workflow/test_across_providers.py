@@ -25,6 +25,7 @@ from turngate.models import Models
 from turngate.models.port import LanguageModel
 from turngate.store.database import Database
 from turngate.store.runs.runs import Run
+from turngate.wire.orders import ForkOrder
 
 OPENAI = "openai:some-model"
 OPENAI_OPAQUE = {"google": {"thought_signature": "b3BlbmFpLWNvbXBhdGlibGU="}}
@@ -124,7 +125,7 @@ async def test_i1_one_conversation_crosses_three_providers_and_back(
             fourth = await turn(engine, ANTHROPIC, first.conversation_id)
             back_at_anthropic = sent(server)
             answer(server, "google-thought-answer.sse")
-            forked = await fork.fork(engine.services, STARTER, third.id, text="and from here?", model=GOOGLE)
+            forked = await fork.fork(engine.services, STARTER, third.id, ForkOrder(text="and from here?", model=GOOGLE))
             forked = await engine.ended(forked)
             to_the_fork = sent(server)
             openai_text(server, "Seen by all.")

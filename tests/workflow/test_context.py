@@ -27,6 +27,7 @@ from turngate.domain.errors import ModelError
 from turngate.models.port import LanguageModel, ModelRequest
 from turngate.store.database import Database
 from turngate.store.runs import runs
+from turngate.wire.orders import ForkOrder
 
 WINDOW = 3_000
 TASK = "Look at everything."
@@ -206,7 +207,9 @@ async def test_a_cut_outlives_worker_retry_and_fork(client: Client, database: Da
         assert (await engine.ended(again)).status == "completed"
         assert model.seen[-1][: len(last)] == last
         for back, cut in ((1, cut_of(last)), (2, None)):
-            fork = await fork_run.fork(engine.services, STARTER, first.id, text="On.", step=compacted["step"] - back)
+            fork = await fork_run.fork(
+                engine.services, STARTER, first.id, ForkOrder(text="On.", step=compacted["step"] - back)
+            )
             assert (await engine.ended(fork)).status == "completed"
             sent, history = model.seen[-1], await engine.history(fork)
             assert cut_of(sent) == cut
@@ -313,11 +316,11 @@ async def test_a_fork_may_begin_afresh_with_a_summary(client: Client, database: 
     async with engine_of(client, database, keeper(), worker=model, writer=writer) as engine:
         first = await ended(engine)
         before = await engine.history(first)
-        fork = await fork_run.fork(engine.services, STARTER, first.id, text="And now?", summarise=True)
+        fork = await fork_run.fork(engine.services, STARTER, first.id, ForkOrder(text="And now?", summarise=True))
         run = await engine.ended(fork)
         assert run.status == "completed"
         history, happened = await engine.history(run), await told(engine, run)
-        plain = await engine.ended(await fork_run.fork(engine.services, STARTER, run.id, text="More."))
+        plain = await engine.ended(await fork_run.fork(engine.services, STARTER, run.id, ForkOrder(text="More.")))
         assert await engine.history(first) == before
         assert [message.text for message in await engine.history(plain)][:2] == [history[0].text, "And now?"]
     assert [message.role for message in history] == ["user", "user", "assistant"]
@@ -338,7 +341,7 @@ async def test_a_fork_without_its_summary_shares_the_past(client: Client, sqlite
     model, writer = Worker(2), Writer(says(""))
     async with engine_of(client, sqlite, keeper(), worker=model, writer=writer) as engine:
         first = await ended(engine)
-        fork = await fork_run.fork(engine.services, STARTER, first.id, text="And now?", summarise=True)
+        fork = await fork_run.fork(engine.services, STARTER, first.id, ForkOrder(text="And now?", summarise=True))
         run = await engine.ended(fork)
         assert run.status == "completed"
         assert (await engine.history(run))[:-2] == await engine.history(first)

@@ -15,7 +15,6 @@ from temporalio.testing import ActivityEnvironment
 from activities.run_tool import RunTool
 from approvals_api.runs import dry_run, retry, send_message
 from approvals_api.runs import fork as fork_run
-from approvals_api.runs.overrides import Changes
 from approvals_api.runs.views import run_detail
 from turngate import (
     Agent,
@@ -44,6 +43,7 @@ from turngate.store.requests import requests
 from turngate.store.runs import runs
 from turngate.toolkits.control_calls import finish, hand_off, wait_until
 from turngate.wire.calls import CallView
+from turngate.wire.orders import DryRunOrder, ForkOrder
 
 PERSON = person("ada")
 OPEN = '[[rule]]\nname = "open"\nverdict = "allow"\ntools = ["*"]\n'
@@ -52,8 +52,7 @@ SHUT = '[[rule]]\nname = "shut"\nverdict = "deny"\ntools = ["*"]\n'
 
 async def replayed(engine: Stack, run: runs.Run, **options: Any) -> runs.Run:
     """A dry replay of the run, at its end."""
-    changes = Changes(**{name: options.pop(name) for name in ("instructions", "tools", "policy") if name in options})
-    started = await dry_run.start_dry_run(engine.services, PERSON, run.id, changes=changes, **options)
+    started = await dry_run.start_dry_run(engine.services, PERSON, run.id, DryRunOrder(**options))
     return await engine.ended(started)
 
 
@@ -270,7 +269,9 @@ async def test_a_fork_goes_on_with_whoever_had_the_run_at_that_step(
     cast = Cast(test=script, other=Script(says("Ended.")))
     async with stack(client, sqlite, bench.look, hand_off("other"), model=cast, agents=[other]) as engine:
         run = await engine.ended(await engine.start())
-        forks = [await fork_run.fork(engine.services, PERSON, run.id, text="again", step=step) for step in (1, 2)]
+        forks = [
+            await fork_run.fork(engine.services, PERSON, run.id, ForkOrder(text="again", step=step)) for step in (1, 2)
+        ]
         assert [(each.agent, each.model) for each in forks] == [("agent", "scripted:test"), ("other", "scripted:other")]
         for each in forks:
             assert (await engine.ended(each)).status == "completed"
@@ -314,13 +315,13 @@ async def test_a_dry_replay_does_not_go_on(client: Client, sqlite: Database, ben
         await engine.interrupt(run)
         await engine.ended(run)
         del live
-        again = await dry_run.start_dry_run(engine.services, PERSON, run.id, idempotency_key="k")
-        twice = await dry_run.start_dry_run(engine.services, PERSON, run.id, idempotency_key="k")
+        again = await dry_run.start_dry_run(engine.services, PERSON, run.id, DryRunOrder(), idempotency_key="k")
+        twice = await dry_run.start_dry_run(engine.services, PERSON, run.id, DryRunOrder(), idempotency_key="k")
         assert again.id == twice.id
         await engine.ended(again)
         for refused in (
             send_message.send(engine.services, PERSON, again.id, text="more"),
-            dry_run.start_dry_run(engine.services, PERSON, again.id),
+            dry_run.start_dry_run(engine.services, PERSON, again.id, DryRunOrder()),
         ):
             with pytest.raises(ConflictError, match="is a dry run"):
                 await refused
@@ -328,7 +329,7 @@ async def test_a_dry_replay_does_not_go_on(client: Client, sqlite: Database, ben
             await conn.execute(update(tables.runs).where(tables.runs.c.id == again.id).values(status="failed"))
         with pytest.raises(ConflictError, match="is a dry run"):
             await retry.retry(engine.services, PERSON, again.id)
-        fork = await fork_run.fork(engine.services, PERSON, again.id, text="for real", step=1)
+        fork = await fork_run.fork(engine.services, PERSON, again.id, ForkOrder(text="for real", step=1))
         assert not fork.is_dry
         await engine.decide(await engine.request(fork), "approve")
         await engine.ended(fork)

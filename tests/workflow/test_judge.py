@@ -24,7 +24,6 @@ from activities.planning.planner import Planner, StepResponse
 from approvals_api.requests.views import request_detail
 from approvals_api.runs import dry_run
 from approvals_api.runs import fork as fork_run
-from approvals_api.runs.overrides import Changes
 from turngate import Judge, Limits, Policy, Price, Rule
 from turngate.domain.contract import RunToolInput
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart, Usage
@@ -35,6 +34,7 @@ from turngate.store.events import audit
 from turngate.store.policy import judgements
 from turngate.store.requests import requests
 from turngate.store.runs import calls, runs
+from turngate.wire.orders import DryRunOrder, ForkOrder
 
 JUDGE = Judge(model="scripted:judge", criteria="Allow small payments.", mode="enforce", timeout=timedelta(seconds=10))
 SHADOW = replace(JUDGE, mode="shadow")
@@ -153,7 +153,7 @@ async def test_what_was_said_is_not_asked_for_again(client: Client, sqlite: Data
         assert (await engine.ended(run)).status == "completed"
         assert bench.paid == [1, 1]
         assert (await verdicts(engine, run))["p2"].answer == "ask"
-        started = await dry_run.start_dry_run(engine.services, person("ada"), run.id, changes=Changes())
+        started = await dry_run.start_dry_run(engine.services, person("ada"), run.id, DryRunOrder())
         dry = await engine.ended(started)
         assert (await verdicts(engine, dry))["p1"].rule == "judge"
         assert (await verdicts(engine, dry))["p2"].answer == "ask"
@@ -207,8 +207,8 @@ async def test_rules_come_first_and_a_run_with_its_own_policy_has_no_judge(
         await until(lambda: _paid(bench, 4, 5), "payment of both")
         await engine.interrupt(run)
         await engine.ended(run)
-        own = Changes(policy='[[rule]]\nname = "other"\nverdict = "allow"\ntools = ["look"]\n')
-        fork = await fork_run.fork(engine.services, person("root", "admin"), run.id, text="again", changes=own)
+        own = ForkOrder(text="again", policy='[[rule]]\nname = "other"\nverdict = "allow"\ntools = ["look"]\n')
+        fork = await fork_run.fork(engine.services, person("root", "admin"), run.id, own)
         await engine.request(fork)
         assert await judged_events(engine, fork) == []
         await engine.interrupt(fork)

@@ -24,6 +24,7 @@ from turngate.store import agents
 from turngate.store.database import Database
 from turngate.store.runs import runs, steps
 from turngate.toolkits.control_calls import switch_model
+from turngate.wire.orders import DryRunOrder
 
 ADA = person("ada")
 LOOK = call("look", '{"name": "x"}')
@@ -220,7 +221,7 @@ async def test_a_hook_chooses_the_model_of_a_step_and_a_dry_replay_asks_the_same
     async def replayed(**options: Any) -> list[str | None]:
         test.seen.clear()
         del b.seen[options.get("step", 0) :]
-        replay = await engine.ended(await dry_run.start_dry_run(engine.services, ADA, run.id, **options))
+        replay = await engine.ended(await dry_run.start_dry_run(engine.services, ADA, run.id, DryRunOrder(**options)))
         assert replay.status == "completed"
         return await specs(engine, replay)
 

@@ -17,6 +17,7 @@ from turngate.domain.errors import ConflictError, ModelError
 from turngate.store import agents
 from turngate.store.database import Database
 from turngate.store.runs import messages, runs
+from turngate.wire.orders import StartOrder
 
 PERSON = Principal(name="ada", via="session", scopes=frozenset({"runs:write", "requests:read", "requests:decide"}))
 GONE = ModelError("the key is wrong", error_class="model_auth", retryable=False)
@@ -102,15 +103,8 @@ async def test_a_retry_that_did_not_start_leaves_the_conversation_as_it_was(
     """Temporal went away in between: its row goes, the conversation's past and head stay, and it can be retried later."""
     async with stack(client, database, bench.pay, model=ListModel(GONE, says("Done."))) as engine:
         run = await engine.ended(await engine.start("say hello"))
-        plain = await checked_order(
-            by="ada",
-            agent="agent",
-            text=run.task,
-            conversation_id=run.conversation_id,
-            workspace=None,
-            model=None,
-            idempotency_key=None,
-        )
+        wanted = StartOrder(agent="agent", input=run.task, conversation_id=run.conversation_id)
+        plain = await checked_order(wanted, by="ada")
         point = ForkPoint(run_id=run.id, step=0, message_id=run.head_message_id)
         order = replace(plain, forked_from=point, continues=True)
         async with database.write() as conn:

@@ -42,6 +42,7 @@ from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 from turngate.store.runs import calls, runs
 from turngate.toolkits.json_schema import json_schema_tool
+from turngate.wire.orders import ForkOrder
 from worker import SANDBOX
 from workflows.agent_turn import AgentTurn
 
@@ -253,7 +254,7 @@ async def test_i7_a_fork_is_sent_the_recorded_result_and_decodes_its_own_calls(
         assert json.loads(past[-1]["content"])["result"] == encoded(trail="operator")
         told = len(shop.told)
 
-        fork = await fork_run.fork(engine.services, STARTER, run.id, step=1, text="And another.")
+        fork = await fork_run.fork(engine.services, STARTER, run.id, ForkOrder(step=1, text="And another."))
         request = await engine.request(fork)
         assert [who for who, _values in shop.told[told:]] == ["policy", "preview", "precondition"]
         assert shop.handled == [decoded(trail="operator")]

@@ -20,6 +20,7 @@ from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import runs
+from turngate.wire.orders import ForkOrder
 
 ASKING = Rule(name="money", verdict="ask", tools=["pay"])
 ask = interaction_tool(name="ask", description="Ask.", params=Amount, answer=Amount)
@@ -168,7 +169,7 @@ async def test_a_fork_is_as_unattended_as_its_run(client: Client, sqlite: Databa
     async with stack(client, sqlite, bench.pay, bench.look, model=model) as engine:
         run = await engine.start(unattended="deny")
         await engine.ended(run)
-        fork = await fork_run.fork(engine.services, STARTER, run_id=run.id, text="again", step=1)
+        fork = await fork_run.fork(engine.services, STARTER, run.id, ForkOrder(text="again", step=1))
         assert (fork.attended, fork.unattended_asks) == (False, "deny")
         assert (await engine.ended(fork)).status == "completed"
         kinds = [each.kind for each in (await engine.results(fork)).values() if isinstance(each, Failure)]

@@ -16,7 +16,6 @@ from activities.engine.overrides import OverridesCache
 from approvals_api.policy import grants
 from approvals_api.runs import fork as fork_run
 from approvals_api.runs import retry, send_message
-from approvals_api.runs.overrides import Changes
 from approvals_api.runs.views import run_detail
 from turngate import Agent, Policy, Rule, Toolkit, sub_agent
 from turngate.domain.agents.overrides import World
@@ -26,6 +25,7 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.store import tables
 from turngate.store.database import Database
 from turngate.store.runs import overrides, runs
+from turngate.wire.orders import ForkOrder
 
 ADMIN, PERSON = person("root", "admin"), person("ada")
 PAY = says("Pay.", call("pay", '{"cents": 5}', "p"))
@@ -37,7 +37,7 @@ SHUT = '[[rule]]\nname = "shut"\nverdict = "deny"\ntools = ["pay"]\nreason = "No
 async def forked(
     engine: Stack, run: runs.Run, *, by: Any = ADMIN, agent: str | None = None, **changes: Any
 ) -> runs.Run:
-    return await fork_run.fork(engine.services, by, run.id, text="again", agent=agent, changes=Changes(**changes))
+    return await fork_run.fork(engine.services, by, run.id, ForkOrder(text="again", agent=agent, **changes))
 
 
 async def first(engine: Stack, verb: str = "reject") -> runs.Run:

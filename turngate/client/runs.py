@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import httpx
 
 from turngate.client.calls import Call, change, get, key_or_new, model, post, segment, without_none
@@ -14,7 +11,8 @@ from turngate.wire.agents import AgentView, ModelChoice
 from turngate.wire.calls import WholeResult
 from turngate.wire.comparison import Comparison
 from turngate.wire.explanation import Explanation, StuckRun
-from turngate.wire.plans import Preview
+from turngate.wire.orders import DryRunOrder, ForkOrder, OverridesOrder, StartOrder
+from turngate.wire.plans import ForkPlan
 from turngate.wire.runs import MessageView, RunDetail, RunSummary
 from turngate.wire.view import Page
 
@@ -46,9 +44,15 @@ def start_run(
         NotFoundError: no such conversation.
         ConflictError: ``run_live`` (a run of the conversation has not ended), ``idempotency_key_reused``.
     """
-    body = {"agent": agent, "input": text, "conversation_id": conversation_id, "workspace": workspace, "model": model}
-    body["unattended"] = unattended
-    return post("/runs", _run, without_none(body), key=key_or_new(idempotency_key))
+    order = StartOrder(
+        agent=agent,
+        input=text,
+        conversation_id=conversation_id,
+        workspace=workspace,
+        model=model,
+        unattended=unattended,
+    )
+    return post("/runs", _run, order.members(), key=key_or_new(idempotency_key))
 
 
 def list_runs(*, status: RunStatus | None = None, limit: int = 50, cursor: str | None = None) -> Call[Page[RunSummary]]:
@@ -95,84 +99,40 @@ def send_message(
     return post(f"/runs/{segment(run_id)}/messages", _run, body, key=key_or_new(idempotency_key))
 
 
-def fork_run(
-    run_id: str,
-    text: str,
-    *,
-    step: int | None = None,
-    agent: str | None = None,
-    model: str | None = None,
-    workspace: str | None = None,
-    instructions: str | None = None,
-    tools: Sequence[str] | None = None,
-    policy: str | None = None,
-    plain: bool = False,
-    summarise: bool = False,
-    idempotency_key: str | None = None,
-) -> Call[RunSummary]:
+def fork_run(run_id: str, order: ForkOrder, *, idempotency_key: str | None = None) -> Call[RunSummary]:
     """Start a run in a new conversation that shares this run's past up to a closed step; this run stays as it is.
 
-    ``step``: from 1; None is the newest closed one. ``agent``, ``model``, ``workspace``: in place of the run's own.
-    ``instructions``, ``tools`` (names), ``policy`` (TOML, for admins): in place of the agent's and the app's own.
-    ``plain``: of what that run has of its own nothing is taken over. ``summarise``: begin with a summary of that past, which
-    a model writes, in place of it.
     Raises what ``start_run`` raises; InvalidInputError ``no_such_step``, ``unknown_tool``, ``invalid_policy``.
     """
-    own = {"step": step, "agent": agent, "model": model, "workspace": workspace, "plain": plain or None}
-    own["summarise"] = summarise or None
-    body = {"text": text, **without_none({**own, **_changed(instructions, tools, policy)})}
+    body = {"text": order.text, **order.members()}
     return post(f"/runs/{segment(run_id)}/fork", _run, body, key=key_or_new(idempotency_key))
 
 
-def preview_fork(
-    run_id: str,
-    *,
-    step: int | None = None,
-    agent: str | None = None,
-    model: str | None = None,
-    tools: Sequence[str] | None = None,
-    plain: bool = False,
-    summarise: bool = False,
-) -> Call[Preview]:
-    """Return what a fork would use again, what is not undone, and what the model may do again. Starts nothing.
+def preview_fork(run_id: str, order: ForkOrder) -> Call[ForkPlan]:
+    """Return what a fork would use again, what it doesn't undo, and what the model may do again. Starts nothing.
 
-    Parameters as of ``fork_run``. Raises NotFoundError; InvalidInputError ``no_such_step``, ``unknown_agent``, ``unknown_tool``.
+    The plan needs no ``text``, and looks neither at ``workspace`` nor at ``instructions`` and ``policy``.
+    Raises NotFoundError; InvalidInputError ``no_such_step``, ``unknown_agent``, ``unknown_tool``.
     """
-    return _preview("fork", run_id, step=step, agent=agent, model=model, tools=tools, plain=plain, summarise=summarise)
+    flags = {"summarise": "true"} if order.summarise else {}
+    return get(f"/runs/{segment(run_id)}/fork", read_as(ForkPlan), **_planned(order), **flags)
 
 
-def preview_replay(
-    run_id: str,
-    *,
-    step: int | None = None,
-    agent: str | None = None,
-    model: str | None = None,
-    tools: Sequence[str] | None = None,
-    plain: bool = False,
-) -> Call[Preview]:
-    """Return which recorded results a dry run would answer its calls from. Starts nothing. Parameters as of ``replay_run``."""
-    return _preview("replay", run_id, step=step, agent=agent, model=model, tools=tools, plain=plain)
+def preview_replay(run_id: str, order: DryRunOrder) -> Call[ForkPlan]:
+    """Return which recorded results a dry run would answer its calls from. Starts nothing.
 
-
-def replay_run(
-    run_id: str,
-    *,
-    step: int | None = None,
-    agent: str | None = None,
-    model: str | None = None,
-    instructions: str | None = None,
-    tools: Sequence[str] | None = None,
-    policy: str | None = None,
-    plain: bool = False,
-    idempotency_key: str | None = None,
-) -> Call[RunSummary]:
-    """Start a dry run: the run is done over with its recorded results; nothing runs and no one is asked.
-
-    ``step``: the closed step to begin after; None: its beginning. The rest as of ``fork_run``; a ``policy`` takes no admin
-    here. ``compare_runs`` shows the result. Raises what ``fork_run`` raises; ConflictError ``dry_replay``.
+    The plan looks neither at ``instructions`` nor at ``policy``.
     """
-    own = {"step": step, "agent": agent, "model": model, "plain": plain or None}
-    body = {"dry": True, **without_none({**own, **_changed(instructions, tools, policy)})}
+    return get(f"/runs/{segment(run_id)}/replay", read_as(ForkPlan), **_planned(order))
+
+
+def replay_run(run_id: str, order: DryRunOrder, *, idempotency_key: str | None = None) -> Call[RunSummary]:
+    """Start a dry run: the run is done again with its recorded results; no tool runs and no one is asked.
+
+    A ``policy`` needs no admin here. ``compare_runs`` shows the result. Raises what ``fork_run`` raises; ConflictError
+    ``dry_replay``.
+    """
+    body = {"dry": True, **order.members()}
     return post(f"/runs/{segment(run_id)}/replay", _run, body, key=key_or_new(idempotency_key))
 
 
@@ -219,29 +179,15 @@ def get_result_text(run_id: str, tool_call_id: str) -> Call[str]:
     return get(_result_path(run_id, tool_call_id), _text)
 
 
-def _preview(
-    what: str,
-    run_id: str,
-    *,
-    step: int | None,
-    agent: str | None,
-    model: str | None,
-    tools: Sequence[str] | None,
-    plain: bool,
-    summarise: bool = False,
-) -> Call[Preview]:
-    flags = {"plain": plain, "summarise": summarise}
-    set_flags = {name: "true" for name, is_set in flags.items() if is_set}
-    params = {"step": step, "agent": agent, "model": model, "tools": _listed(tools)}
-    return get(f"/runs/{segment(run_id)}/{what}", read_as(Preview), **params, **set_flags)
-
-
-def _listed(tools: Sequence[str] | None) -> str | None:
-    return None if tools is None else ",".join(tools)
-
-
-def _changed(instructions: str | None, tools: Sequence[str] | None, policy: str | None) -> dict[str, Any]:
-    return {"instructions": instructions, "tools": None if tools is None else list(tools), "policy": policy}
+def _planned(order: OverridesOrder) -> dict[str, str | int | None]:
+    """Return the parameters of a plan."""
+    return {
+        "step": order.step,
+        "agent": order.agent,
+        "model": order.model,
+        "tools": None if order.tools is None else ",".join(order.tools),
+        "plain": "true" if order.plain else None,
+    }
 
 
 def _result_path(run_id: str, tool_call_id: str) -> str:

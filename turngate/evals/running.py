@@ -30,6 +30,7 @@ from turngate.models.registry import Models, ModelSettings
 from turngate.runtime.app_loader import LoadedApp, check_app
 from turngate.runtime.settings import Settings, load_settings
 from turngate.store.runs import runs
+from turngate.wire.orders import StartOrder
 
 logger = logging.getLogger(__name__)
 
@@ -240,15 +241,14 @@ async def _talk(
     """Say one message after the other, as long as each run completes."""
     conversation = None
     for text in planned.case.said:
-        start = start_run.start(
-            services,
-            STARTER,
+        order = StartOrder(
             agent=planned.agent.name,
-            text=text,
+            input=text,
             conversation_id=conversation,
             workspace=workspace,
             model=planned.spec,
         )
+        start = start_run.start(services, STARTER, order)
         run = await _known(asyncio.create_task(start), run_ids)
         conversation = run.conversation_id
         await approvers.attend(run.id)

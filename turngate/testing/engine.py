@@ -44,6 +44,7 @@ from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 from turngate.testing.harness import OPERATOR, STARTER, TIME_SKIPPING, EngineHarness, OneModel, build_harness, until
 from turngate.wire.calls import CallView
+from turngate.wire.orders import StartOrder
 from turngate.wire.requests import RequestDetail, RequestItem
 from turngate.wire.runs import RunDetail
 
@@ -65,14 +66,13 @@ class RunningApp:
         """Start a run and return its id. ``agent`` None: the app's first. ``after``: a run, whose conversation goes on."""
         place = None if workspace is None else str(workspace)
         conversation = None if after is None else (await self.run(after)).conversation_id
-        run = await start_run.start(
-            self.services,
-            STARTER,
+        order = StartOrder(
             agent=agent or self._agents[0],
-            text=text,
+            input=text,
             workspace=place,
             conversation_id=conversation,
         )
+        run = await start_run.start(self.services, STARTER, order)
         return run.id
 
     async def request(self, run_id: str, *, tool: str | None = None, kind: RequestKind | None = None) -> RequestItem:

@@ -34,6 +34,7 @@ from turngate.store.runs import messages
 from turngate.testing.engine import RunningApp, running_app
 from turngate.testing.harness import OPERATOR, STARTER
 from turngate.testing.report import Divergence, Kind, ReplayReport, compared
+from turngate.wire.orders import StartOrder
 from turngate.wire.requests import RequestDetail, RequestItem
 from turngate.wire.runs import RunDetail
 
@@ -198,15 +199,14 @@ async def _start(engine: RunningApp, fixture: Fixture, workspace: Path | None) -
         conversation_id = f"conv_{secrets.token_hex(12)}"
         async with engine.services.database.write() as conn:
             await messages.plant(conn, conversation_id, fixture.before)
-    run = await start.start(
-        engine.services,
-        STARTER,
+    order = StartOrder(
         agent=fixture.agent,
-        text=fixture.input,
+        input=fixture.input,
         conversation_id=conversation_id,
         workspace=None if workspace is None else str(workspace),
         unattended=fixture.unattended,
     )
+    run = await start.start(engine.services, STARTER, order)
     return run.id
 
 

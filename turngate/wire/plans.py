@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from turngate.domain.policy.policy import Answer
 from turngate.domain.requests import ExecutionState, RequestStatus
@@ -52,7 +52,7 @@ class Difference(View):
     will_be: str
 
 
-class Preview(View):
+class ForkPlan(View):
     """What would be used again and what would not. Nothing was changed.
 
     ``step``: the closed step it would continue from; None: the replay's beginning. ``messages``: how many the model reads again
@@ -62,6 +62,9 @@ class Preview(View):
     first 200 calls behind the step, which the model may make again and which are judged and asked for again. ``own``: what the
     new run has of its own. ``needs_admin``: it would live under a policy of its own, which takes the scope `admin`.
     """
+
+    __qualname__ = "Preview"  # the component's name in the OpenAPI document
+    model_config = ConfigDict(title="Preview")
 
     run_id: str
     step: int | None

@@ -28,11 +28,25 @@ from turngate.domain.agents.schedules import Timetable
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.tools.external import ExternalTool
+from turngate.wire.orders import DryRunOrder, ForkOrder
 
 PATHS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text())[
     "paths"
 ]
 GRANT = WantedGrant(pattern=GrantPattern(tool="pay", fixed={"cents": 5}, open=["note"]))
+FORK = ForkOrder(
+    text="t",
+    step=1,
+    agent="a",
+    model="m:n",
+    workspace="/w",
+    instructions="i",
+    tools=["t"],
+    policy="",
+    plain=True,
+    summarise=True,
+)
+DRY_RUN = DryRunOrder(step=1, agent="a", model="m:n", instructions="i", tools=["t"], policy="", plain=True)
 THEN = datetime(2026, 4, 1, tzinfo=UTC)
 STREAMS = {"follow_all_events", "follow_run_events"}
 CALLS: dict[str, Call[Any]] = {
@@ -46,24 +60,10 @@ CALLS: dict[str, Call[Any]] = {
     "pause_run": runs.pause("r", reason="x"),
     "switch_model_of_run": runs.switch_model("r", "m:n"),
     "resume_run": runs.resume("r"),
-    "fork_run": runs.fork_run(
-        "r",
-        "t",
-        step=1,
-        agent="a",
-        model="m:n",
-        workspace="/w",
-        instructions="i",
-        tools=["t"],
-        policy="",
-        plain=True,
-        summarise=True,
-    ),
-    "preview_replay": runs.preview_replay("r", step=1, agent="a", model="m:n", tools=["t"], plain=True),
-    "replay_run": runs.replay_run(
-        "r", step=1, agent="a", model="m:n", instructions="i", tools=["t"], policy="", plain=True
-    ),
-    "preview_fork": runs.preview_fork("r", step=1, agent="a", model="m:n", tools=["t"], plain=True, summarise=True),
+    "fork_run": runs.fork_run("r", FORK),
+    "preview_replay": runs.preview_replay("r", DRY_RUN),
+    "replay_run": runs.replay_run("r", DRY_RUN),
+    "preview_fork": runs.preview_fork("r", FORK),
     "retry_run": runs.retry_run("r", model="m:n"),
     "interrupt_run": runs.interrupt("r", reason="x"),
     "get_result": runs.get_result("r", "c/d"),

@@ -11,7 +11,7 @@ from turngate.frontends.tui.form_model import Control, choice_of, object_form
 from turngate.frontends.tui.session import Sent
 from turngate.frontends.tui.texts import Folded, Line, at, folded, line, plain_line
 from turngate.wire.agents import AgentView
-from turngate.wire.plans import PastCall, Preview
+from turngate.wire.plans import ForkPlan, PastCall
 from turngate.wire.runs import RunDetail
 
 Send = Callable[[dict[str, Any]], Awaitable[Sent]]
@@ -89,19 +89,19 @@ def _taking(send: Send) -> Callable[[str], Awaitable[Sent]]:
     return take
 
 
-def fork_text(plan: Preview) -> Folded:
+def fork_text(plan: ForkPlan) -> Folded:
     """Return what a fork would use again, what is not undone, and what the model may do again."""
     return folded([*_used_again(plan), at(""), *_not_undone(plan), at(""), *_asked_again(plan), *_differences(plan)])
 
 
-def _used_again(plan: Preview) -> Iterator[Line]:
+def _used_again(plan: ForkPlan) -> Iterator[Line]:
     yield at("", ("USED AGAIN AS IT IS", "bold"))
     results = f"the recorded results of {plan.reused_total:,} calls"
     yield at("  ", f"{plan.messages:,} messages up to step {plan.step}, with {results}. None of them runs again.")
     yield from _calls(plan.reused, plan.reused_total)
 
 
-def _not_undone(plan: Preview) -> Iterator[Line]:
+def _not_undone(plan: ForkPlan) -> Iterator[Line]:
     yield at("", ("NOT UNDONE", "bold"))
     for each in plan.effects:
         unknown = f"; the end of {each.unknown} is unknown" if each.unknown else ""
@@ -111,7 +111,7 @@ def _not_undone(plan: Preview) -> Iterator[Line]:
         yield at("  ", "nothing that the run did has an effect to undo")
 
 
-def _asked_again(plan: Preview) -> Iterator[Line]:
+def _asked_again(plan: ForkPlan) -> Iterator[Line]:
     yield at("", ("ASKED FOR AGAIN", "bold"))
     yield at("  ", "Whatever the model asks for is judged by policy, and asked for as if it was the first time.")
     yield from _calls(plan.again, plan.again_total, again=True)
@@ -129,7 +129,7 @@ def _calls(calls: Sequence[PastCall], total: int, *, again: bool = False) -> Ite
         yield at("  ", (f"… {total - len(calls):,} more", "dim"))
 
 
-def _differences(plan: Preview) -> Iterator[Line]:
+def _differences(plan: ForkPlan) -> Iterator[Line]:
     if plan.differences:
         yield at("")
         yield at("", ("OTHER THAN IN THIS RUN", "bold"))

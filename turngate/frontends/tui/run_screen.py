@@ -34,6 +34,7 @@ from turngate.frontends.tui.session import Sent, Session
 from turngate.frontends.tui.texts import folded, line, plain_line
 from turngate.frontends.tui.widgets import ScrolledText
 from turngate.wire.events import DeltaView, EventView
+from turngate.wire.orders import ForkOrder
 from turngate.wire.runs import RunDetail, RunSummary
 
 MAX_RUNS: Final = 100
@@ -259,23 +260,21 @@ class RunScreen(LiveScreen):
             return
 
         async def send(form: dict[str, Any]) -> Sent:
-            step, agent, model = int(form["step"]), form.get("agent"), form["model"].strip() or None
+            order = ForkOrder(
+                text=form["text"],
+                step=int(form["step"]),
+                agent=form.get("agent"),
+                model=form["model"].strip() or None,
+                summarise="past" in form,
+            )
+            # The confirmation speaks of the past as it is, whether or not a summary replaces it.
+            of_past = ForkOrder(step=order.step, agent=order.agent, model=order.model)
             try:
-                plan = fork_text(await self.client.preview_fork(run.id, step=step, agent=agent, model=model))
+                plan = fork_text(await self.client.preview_fork(run.id, of_past))
             except TurngateError as error:
                 return Sent(taken=False, words=problem_words(error), problems=problems_of(error))
-            summarise = "past" in form
-            key = self.session.id_of("fork", run.id, form["text"], step, agent, model, summarise)
-            act = partial(
-                self.client.fork_run,
-                run.id,
-                form["text"],
-                step=step,
-                agent=agent,
-                model=model,
-                summarise=summarise,
-                idempotency_key=key,
-            )
+            key = self.session.id_of("fork", run.id, order.members())
+            act = partial(self.client.fork_run, run.id, order, idempotency_key=key)
             start = partial(self._steered, act, "It continues in the run shown here.")
             confirmed = await self.app.push_screen_wait(ConfirmDialog("start the fork", plan, start))
             return confirmed or Sent(taken=False, words="Not started.")

@@ -15,7 +15,7 @@ from turngate.cli.commands.runs.fork import (
     OtherModel,
     Plain,
     ToolNames,
-    tell_preview,
+    tell_plan,
     tool_names,
 )
 from turngate.cli.errors import EXIT_CTRL_C, EXIT_DIVERGED
@@ -26,6 +26,7 @@ from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
 from turngate.text.plain_text import plain_line
 from turngate.wire.comparison import DryReplayReport
+from turngate.wire.orders import DryRunOrder
 
 
 def replay(
@@ -60,27 +61,26 @@ def replay(
     """
     link = find_api(data_dir, url)
     if preview:
+        order = DryRunOrder(step=step, agent=agent, model=model, tools=tool_names(tools), plain=plain)
         with link.client() as client:
-            found = client.preview_replay(
-                run_id, step=step, agent=agent, model=model, tools=tool_names(tools), plain=plain
-            )
-        tell_preview(found, {"instructions": instructions, "policy": policy}, as_json=as_json)
+            plan = client.preview_replay(run_id, order)
+        tell_plan(plan, {"instructions": instructions, "policy": policy}, as_json=as_json)
         return
     if not dry:
         raise ConfigurationError(
             f"say that nothing is to run: turngate replay {run_id} --dry. To have calls run again, use `turngate fork`"
         )
+    order = DryRunOrder(
+        step=step,
+        agent=agent,
+        model=model,
+        tools=tool_names(tools),
+        instructions=None if instructions is None else read_text(instructions, what="the instructions"),
+        policy=None if policy is None else checked_source(policy),
+        plain=plain,
+    )
     with link.client() as client:
-        started = client.replay_run(
-            run_id,
-            step=step,
-            agent=agent,
-            model=model,
-            tools=tool_names(tools),
-            instructions=None if instructions is None else read_text(instructions, what="the instructions"),
-            policy=None if policy is None else checked_source(policy),
-            plain=plain,
-        )
+        started = client.replay_run(run_id, order)
         if not watch:
             terminal.raw(started.model_dump_json()) if as_json else terminal.line(started.id)
             return

@@ -17,7 +17,8 @@ from turngate.cli.policy_files import checked_source, read_text
 from turngate.cli.run_options import warn_of_shared_directory
 from turngate.domain.errors import ConfigurationError
 from turngate.text.plain_text import plain_line
-from turngate.wire.plans import PastCall, Preview
+from turngate.wire.orders import ForkOrder
+from turngate.wire.plans import ForkPlan, PastCall
 
 OtherAgent = Annotated[str | None, typer.Option(help="Another agent.", show_default="the run's")]
 OtherModel = Annotated[
@@ -122,97 +123,98 @@ def fork(
     link = find_api(data_dir, url)
     directory = None if workspace is None else workspace.expanduser().resolve()
     if preview:
-        files = {"workspace": directory, "instructions": instructions, "policy": policy}
+        order = ForkOrder(
+            step=step, agent=agent, model=model, tools=tool_names(tools), plain=plain, summarise=summarise
+        )
         with link.client() as client:
-            found = client.preview_fork(
-                run_id, step=step, agent=agent, model=model, tools=tool_names(tools), plain=plain, summarise=summarise
-            )
-        tell_preview(found, files, as_json=as_json)
+            plan = client.preview_fork(run_id, order)
+        files = {"workspace": directory, "instructions": instructions, "policy": policy}
+        tell_plan(plan, files, as_json=as_json)
         return
     if message is None:
         raise ConfigurationError("say what the fork is to do: turngate fork RUN MESSAGE, or look first with --preview")
     if directory is not None:
         warn_of_shared_directory(link, directory)
+    order = ForkOrder(
+        text=sys.stdin.read() if message == "-" else message,
+        step=step,
+        agent=agent,
+        model=model,
+        workspace=None if directory is None else str(directory),
+        tools=tool_names(tools),
+        instructions=None if instructions is None else read_text(instructions, what="the instructions"),
+        policy=None if policy is None else checked_source(policy),
+        plain=plain,
+        summarise=summarise,
+    )
     with link.client() as client:
-        started = client.fork_run(
-            run_id,
-            sys.stdin.read() if message == "-" else message,
-            step=step,
-            agent=agent,
-            model=model,
-            workspace=None if directory is None else str(directory),
-            tools=tool_names(tools),
-            instructions=None if instructions is None else read_text(instructions, what="the instructions"),
-            policy=None if policy is None else checked_source(policy),
-            plain=plain,
-            summarise=summarise,
-        )
+        started = client.fork_run(run_id, order)
         tell_started(link, client, started, watch=watch, shown=Shown.of(as_json=as_json))
 
 
-def tell_preview(found: Preview, files: Mapping[str, Path | None], *, as_json: bool) -> None:
-    """Print a preview. ``files``: what is given by a file's name, which the server has not seen."""
+def tell_plan(plan: ForkPlan, files: Mapping[str, Path | None], *, as_json: bool) -> None:
+    """Print a fork's or a dry run's plan. ``files``: changes named by a file, which the server has not seen."""
     if as_json:
-        terminal.raw(found.model_dump_json())
+        terminal.raw(plan.model_dump_json())
         return
-    show_preview(found, {name: f"→ {file}" for name, file in files.items() if file is not None})
+    show_plan(plan, {name: f"→ {file}" for name, file in files.items() if file is not None})
 
 
-# A preview on the terminal: what a fork or a dry replay would use again, what is not undone, what would run anew.
+# A plan on the terminal: what a fork or a dry run would use again, what is not undone, what would run again.
 
 
-def show_preview(found: Preview, given: Mapping[str, str]) -> None:
+def show_plan(plan: ForkPlan, given: Mapping[str, str]) -> None:
     """Print it. ``given``: what the server was not told of, such as a file's name, by what it changes."""
-    where = "its beginning" if found.step is None else f"step {found.step}"
-    what = "a dry replay" if found.dry else "a fork"
-    terminal.line((f"{what} of run {found.run_id} from {where}", "bold"), "  nothing was started")
-    terminal.line(f"the model reads {_read(found)}")
-    if found.dry:
+    where = "its beginning" if plan.step is None else f"step {plan.step}"
+    what = "a dry replay" if plan.dry else "a fork"
+    terminal.line((f"{what} of run {plan.run_id} from {where}", "bold"), "  nothing was started")
+    terminal.line(f"the model reads {_read(plan)}")
+    if plan.dry:
         terminal.line(
-            f"no tool runs and nobody is asked; recorded results that calls are answered from: {found.reused_total:,}"
+            f"no tool runs and nobody is asked; recorded results that calls are answered from: {plan.reused_total:,}"
         )
     else:
         # Where a summary stands in place of messages, the model does not read the results of their calls.
         reused = "calls whose recorded results it goes on from"
-        if found.replaced_by is not None:
+        if plan.replaced_by is not None:
             reused = "calls of that past, none of which runs again"
-        terminal.line(f"{reused}: {found.reused_total:,}")
-    _calls(found.reused, found.reused_total)
-    if not found.dry:
-        _not_undone(found)
+        terminal.line(f"{reused}: {plan.reused_total:,}")
+    _calls(plan.reused, plan.reused_total)
+    if not plan.dry:
+        _not_undone(plan)
         terminal.line(
-            f"calls behind that step, which the model may make again, judged and asked for anew: {found.again_total:,}"
+            f"calls behind that step, which the model may make again, judged and asked for anew: {plan.again_total:,}"
         )
-        _calls(found.again, found.again_total, again=True)
-    told: dict[str, str] = {each.name: f"{each.was} → {each.will_be}" for each in found.differences}
+        _calls(plan.again, plan.again_total, again=True)
+    told: dict[str, str] = {each.name: f"{each.was} → {each.will_be}" for each in plan.differences}
     told.update(given)
     for name, change in told.items():
         terminal.line((f"{name} ", "dim"), plain_line(change, 300))
-    if found.needs_admin:
+    if plan.needs_admin:
         terminal.line(("it would live under a policy of its own: that takes the scope admin, or --plain", "yellow"))
 
 
-def _read(found: Preview) -> str:
-    read = "1 message as it is" if found.messages == 1 else f"{found.messages:,} messages as they are"
-    earlier = "1 earlier one" if found.replaced == 1 else f"{found.replaced:,} earlier ones"
-    match found.replaced_by:
+def _read(plan: ForkPlan) -> str:
+    read = "1 message as it is" if plan.messages == 1 else f"{plan.messages:,} messages as they are"
+    earlier = "1 earlier one" if plan.replaced == 1 else f"{plan.replaced:,} earlier ones"
+    match plan.replaced_by:
         case "summary":
             return f"{read}, and a summary in place of {earlier}"
         case "trim":
-            return f"{read}; {earlier} {'is' if found.replaced == 1 else 'are'} left out"
+            return f"{read}; {earlier} {'is' if plan.replaced == 1 else 'are'} left out"
         case "new_summary":
-            past = "the 1 message" if found.replaced == 1 else f"the {found.replaced:,} messages"
+            past = "the 1 message" if plan.replaced == 1 else f"the {plan.replaced:,} messages"
             return f"a summary of {past} of the past, which a model writes first, and nothing else of it"
         case _:
             return read
 
 
-def _not_undone(found: Preview) -> None:
-    if not found.effects:
+def _not_undone(plan: ForkPlan) -> None:
+    if not plan.effects:
         terminal.line("nothing that the run did has an effect to undo")
         return
     terminal.line(("not undone:", "yellow"))
-    for each in found.effects:
+    for each in plan.effects:
         unknown = f", of {each.unknown} nobody knows the end" if each.unknown else ""
         times = "1 call" if each.calls == 1 else f"{each.calls:,} calls"
         terminal.line(f"  {plain_line(each.tool_name, 64)}  {times}, {each.effect}{unknown}")

@@ -1,0 +1,131 @@
+"""What people order of the API, one value for each order: clients build it, and the API's operations take it whole.
+
+An order is what was asked for, unchecked but for its types: the API checks bounds where a body arrives, and the operations check
+what only they can know. Imports nothing but the domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+
+from turngate.domain.digest import framed_sha256
+from turngate.domain.errors import InvalidInputError
+from turngate.domain.requests import UnattendedAsks
+
+
+class Order(BaseModel):
+    """The base of every order: frozen, strict, and without members that we do not know."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _or_invalid_input(cls, members: object, build: ModelWrapValidatorHandler[Self]) -> Self:
+        """Raise InvalidInputError for members that don't fit: those who build an order catch what the API raises, too."""
+        try:
+            return build(members)
+        except ValidationError as error:
+            problems = [
+                {"pointer": "".join(f"/{part}" for part in each["loc"]), "message": each["msg"]}
+                for each in error.errors(include_url=False)
+            ]
+            words = "; ".join(f"{each['pointer']}: {each['message']}" for each in problems)
+            raise InvalidInputError(words, errors=problems) from None
+
+    def members(self) -> dict[str, Any]:
+        """Return the order as the members of a JSON object, without those that have their default."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class StartOrder(Order):
+    """A new run.
+
+    ``agent``: its name. ``input``: the message that it starts with, 1 to 100,000 characters. ``conversation_id``: continue this
+    conversation; None begins a new one. ``workspace``: an existing directory on the server's machine, absolute. ``model``: in
+    place of the agent's own, ``provider:name`` or a profile's name. ``unattended``: no one watches the inbox, and this
+    is what becomes of a call that would ask (``deny``, ``park`` or ``rules``); None: someone does.
+    """
+
+    agent: str
+    input: str
+    conversation_id: str | None = None
+    workspace: str | None = None
+    model: str | None = None
+    unattended: UnattendedAsks | None = None
+
+    def fingerprint(self, by: str) -> str:
+        """Return a digest that is equal for the same order from the same person: what an Idempotency-Key stands for."""
+        asked = [self.agent, self.input, self.conversation_id or "", self.workspace or "", self.model or ""]
+        if self.unattended:
+            asked.append(self.unattended)
+        return framed_sha256(by, *asked)
+
+
+class OverridesOrder(Order):
+    """What a new run has in place of what an earlier run has; None: the same as that one.
+
+    ``step``: a closed step of the earlier run to begin after, from 1. ``agent``: another agent; it brings its own model.
+    ``model``: ``provider:name`` or a profile's name. ``instructions``: in place of the agent's. ``tools``: names; the agent
+    has only these of its tools. ``policy``: TOML rules in place of the app's rules, the stored ones and every grant.
+    ``plain``: take over no instructions, tools or policy that the earlier run has of its own.
+    """
+
+    step: int | None = None
+    agent: str | None = None
+    model: str | None = None
+    instructions: str | None = None
+    tools: Sequence[str] | None = None
+    policy: str | None = None
+    plain: bool = False
+
+    @property
+    def overrides_digest(self) -> str:
+        """Equal for the same instructions, tools, policy and ``plain``; empty when the order names none of them."""
+        if not self.plain and self.instructions is None and self.tools is None and self.policy is None:
+            return ""
+        texts = ["-" if text is None else f"+{text}" for text in (self.instructions, self.policy)]
+        tools = ["-"] if self.tools is None else ["+", *self.tools]
+        return framed_sha256(*texts, str(self.plain), *tools)
+
+    @property
+    def step_text(self) -> str:
+        """The step as text, empty without one."""
+        return "" if self.step is None else str(self.step)
+
+
+class ForkOrder(OverridesOrder):
+    """A fork: a run in a new conversation that shares another run's past up to a closed step, the newest without ``step``.
+
+    ``text``: the fork's first message, 1 to 100,000 characters; only a fork's plan may leave it out. ``workspace``: in place
+    of the earlier run's. ``policy`` needs the scope ``admin``. ``summarise``: begin with a summary of the past in place of the
+    past itself; the fork's model writes it.
+    """
+
+    text: str = ""
+    workspace: str | None = None
+    summarise: bool = False
+
+    def fingerprint(self, by: str, run_id: str) -> str:
+        """Return a digest that is equal for the same order from the same person: what an Idempotency-Key stands for.
+
+        It covers what was asked for, not what that meant at the time: the newest step of a live run soon is another one.
+        """
+        asked = ["fork", run_id, self.step_text, self.text, self.agent or "", self.model or "", self.workspace or ""]
+        if self.overrides_digest:
+            asked.append(self.overrides_digest)
+        if self.summarise:
+            asked.append("summarise")
+        return framed_sha256(by, *asked)
+
+
+class DryRunOrder(OverridesOrder):
+    """A dry run: another run done again with its recorded results and without any effect, from the start without ``step``."""
+
+    def fingerprint(self, by: str, run_id: str) -> str:
+        """Return a digest that is equal for the same order from the same person: what an Idempotency-Key stands for."""
+        return framed_sha256(
+            by, "replay", run_id, self.step_text, self.agent or "", self.model or "", self.overrides_digest
+        )
