@@ -87,7 +87,7 @@ async def test_terminal_and_pages_sum_a_replay_up(
     replay_id = lines[0].split()[1]
     summary = "dry replay: 2 matched, 0 diverged, 0 of the record not made, 2 judged otherwise; the end is the same"
     for line in (
-        f"⇒ dry replay of run {run['id']}: nothing runs, nobody is asked",
+        f"⇒ dry run of run {run['id']}: nothing runs, no one is asked",
         "judged step 1 pay ask tool:ask → allow open ⟨U+202E⟩<b>",
         summary,
     ):
@@ -108,7 +108,7 @@ async def test_terminal_and_pages_sum_a_replay_up(
         assert f'href="/runs/{run["id"]}/compare/{replay_id}"' in page
         assert page.count('<span class="chip recorded">') == 2
         assert not {"message", "retry"} & {form.sent.get("action") for form in PostedPage(page).forms}
-        assert "dry run" in (await browser.get("/runs")).text
+        assert "dry replay" in (await browser.get("/runs")).text
         compared_page = (await browser.get(f"/runs/{run['id']}/compare/{replay_id}")).text
     for text in ("B is a dry replay of A", "judged otherwise", "the app&#39;s and the stored rules, and grants"):
         assert text in compared_page

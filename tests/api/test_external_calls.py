@@ -201,7 +201,7 @@ async def test_i12_what_a_person_rejected_is_not_asked_again(outside: Outside, t
         assert isinstance(again.result, Failure)
         assert (again.result.kind, again.result.fields["repeat"], again.request) == ("rejected", True, None)
         assert (
-            "nobody was asked again. An operator rejected this call. They said: Ask for a photo." in again.result.reason
+            "no one was asked again. An operator rejected this call. They said: Ask for a photo." in again.result.reason
         )
         assert (await outside.sender.start_external_call(again.id, attempt="attempt-1")).run is None
     for asked in (

@@ -247,7 +247,7 @@ async def test_a_schedule_in_a_terminal(api: Api, monkeypatch: pytest.MonkeyPatc
     assert "go with --cron or --every" in (await run("change", name, "--jitter", "1h")).output
     fired = await run("run", name, "--watch")
     assert (fired.exit_code, "Done." in fired.output) == (0, True), fired.output
-    assert f"opened by schedule {shown['id']}: nobody attends it" in fired.output
+    assert f"opened by schedule {shown['id']}: no one attends it" in fired.output
     assert "is held by" in (await run("pause", name, "--reason", "later")).output
     assert "held        by" in (await run("show", name)).output
     assert "goes on; next at" in (await run("resume", name)).output

@@ -53,7 +53,7 @@ async def test_signals_and_malformed_responses_are_told_in_words(office: Api, pr
     assert "⏲ waits until 2" in told
     assert "nothing could be made of this response; the model is told:" in told
     assert "┊ Your last response could not be parsed: a brace⟨U+001B⟩[31m is missing" in told
-    assert "⇒ the model scripted:other goes on, in place of scripted:test" in told
+    assert "⇒ the model scripted:other continues, in place of scripted:test" in told
     assert "⇒ handed over from agent to researcher, who goes on" in told
     assert "\x1b" not in told
 
@@ -86,7 +86,7 @@ async def test_a_run_is_held_spoken_to_and_let_go_on(office: Api, printed: Print
         "⇒ cli sent a message, to be read before the next step",
         "the request superseded",
         "⇒ cli lets the run go on",
-        "⇒ the model scripted:other goes on, in place of scripted:test, as cli says",
+        "⇒ the model scripted:other continues, in place of scripted:test, as cli says",
     ):
         assert line in told
 

@@ -104,7 +104,7 @@ def test_what_one_condition_says_of_another(had: Any, wanted: Any, certain: bool
     [
         ({"decisions": ["reject"]}, "no one can let the call run"),
         ({"decisions": ["edit"]}, None),
-        ({"starter_may_decide": False, "people": ["ann"]}, "nobody may decide where ann started the run"),
+        ({"starter_may_decide": False, "people": ["ann"]}, "no one may decide where ann started the run"),
         ({"starter_may_decide": False, "people": ["ann"], "roles": ["admin"]}, None),
         ({"grantable": True, "risk": "high"}, "grantable = true has no effect"),
         ({"on_expiry": "park", "ladder": [{"after_seconds": 9, "do": "remind"}]}, "on_expiry = 'park' counts only"),
