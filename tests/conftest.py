@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import structlog
 from argon2 import PasswordHasher
+from hypothesis import HealthCheck, settings
 from temporalio.client import Client
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -32,6 +33,11 @@ from turngate.store.database import Database
 def pytest_configure() -> None:
     """Let Ctrl-C reach the programs that tests start; the test workers, too, are started after this."""
     restore_sigint()
+
+
+# How long an example takes says how busy the machine is, and nothing about the code under test.
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 
 def pytest_collection() -> None:

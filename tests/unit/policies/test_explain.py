@@ -125,7 +125,7 @@ def test_what_nobody_attends_is_told_as_the_run_would_answer_it() -> None:
             [rule("rm", "deny", args=[{"at": "/force", "op": "ne", "value": True}])],
             {},
             False,
-            "the rule 'rm' cannot tell whether it speaks of the call, so a person is asked",
+            "the rule 'rm' cannot tell whether it covers the call, so a person is asked",
         ),
         ([], {"scope": "run", "run_id": "run_9"}, False, "it is for the run run_9"),
         ([], {"scope": "agent", "agent": "dev"}, False, "it is for the agent dev"),
