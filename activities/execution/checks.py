@@ -39,7 +39,7 @@ async def redeem(engine: Engine, conn: Connection, order: RunToolInput, findings
         redemption = await check(door)
         if redemption is not None:
             return redemption
-    return await start(door)
+    return await let_through(door)
 
 
 async def keep_result(door: Door) -> Redemption | None:
@@ -82,7 +82,7 @@ async def repeat_question(door: Door) -> Redemption | None:
     """Return the question that :func:`require_allow` opened before, when the answer of that attempt was lost."""
     if door.known_tool is None or door.order.decision_id is not None or door.call.disposition != "ask":
         return None
-    return await door.asked_overruled()
+    return await door.earlier_question()
 
 
 async def require_permission(door: Door) -> Redemption | None:
@@ -99,7 +99,7 @@ async def obey_hooks(door: Door) -> Redemption | None:
 
 async def follow_replacement(door: Door) -> Redemption | None:
     """Send a call whose approval was replaced to the request that replaced it."""
-    return await door.asked_again()
+    return await door.replacement()
 
 
 async def inspect_first(door: Door) -> Redemption | None:
@@ -178,7 +178,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 """In the order in which a call meets them."""
 
 
-async def start(door: Door) -> Redemption:
+async def let_through(door: Door) -> Redemption:
     """Open the door, and let what answers the call take over."""
     begun = await door.open()
     match door.tool.kind:

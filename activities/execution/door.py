@@ -102,8 +102,8 @@ class Door:
         return self.known_tool
 
     @property
-    def start(self) -> executions.Execution:
-        """The start that was made before. Raises LookupError when there was none."""
+    def previous_start(self) -> executions.Execution:
+        """The call's execution, begun by an earlier attempt. Raises LookupError when there was none."""
         if self.execution is None:
             raise LookupError(f"call {self.call.tool_call_id!r} was never started")
         return self.execution
@@ -232,13 +232,15 @@ class Door:
         by = None if permission.approval is None else permission.approval.decided_by
         return Start(attempt=1, decision_id=decision_id, by=by, digest=permission.digest)
 
-    async def end_start(self, state: ExecutionState, *, partial_output: str = "") -> None:
-        """End the start that was made before; raises LookupError when it is no longer as it was read.
+    async def end_previous_start(self, state: ExecutionState, *, partial_output: str = "") -> None:
+        """End the start of an earlier attempt; raises LookupError when it is no longer as it was read.
 
         On PostgreSQL two attempts may look at a call at once. One that was thought lost may store its result, or the next
         start may begin, after this one has read the row.
         """
-        if not await executions.finish_start(self.conn, self.start, state=state, partial_output=partial_output):
+        if not await executions.finish_start(
+            self.conn, self.previous_start, state=state, partial_output=partial_output
+        ):
             raise LookupError(MOVED_ON)
 
     async def ask_again(self) -> AskAgain:
@@ -287,13 +289,13 @@ class Door:
         await calls.set_disposition(self.conn, self.run.id, self.call.tool_call_id, "ask", stored)
         return AskAgain(await question.ask(self.conn))
 
-    async def asked_overruled(self) -> AskAgain | None:
+    async def earlier_question(self) -> AskAgain | None:
         """Return the request that :meth:`ask_overruled` opened in an attempt whose answer was lost; None: it did not."""
         if Verdict.model_validate_json(self.call.verdict).overruled is None:
             return None
         return await self._waiting_for(request_id_of(self.run.id, self.call.tool_call_id, "approval"))
 
-    async def asked_again(self) -> AskAgain | None:
+    async def replacement(self) -> AskAgain | None:
         """Return the request that replaced the call's approval, if there is one already.
 
         From then on only that one counts, even if everything has changed back: an operator has it on their screen.

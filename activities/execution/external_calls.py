@@ -43,9 +43,9 @@ async def resume(door: Door) -> Redemption:
     That our own worker was lost meanwhile says nothing about a call that runs elsewhere.
     """
     outside = await external_calls.get(door.conn, door.run.id)
-    if door.start.state == "executing" and outside is not None and outside.deadline_at is not None:
+    if door.previous_start.state == "executing" and outside is not None and outside.deadline_at is not None:
         if outside.reported is not None:
-            await door.end_start(end_state(outside.reported))
+            await door.end_previous_start(end_state(outside.reported))
             return await door.settle(outside.reported, by="report")
         deadline = from_text(outside.deadline_at)
         if now() < deadline:
@@ -62,7 +62,7 @@ async def _give_up(door: Door) -> Redemption:
     await external_calls.take_back(door.conn, door.run.id)
     if door.call.effect == "once":
         return await lost_calls.ask_outcome(door, why=NO_REPORT, rule="engine:no-report")
-    await door.end_start("failed")
+    await door.end_previous_start("failed")
     late = f"{door.call.tool_name!r} was started outside, and no result was reported in time."
     return await door.refuse(Failure(kind="timeout", reason=late))
 

@@ -42,16 +42,16 @@ async def resume(door: Door) -> Redemption:
 async def ask_probe(door: Door) -> Redemption | None:
     """Have the probe of a ``once`` tool asked first, between two transactions: did the lost call take effect?"""
     tool = door.known_tool
-    if door.findings is not None or door.start.state != "executing" or tool is None:
+    if door.findings is not None or door.previous_start.state != "executing" or tool is None:
         return None
     return door.inspection("lost") if tool.probe is not None and tool.effect == "once" else None
 
 
 async def wait_for_answer(door: Door) -> Redemption | None:
     """Wait for the person who is asked what happened; only their answer lets the call start again."""
-    if door.start.state != "unknown" or await is_answer(door):
+    if door.previous_start.state != "unknown" or await is_answer(door):
         return None
-    return OutcomeUnknown(_outcome_id(door.start), door.call.digest)
+    return OutcomeUnknown(_outcome_id(door.previous_start), door.call.digest)
 
 
 async def take_probed_result(door: Door) -> Redemption | None:
@@ -59,7 +59,7 @@ async def take_probed_result(door: Door) -> Redemption | None:
     probed = _probed(door)
     if not _is_lost_once(door) or not isinstance(probed, Happened):
         return None
-    await door.end_start("succeeded")
+    await door.end_previous_start("succeeded")
     return await door.settle(Ok(value=as_object(probed.result)), by="probe")
 
 
@@ -71,30 +71,36 @@ async def ask_a_person(door: Door) -> Redemption | None:
     if not _is_lost_once(door):
         return None
     # A call that kills its workers is for a person to look at, whatever its probe says.
-    did_not_happen = isinstance(_probed(door), DidNotHappen) and door.start.attempts < MAX_STARTS
+    did_not_happen = isinstance(_probed(door), DidNotHappen) and door.previous_start.attempts < MAX_STARTS
     return None if did_not_happen else await ask_outcome(door)
 
 
 async def limit_starts(door: Door) -> Redemption | None:
     """Fail a call that may be repeated when its workers were lost too often."""
-    if door.start.state == "unknown" or door.call.effect == "once" or door.start.attempts < MAX_STARTS:
+    if (
+        door.previous_start.state == "unknown"
+        or door.call.effect == "once"
+        or door.previous_start.attempts < MAX_STARTS
+    ):
         return None
-    why = f"its worker was lost {door.start.attempts} times while it ran"
-    await door.end_start("failed")
+    why = f"its worker was lost {door.previous_start.attempts} times while it ran"
+    await door.end_previous_start("failed")
     return await door.refuse(Failure(kind="execution_error", reason=f"{door.call.tool_name!r}: {why}."))
 
 
 async def refuse_changed_call(door: Door) -> Redemption | None:
     """Settle a call that is no longer what was let through, or that policy denies now."""
-    problem = await door.judge(door.start.digest, decided=True)
+    problem = await door.judge(door.previous_start.digest, decided=True)
     if not isinstance(problem, Failure):
         return None
-    if door.start.state == "unknown":  # a person said that it did not happen, so the problem says all there is to say
+    if (
+        door.previous_start.state == "unknown"
+    ):  # a person said that it did not happen, so the problem says all there is to say
         await executions.resolve_unknown(
             door.conn, run_id=door.run.id, tool_call_id=door.call.tool_call_id, state="failed"
         )
         return await door.refuse(problem)
-    await door.end_start("failed")
+    await door.end_previous_start("failed")
     why = f"{results.outcome_unknown(door.call.tool_name).reason} It was not started again: {problem.reason}"
     return await door.refuse(Failure(kind="unknown", reason=why))
 
@@ -112,7 +118,7 @@ CHECKS: Final[tuple[Callable[[Door], Awaitable[Redemption | None]], ...]] = (
 
 async def start_again(door: Door) -> Redeemed:
     """Let the handler start once more, under the same key."""
-    lost, decision_id = door.start, door.order.decision_id
+    lost, decision_id = door.previous_start, door.order.decision_id
     begun = await executions.begin_again(
         door.conn,
         run_id=door.run.id,
@@ -133,7 +139,7 @@ async def start_again(door: Door) -> Redeemed:
 
 async def is_answer(door: Door) -> bool:
     """Tell whether the order comes with the answer to what happened to this start."""
-    outcome = await requests.get(door.conn, _outcome_id(door.start))
+    outcome = await requests.get(door.conn, _outcome_id(door.previous_start))
     return outcome is not None and outcome.decision_id is not None and outcome.decision_id == door.order.decision_id
 
 
@@ -143,8 +149,8 @@ async def ask_outcome(door: Door, *, why: str = LOST, rule: str = "engine:lost-w
     What its handler had reported before it was stopped stays with the execution. Raises LookupError when the execution is no
     longer as it was read: no one is asked about a call that has a result.
     """
-    run, call, lost = door.run, door.call, door.start
-    await door.end_start("unknown", partial_output=lost.partial_output)
+    run, call, lost = door.run, door.call, door.previous_start
+    await door.end_previous_start("unknown", partial_output=lost.partial_output)
     approval = await requests.get(door.conn, request_id_of(run.id, call.tool_call_id, "approval"))
     request = requests.Request(
         id=_outcome_id(lost),
@@ -191,7 +197,7 @@ def _outcome_id(lost: executions.Execution) -> str:
 
 def _is_lost_once(door: Door) -> bool:
     """Tell whether the call must not be repeated, and what happened to it is not known."""
-    return door.start.state != "unknown" and door.call.effect == "once"
+    return door.previous_start.state != "unknown" and door.call.effect == "once"
 
 
 def _probed(door: Door) -> ProbeAnswer:

@@ -13,7 +13,7 @@ from activities.engine.preconditions import precondition_or_failure
 from activities.engine.rules import RulesInForce
 from activities.engine.run_step import RunStep
 from activities.planning.control_calls import read_control_call
-from activities.planning.requests import Question, opened, ready_call, take_preview, waiting_call
+from activities.planning.requests import Question, opening_event, ready_call, take_preview, waiting_call
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.conversation.malformed import problem_in
 from turngate.domain.conversation.messages import Message, ToolCallPart
@@ -128,7 +128,7 @@ class Planner:
                 continue
             request = (await self._question(step, row, each, response.message.text)).request()
             planned.requests.append(request)
-            planned.events.append(opened(request))
+            planned.events.append(opening_event(request))
             planned.to_settle.append(waiting_call(step.run, step.agent, each.tool, request))
         planned.make_plan(
             response.corrective,

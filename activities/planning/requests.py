@@ -113,10 +113,10 @@ async def open_request(
     ``after``: events of the same transaction that come before it.
     """
     await requests.insert_all(conn, [request])
-    await events.append(conn, request.run_id, [*after, opened(request, **more)])
+    await events.append(conn, request.run_id, [*after, opening_event(request, **more)])
 
 
-def opened(request: Request, **more: str) -> events.NewEvent:
+def opening_event(request: Request, **more: str) -> events.NewEvent:
     """Return the event of a request's opening: which call asks for what, by which rule. ``more``: further fields."""
     of_call = {"request_id": request.id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
     of_question = {"kind": request.kind, "rule": request.rule, "digest": request.digest}
