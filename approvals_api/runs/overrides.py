@@ -31,16 +31,16 @@ def changed_world(before: World | None, agent: PublishedAgent, changes: Override
         InvalidInputError: ``unknown_tool`` (the message lists the agent's tools), ``invalid_policy``, or what does not fit.
     """
     base = World(agent=agent.name) if before is None or changes.plain else before.for_agent(agent.name)
-    update: dict[str, object] = {}
+    instructions, tools, policy = base.instructions, base.tools, base.policy
     if changes.instructions is not None:
-        update["instructions"] = _instructions(changes.instructions)
+        instructions = _instructions(changes.instructions)
     if changes.tools is not None:
-        update["tools"] = _tools(changes.tools, agent)
+        tools = _tools(changes.tools, agent)
     if changes.policy is not None:
         parsed(changes.policy, pointer="/policy")
         require_storable(changes.policy, "/policy")
-        update["policy"] = changes.policy
-    return base.model_copy(update=update)
+        policy = changes.policy
+    return World(agent=base.agent, instructions=instructions, tools=tools, policy=policy)
 
 
 def require_policy_right(principal: Principal, world: World | None) -> None:

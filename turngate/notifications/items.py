@@ -93,18 +93,19 @@ async def item_of(conn: Connection, event: Event) -> Item | None:
     if run is not None and run.is_dry:
         return None
     named = _clipped(run.path or run.agent) if run else _clipped(str(event.payload.get("agent", "")))
-    how = _how_it_ended(event) if event.type == "run.ended" else {}
-    return told.model_copy(update={"agent": named, **how})
+    about_run = told.model_copy(update={"agent": named})
+    return _of_end(about_run, event) if event.type == "run.ended" else about_run
 
 
-def _how_it_ended(event: Event) -> dict[str, str | None]:
-    said = {name: str(event.payload.get(name) or "") for name in ("outcome", "error_class", "by")}
-    by = said["by"] if said["outcome"] == "interrupted" else ""
-    return {
-        "outcome": said["outcome"],
-        "error_class": _clipped(said["error_class"]) or None,
-        "ended_by": _clipped(by) or None,
-    }
+def _of_end(item: Item, event: Event) -> Item:
+    outcome, error_class, by = (str(event.payload.get(name) or "") for name in ("outcome", "error_class", "by"))
+    return item.model_copy(
+        update={
+            "outcome": outcome,
+            "error_class": _clipped(error_class) or None,
+            "ended_by": (_clipped(by) or None) if outcome == "interrupted" else None,
+        }
+    )
 
 
 def _of_request(told: Item, request: Request, *, ended: bool) -> Item:
