@@ -87,9 +87,10 @@ class RunScreen(LiveScreen):
                         after = event.seq
                         self.refresher.ask()
                     elif event.run_id == self.run_id:
-                        self.live_text.take(event) if isinstance(event, DeltaView) else self.live_text.take_progress(
-                            event
-                        )
+                        if isinstance(event, DeltaView):
+                            self.live_text.take(event)
+                        else:
+                            self.live_text.take_progress(event)
                         self._draw_soon()
             except UnavailableError:
                 await asyncio.sleep(RETRY_SECONDS)
