@@ -17,7 +17,7 @@ from turngate.domain.errors import InvalidInputError
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """The API takes far less; what is longer is no message, and must not fill the memory."""
 _WAITING: Final = 64
-"""Lines that are read ahead; then whoever writes them waits."""
+"""Lines that are read ahead; then the writer waits."""
 
 
 class JsonLines:
@@ -33,11 +33,11 @@ class JsonLines:
         self._lines: asyncio.Queue[bytes | None] = asyncio.Queue(_WAITING)
         self._hung_up = asyncio.Event()
         self._writing = asyncio.Lock()
-        # A daemon: an end by signal must not wait for a line that nobody types.
+        # A daemon: an end by signal must not wait for a line that no one types.
         threading.Thread(target=self._read, name="stdin-lines", daemon=True).start()
 
     async def receive(self) -> bytes | None:
-        """Return the next line that is not blank, without its end; None at the end, or once nobody reads us any more.
+        """Return the next line that is not blank, without its end; None at the end, or once no one reads the output any more.
 
         Raises InvalidInputError for a line of more than ``MAX_LINE_BYTES``, which is skipped.
         """
@@ -70,7 +70,7 @@ class JsonLines:
                 self._hung_up.set()
 
     def hang_up(self) -> None:
-        """Take note that nobody reads us any more: nothing is written, and :meth:`receive` ends. From any thread."""
+        """Take note that no one reads the output any more: nothing is written, and :meth:`receive` ends. From any thread."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._hung_up.set)
 
@@ -81,10 +81,10 @@ class JsonLines:
     def _read(self) -> None:
         try:
             while line := self._source.readline(MAX_LINE_BYTES + 1):
-                kept = line
+                pending = line
                 while not line.endswith(b"\n") and (line := self._source.readline(MAX_LINE_BYTES)):
                     pass  # the rest of a line that is too long
-                self._hand_over(kept)
+                self._hand_over(pending)
             self._hand_over(None)
         except (OSError, ValueError, RuntimeError):  # the stream, or the loop, is closed
             return

@@ -210,7 +210,9 @@ async def test_one_approval_of_two_says_that_it_waits_on(driven_api: Api, tmp_pa
         eves.session_id = run["conversation_id"]
         await eves.connection.load_session(cwd=str(tmp_path), session_id=eves.session_id, mcp_servers=[])
         prompted = asyncio.create_task(eves.prompt("/watch"))
-        await until(lambda: asyncio.sleep(0, "somebody else's as well" in eves.editor.shown()), "note that it waits on")
+        await until(
+            lambda: asyncio.sleep(0, "one more person must approve" in eves.editor.shown()), "note that it waits on"
+        )
         async with TurngateClient(driven_api.url, token=people[1]) as joe:
             assert (await joe.get_request(request["id"])).approvals == 1
             await joe.decide(request["id"], verb="approve", digest=request["digest"])

@@ -127,5 +127,5 @@ async def test_no_grant_for_what_is_decided_one_by_one(api: Api) -> None:
         await person.sees("1 waits")
         await person.opens()
         await person.press("g")
-        await person.sees("each call of high risk needs its own decision")
+        await person.sees("each call of high risk needs its own")
     assert (await person.request(shown))["status"] == "pending"

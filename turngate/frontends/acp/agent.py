@@ -1,6 +1,6 @@
 """``turngate acp``: the Agent Client Protocol on stdio, so that an editor drives an agent and answers its gates.
 
-A session is a conversation and a prompt is a run, or a message to the one that is live. Whoever answers in the editor
+A session is a conversation and a prompt is a run, or a message to the one that is live. The person who answers in the editor
 decides under the token's name, and may do there what the API lets them (I10).
 Source: https://agentclientprotocol.com (protocol version 1)
 """
@@ -131,10 +131,10 @@ Answer = TypeVar("Answer")
 async def serve_acp(
     client: TurngateClient, lines: JsonLines, *, agent: str | None, model: str | None, sessions: Path
 ) -> None:
-    """Serve one editor until its input ends; runs go on.
+    """Serve one editor until its input ends; runs continue.
 
     ``agent``: None: the only one there is. ``model``: in place of its own. ``sessions``: where it is kept which session is
-    which conversation. What is wrong, such as an API that is away, the editor is told when it begins a session.
+    which conversation. The editor gets what is wrong, such as an API that is away, when it begins a session.
     """
     editor_lines = EditorLines(lines)
     served = AcpAgent(client, editor_lines, agent=agent, model=model, sessions=sessions)
@@ -142,8 +142,8 @@ async def serve_acp(
     await run_agent(cast("Agent", served), editor_lines, None, use_unstable_protocol=True)
 
 
-def _told(method: Callable[P, Awaitable[Answer]]) -> Callable[P, Coroutine[Any, Any, Answer]]:
-    """Tell the editor errors of ours as such: with their message, which says the fix, and their problem document."""
+def _with_problems(method: Callable[P, Awaitable[Answer]]) -> Callable[P, Coroutine[Any, Any, Answer]]:
+    """Give the editor Turngate's errors as such: with their message, which says the fix, and their problem document."""
 
     @functools.wraps(method)
     async def telling(*args: P.args, **kwargs: P.kwargs) -> Answer:
@@ -166,7 +166,7 @@ class AcpAgent:
         self._lines = lines
         self._agent = agent
         self._model = model
-        self._kept = Sessions(sessions)
+        self._sessions = Sessions(sessions)
         self._open: dict[str, OpenSession] = {}
         self._connection: Connection | None = None
         self._has_forms = False
@@ -178,7 +178,7 @@ class AcpAgent:
     async def initialize(
         self, protocol_version: int, client_capabilities: ClientCapabilities | None = None, **_more: Any
     ) -> InitializeResponse:
-        """Say what we speak. An editor of another version is told ours, and decides."""
+        """Say what we speak. An editor of another version gets this one, and decides."""
         del protocol_version
         asks = None if client_capabilities is None else client_capabilities.elicitation
         self._has_forms = asks is not None and asks.form is not None
@@ -197,29 +197,29 @@ class AcpAgent:
             auth_methods=[],
         )
 
-    @_told
+    @_with_problems
     async def new_session(self, cwd: str, **more: Any) -> NewSessionResponse:
         """Begin a session in the editor's project."""
         if more.get("mcp_servers"):
             _log.warning("the editor's MCP servers are not used: an agent has the tools that its app gives it")
         directory = _directory(cwd)
         agent, own_model = await answering_agent(self._client, self._agent)
-        made = await self._opened(self._kept.begin(directory), agent, own_model)
-        return NewSessionResponse(session_id=made.session.id, config_options=[*made.model.options])
+        session = await self._opened(self._sessions.begin(directory), agent, own_model)
+        return NewSessionResponse(session_id=session.session.id, config_options=[*session.model.options])
 
-    @_told
+    @_with_problems
     async def load_session(self, cwd: str, session_id: str, **_more: Any) -> LoadSessionResponse:
-        """Tell a conversation's past, and go on with it; the next prompt joins its live run, if one is."""
-        found = await self._found(cwd, session_id, retell=True)
-        return LoadSessionResponse(config_options=[*found.model.options])
+        """Tell a conversation's past, and continue it; the next prompt joins its live run, if one is."""
+        session = await self._load(cwd, session_id, retell=True)
+        return LoadSessionResponse(config_options=[*session.model.options])
 
-    @_told
+    @_with_problems
     async def resume_session(self, cwd: str, session_id: str, **_more: Any) -> ResumeSessionResponse:
-        """Go on with a conversation whose past the editor has."""
-        found = await self._found(cwd, session_id, retell=False)
-        return ResumeSessionResponse(config_options=[*found.model.options])
+        """Continue a conversation whose past the editor has."""
+        session = await self._load(cwd, session_id, retell=False)
+        return ResumeSessionResponse(config_options=[*session.model.options])
 
-    @_told
+    @_with_problems
     async def close_session(self, session_id: str, **_more: Any) -> CloseSessionResponse:
         """Cancel what a prompt of the session began, and forget it here; its conversation is kept."""
         self._session(session_id)
@@ -227,43 +227,43 @@ class AcpAgent:
         del self._open[session_id]
         return CloseSessionResponse()
 
-    @_told
+    @_with_problems
     async def list_sessions(self, cwd: str | None = None, **_more: Any) -> ListSessionsResponse:
         """List the newest conversations; ``cwd``: those of that project."""
-        return ListSessionsResponse(sessions=await listed(self._client, self._kept.by_conversation(), cwd))
+        return ListSessionsResponse(sessions=await listed(self._client, self._sessions.by_conversation(), cwd))
 
-    @_told
+    @_with_problems
     async def set_config_option(
         self, session_id: str, config_id: str, value: Any, **_more: Any
     ) -> SetSessionConfigOptionResponse:
         """Choose the session's model."""
-        found = self._session(session_id)
-        await found.model.choose(config_id, value, found.session.run_id)
-        return SetSessionConfigOptionResponse(config_options=[*found.model.options])
+        session = self._session(session_id)
+        await session.model.choose(config_id, value, session.session.run_id)
+        return SetSessionConfigOptionResponse(config_options=[*session.model.options])
 
-    @_told
+    @_with_problems
     async def prompt(self, session_id: str, prompt: list[Any], **_more: Any) -> PromptResponse:
         """Start the run that answers, or say it to the live one; follow it to its end."""
-        found = self._session(session_id)
+        session = self._session(session_id)
         self._require_idle(session_id)
         text = prompt_text(prompt)
-        prompted = found.prompted = Prompted()
+        prompted = session.prompted = Prompted()
         try:
-            run = await self._watched(found) if text.strip() == WATCH else await self._begun(found, text)
+            run = await self._watched(session) if text.strip() == WATCH else await self._begun(session, text)
             if run is None:
                 return PromptResponse(stop_reason="end_turn")
             prompted.run_id = run.id
             if prompted.is_cancelled:
                 await self._interrupt(run.id)
-            turn = await found.turn(self._client, prompted)
+            turn = await session.turn(self._client, prompted)
             return PromptResponse(stop_reason=stop_reason(await turn.follow(run.id)))
         finally:
-            found.prompted = None
+            session.prompted = None
 
     async def cancel(self, session_id: str, **_more: Any) -> None:
         """Interrupt what a prompt began; the prompt is answered with ``cancelled`` once the run has ended."""
-        found = self._open.get(session_id)
-        prompted = None if found is None else found.prompted
+        session = self._open.get(session_id)
+        prompted = None if session is None else session.prompted
         if prompted is None:
             return
         prompted.is_cancelled = True
@@ -272,21 +272,21 @@ class AcpAgent:
         if prompted.run_id is not None:
             await self._interrupt(prompted.run_id)
 
-    async def _begun(self, found: OpenSession, text: str) -> RunSummary:
-        is_first = found.session.conversation_id is None
-        run = await found.begin(self._client, text)
-        found.session.run_id, found.session.conversation_id = run.id, run.conversation_id
-        found.model.took(run.model)
-        self._kept.keep(found.session)
+    async def _begun(self, session: OpenSession, text: str) -> RunSummary:
+        is_first = session.session.conversation_id is None
+        run = await session.begin(self._client, text)
+        session.session.run_id, session.session.conversation_id = run.id, run.conversation_id
+        session.model.took(run.model)
+        self._sessions.keep(session.session)
         if is_first:
-            await found.editor.tell(SessionInfoUpdate(session_update="session_info_update", title=title_of(run)))
+            await session.editor.tell(SessionInfoUpdate(session_update="session_info_update", title=title_of(run)))
         return run
 
-    async def _watched(self, found: OpenSession) -> RunSummary | None:
+    async def _watched(self, session: OpenSession) -> RunSummary | None:
         """Return the session's live run; None, and say so, when there is none."""
-        run = None if found.session.run_id is None else await self._client.get_run(found.session.run_id)
+        run = None if session.session.run_id is None else await self._client.get_run(session.session.run_id)
         if run is None or run.status != "running":
-            await found.editor.tell(update_agent_message_text("No run of this conversation is live."))
+            await session.editor.tell(update_agent_message_text("No run of this conversation is live."))
             return None
         return run
 
@@ -298,10 +298,10 @@ class AcpAgent:
         except TurngateError as error:
             _log.warning("run %s was not interrupted: %s", run_id, error)
 
-    async def _found(self, cwd: str, session_id: str, *, retell: bool) -> OpenSession:
+    async def _load(self, cwd: str, session_id: str, *, retell: bool) -> OpenSession:
         self._require_idle(session_id)
         session = Session(id=session_id, directory=_directory(cwd))
-        session.conversation_id = self._kept.conversation(session_id)
+        session.conversation_id = self._sessions.conversation(session_id)
         if session.conversation_id is None:  # nothing was said in it
             return await self._opened(session, *await answering_agent(self._client, self._agent))
         messages = await self._client.list_messages(session.conversation_id)
@@ -309,18 +309,18 @@ class AcpAgent:
         if run_id is None:
             return await self._opened(session, *await answering_agent(self._client, self._agent))
         run = await self._client.get_run(run_id)
-        found = await self._opened(session, run.agent, run.model)
-        found.knows(messages)
+        opened = await self._opened(session, run.agent, run.model)
+        opened.knows(messages)
         if retell:
-            await found.retell(messages)
+            await opened.retell(messages)
         if run.status == "running":
-            await found.editor.tell(
+            await opened.editor.tell(
                 update_agent_message_text(
                     f"*(A run of this conversation is live: `{WATCH}` follows it, and anything else is said to it.)*"
                 ),
                 AvailableCommandsUpdate(session_update="available_commands_update", available_commands=[_WATCHING]),
             )
-        return found
+        return opened
 
     async def _opened(self, session: Session, agent: str, model: str) -> OpenSession:
         if self._connection is None:
@@ -336,10 +336,10 @@ class AcpAgent:
             raise RequestError.invalid_request({"details": "this session answers a prompt already: cancel that first"})
 
     def _session(self, session_id: str) -> OpenSession:
-        found = self._open.get(session_id)
-        if found is None:
+        session = self._open.get(session_id)
+        if session is None:
             raise NotFoundError(f"there is no session {session_id!r} here: load it, or begin a new one")
-        return found
+        return session
 
 
 def _directory(cwd: str) -> str:

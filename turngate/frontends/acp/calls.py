@@ -1,4 +1,4 @@
-"""Tool calls as an editor shows them: announced once, then changed as they come along. Holds what it was told last."""
+"""Tool calls as an editor shows them: announced once, then changed as they come along. Holds what it got last."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turngate.frontends.acp import render as show
 from turngate.frontends.acp.editor import Editor
 from turngate.wire.calls import CallView
 
-SAID_KEPT: Final = 20
+MAX_PROGRESS: Final = 20
 """Lines of a running tool's progress that are shown: the newest."""
 
 
@@ -22,20 +22,20 @@ SAID_KEPT: Final = 20
 class _Call:
     """One call's content, in the order in which it is shown.
 
-    ``asked``: what a person needs for a decision, while it is open. ``said``: what the tool says while it runs.
+    ``question``: what a person needs for a decision, while it is open. ``progress``: what the tool says while it runs.
     """
 
     arguments: list[show.Content]
     preview: list[show.Content] = field(default_factory=list)
-    asked: list[show.Content] = field(default_factory=list)
+    question: list[show.Content] = field(default_factory=list)
     notes: list[show.Content] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    progress: list[str] = field(default_factory=list)
     is_settled: bool = False
 
     @property
     def content(self) -> list[show.Content]:
-        said = [show.value("\n".join(self.said))] if self.said else []
-        return [*self.arguments, *self.preview, *self.asked, *self.notes, *said]
+        progress = [show.value("\n".join(self.progress))] if self.progress else []
+        return [*self.arguments, *self.preview, *self.question, *self.notes, *progress]
 
 
 class Calls:
@@ -52,11 +52,11 @@ class Calls:
         return f"{run_id}/{tool_call_id}"
 
     def know(self, known: str, raw_input: str, *, is_settled: bool) -> None:
-        """Take note of a call that the editor was told with the conversation's past."""
+        """Take note of a call that the editor got with the conversation's past."""
         self._calls[known] = _Call([show.arguments(raw_input)], is_settled=is_settled)
 
     async def announce(self, run_id: str, call: CallView, agents: str = "") -> None:
-        """Tell of a call, once."""
+        """Announce a call, once."""
         known = self.id_of(run_id, call.tool_call_id)
         if known in self._calls:
             return
@@ -78,23 +78,23 @@ class Calls:
         *,
         kind: show.Kind,
         preview: Sequence[show.Content],
-        asked: Sequence[show.Content],
+        question: Sequence[show.Content],
         locations: Sequence[ToolCallLocation],
     ) -> list[show.Content]:
         """Show what a person needs to decide a call, and return all that the call shows then."""
         call = self._calls.setdefault(known, _Call([]))
-        call.preview, call.asked = list(preview), list(asked)
+        call.preview, call.question = list(preview), list(question)
         await self._change(known, kind=kind, content=call.content, locations=list(locations) or None)
         return call.content
 
     async def decided(self, known: str, sentence: str, value: str) -> None:
         """Show how a request ended, in place of what was needed to decide it."""
         call = self._calls.setdefault(known, _Call([]))
-        call.asked, call.notes = [], [show.paragraph(sentence), show.value(value)]
+        call.question, call.notes = [], [show.paragraph(sentence), show.value(value)]
         await self._change(known, content=call.content)
 
     async def note(self, known: str, sentence: str, *more: show.Content) -> None:
-        """Add a sentence of ours to a call, and values behind it."""
+        """Add a sentence by Turngate to a call, and values after it."""
         call = self._calls.setdefault(known, _Call([]))
         call.notes += [show.paragraph(sentence), *more]
         await self._change(known, content=call.content)
@@ -106,22 +106,22 @@ class Calls:
     async def progress(self, known: str, text: str) -> None:
         """Show what a running tool says."""
         call = self._calls.setdefault(known, _Call([]))
-        call.said = [*call.said, text][-SAID_KEPT:]
+        call.progress = [*call.progress, text][-MAX_PROGRESS:]
         await self._change(known, status="in_progress", content=call.content)
 
     async def settle(self, run_id: str, call: CallView) -> None:
         """Show a call's result, once there is one, in place of what it said before."""
         known = self.id_of(run_id, call.tool_call_id)
-        shown = self._calls.setdefault(known, _Call([show.arguments(call.input)]))
-        if call.result is None or shown.is_settled:
+        added = self._calls.setdefault(known, _Call([show.arguments(call.input)]))
+        if call.result is None or added.is_settled:
             return
         # A preview is of the call as it was made: beside a result that shows its own change it would be a second one.
         stale = call.edited_input is not None or show.tells_what_ran(call.presentation)
-        content = [*shown.arguments, *(() if stale else shown.preview), *shown.notes]
+        content = [*added.arguments, *(() if stale else added.preview), *added.notes]
         if call.edited_input is not None:
             content += [show.paragraph("An operator changed the call; this ran:"), show.arguments(call.edited_input)]
         failed = isinstance(call.result, Failure)
-        if isinstance(call.result, Failure) and not shown.notes:  # a note says how a request ended
+        if isinstance(call.result, Failure) and not added.notes:  # a note says how a request ended
             content.append(show.value(call.result.kind))
         content += show.presented(call.presentation, directory=self.directory)
         await self._change(
@@ -131,7 +131,7 @@ class Calls:
             locations=show.changed(call.presentation, directory=self.directory) or None,
             raw_output=None if call.in_part else show.as_json(wire_text(call.result, edited_input=call.edited_input)),
         )
-        shown.is_settled = True
+        added.is_settled = True
 
     async def _change(
         self,

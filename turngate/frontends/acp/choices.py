@@ -20,7 +20,7 @@ DECIDING: Final = frozenset({"requests:decide", "admin"})
 GRANT_SECONDS: Final = 3600
 GRANT_USES: Final = 100
 MAX_PATTERN_CHARS: Final = 300
-"""A longer pattern would be cut where it is shown, and nobody grants what they cannot see."""
+"""A longer pattern would be cut where it is shown, and no one should grant what they cannot see."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,18 +56,18 @@ async def choices_of(client: TurngateClient, request: RequestDetail, me: MeView,
     if not may_decide(request, me):
         return []
     if request.kind == "outcome":
-        return [_choice("tell", "Tell the agent that nobody knows", "reject_once", "respond", outcome="tell_model")]
-    found: list[Choice] = []
+        return [_choice("tell", "Tell the agent that no one knows", "reject_once", "respond", outcome="tell_model")]
+    choices: list[Choice] = []
     if "approve" in request.allowed_verbs and request.risk != "high":
-        found.append(_choice("allow", "Allow once", "allow_once", "approve"))
-        found += await _grant(client, request)
+        choices.append(_choice("allow", "Allow once", "allow_once", "approve"))
+        choices += await _grant(client, request)
     elif "approve" in request.allowed_verbs and forms:
-        found.append(_choice("allow", "Allow once, by typing the tool's name", "allow_once", "approve", form="name"))
+        choices.append(_choice("allow", "Allow once, by typing the tool's name", "allow_once", "approve", form="name"))
     if "reject" in request.allowed_verbs:
-        found.append(_choice("reject", "Reject", "reject_once", "reject"))
+        choices.append(_choice("reject", "Reject", "reject_once", "reject"))
         if forms:
-            found.append(_choice("reject-why", "Reject, and say why", "reject_once", "reject", form="reason"))
-    return found
+            choices.append(_choice("reject-why", "Reject, and say why", "reject_once", "reject", form="reason"))
+    return choices
 
 
 def may_decide(request: RequestDetail, me: MeView) -> bool:
@@ -75,7 +75,7 @@ def may_decide(request: RequestDetail, me: MeView) -> bool:
     return not DECIDING.isdisjoint(me.scopes) and request.not_by != me.name
 
 
-def asked(request: RequestDetail, page: str, choices: list[Choice], *, forms: bool) -> list[show.Content]:
+def question(request: RequestDetail, page: str, choices: list[Choice], *, forms: bool) -> list[show.Content]:
     """Return what a person needs to know of a request besides the call: why it is asked, and where else to answer."""
     facts = [f"risk {request.risk} · effect {request.manifest.effect} · asked by {request.rule}: {request.reason}"]
     if request.quorum > 1:
@@ -95,7 +95,7 @@ def filled_in(choice: Choice, request: RequestDetail, content: Mapping[str, obje
 
 def _elsewhere(request: RequestDetail, page: str, choices: list[Choice], *, forms: bool) -> str:
     if not choices:
-        return f"You may not decide this one here: somebody who may does at {page}."
+        return f"You may not decide this one here: someone who may does at {page}."
     if request.kind == "question":
         return f"This asks for an answer in words: give it at {page}."
     if request.kind == "outcome":

@@ -1,4 +1,4 @@
-"""A unified diff in pieces that an editor can draw: for each hunk, what stood there and what will. Pure.
+"""A unified diff in pieces that an editor can draw: for each hunk, what was there and what will be. Pure.
 
 Source: https://www.gnu.org/software/diffutils/manual/html_node/Detailed-Unified.html
 """
@@ -17,7 +17,7 @@ _NO_NEWLINE = "\\ No newline at end of file\n"
 class Hunk:
     """One hunk. ``path``: of the file as it will be, or was, without git's prefix; ``before`` None: there was no file.
 
-    ``line``: where it stands in the file as it will be, from 1; 0: that file is empty, or gone.
+    ``line``: where it is in the file as it will be, from 1; 0: that file is empty, or gone.
     """
 
     path: str

@@ -28,7 +28,7 @@ WITHDRAW: Final = "$/cancel_request"
 """Optional on both sides (https://agentclientprotocol.com/protocol/cancellation): an editor that does not know it ignores it, and
 its person's late answer is ignored here."""
 OPTIONAL: Final = "$/"
-"""How notifications begin that whoever does not know them ignores."""
+"""How notifications begin that an editor ignores if it does not know them."""
 Action = Literal["accept", "decline", "cancel"]
 
 
@@ -37,7 +37,7 @@ class EditorLines:
 
     def __init__(self, lines: JsonLines) -> None:
         self._lines = lines
-        self._asked: dict[tuple[str, str], Any] = {}  # session and tool call → id of the open request about it
+        self._questions: dict[tuple[str, str], Any] = {}  # session and tool call → id of the open request about it
         self._prompts: dict[str | int, str] = {}  # id of a prompt that is not answered yet → its session
 
     async def send(self, message: dict[str, Any]) -> None:
@@ -46,7 +46,7 @@ class EditorLines:
         if method in {ASK, FILL}:
             params = message["params"]
             tool_call_id = params["toolCall"]["toolCallId"] if method == ASK else params["toolCallId"]
-            self._asked[params["sessionId"], tool_call_id] = known
+            self._questions[params["sessionId"], tool_call_id] = known
         elif method is None and isinstance(known, str | int):
             self._prompts.pop(known, None)
         await self._lines.send(message)
@@ -75,7 +75,9 @@ class EditorLines:
         """
         method, known, params = message.get("method"), message.get("id"), message.get("params")
         if method is None:
-            self._asked = {about: asked for about, asked in self._asked.items() if asked != known}
+            self._questions = {
+                about: request_id for about, request_id in self._questions.items() if request_id != known
+            }
         elif method == PROMPT and isinstance(known, str | int) and isinstance(params, dict):
             self._prompts[known] = str(params.get("sessionId"))
         elif method == WITHDRAW and isinstance(params, dict):
@@ -90,7 +92,7 @@ class EditorLines:
 
     async def withdraw(self, session_id: str, tool_call_id: str) -> None:
         """Tell the editor that what it was asked about a call needs no answer any more."""
-        known = self._asked.pop((session_id, tool_call_id), None)
+        known = self._questions.pop((session_id, tool_call_id), None)
         if known is not None:
             await self._lines.send({"jsonrpc": "2.0", "method": WITHDRAW, "params": {"requestId": known}})
 

@@ -18,7 +18,7 @@ from turngate.client import TurngateClient
 from turngate.domain.errors import TurngateError
 from turngate.frontends.acp import render as show
 from turngate.frontends.acp.calls import Calls
-from turngate.frontends.acp.choices import Answer, Choice, asked, choices_of, filled_in
+from turngate.frontends.acp.choices import Answer, Choice, choices_of, filled_in, question
 from turngate.frontends.acp.editor import Editor
 from turngate.wire.access import MeView
 from turngate.wire.requests import RequestDetail
@@ -28,7 +28,7 @@ from turngate.wire.requests import RequestDetail
 # Source: https://agentclientprotocol.com/protocol/elicitation
 
 
-_KEPT: Final[Mapping[str, frozenset[str]]] = {
+_MEMBERS: Final[Mapping[str, frozenset[str]]] = {
     "string": frozenset({"minLength", "maxLength", "enum", "default"}),
     "number": frozenset({"minimum", "maximum", "default"}),
     "integer": frozenset({"minimum", "maximum", "default"}),
@@ -45,11 +45,11 @@ def form_of(schema: Mapping[str, Any]) -> ElicitationSchema | None:
         return None
     fields: dict[str, Any] = {}
     for name, declared in properties.items():
-        kept = _KEPT.get(str(declared.get("type"))) if isinstance(declared, dict) else None
-        if kept is None:
+        members = _MEMBERS.get(str(declared.get("type"))) if isinstance(declared, dict) else None
+        if members is None:
             return None
         words = {word: show.marked(str(declared[word])) for word in _WORDS if word in declared}
-        fields[name] = {"type": declared["type"], **words, **{key: declared[key] for key in kept & declared.keys()}}
+        fields[name] = {"type": declared["type"], **words, **{key: declared[key] for key in members & declared.keys()}}
     try:
         return ElicitationSchema.model_validate(
             {"type": "object", "properties": fields, "required": list(schema.get("required", []))}
@@ -73,7 +73,7 @@ _log = logging.getLogger("turngate.acp")
 
 
 class Gates:
-    """The open requests of one turn, each asked about at once; whoever answers first, here or elsewhere, has decided."""
+    """The open requests of one turn, each asked about at once; the first who answers, here or elsewhere, has decided."""
 
     def __init__(self, client: TurngateClient, editor: Editor, calls: Calls, me: MeView) -> None:
         self._client = client
@@ -90,17 +90,17 @@ class Gates:
             self._asking[request_id] = asyncio.create_task(self._ask(request_id))
 
     def ended(self, request_id: str) -> None:
-        """Take the question about a request back: it was decided elsewhere, or has ended. An answer under way goes on."""
+        """Take the question about a request back: it was decided elsewhere, or has ended. An answer on its way is not stopped."""
         task = self._asking.get(request_id)
         if task is not None and request_id not in self._deciding:
             task.cancel()
 
     def cancel(self) -> None:
-        """Take note that the turn was cancelled: its open requests end with it, and nobody needs to be told where else."""
+        """Take note that the turn was cancelled: its open requests end with it, and no one needs to learn where else."""
         self._is_cancelled = True
 
     async def close(self) -> None:
-        """Take every question back, and wait for answers that are under way."""
+        """Take every question back, and wait for answers that are being sent."""
         tasks = list(self._asking.values())
         for request_id in list(self._asking):
             self.ended(request_id)
@@ -113,7 +113,7 @@ class Gates:
                 return
             known = self._calls.id_of(request.run_id, request.tool_call_id)
             choices = await choices_of(self._client, request, self._me, forms=self._editor.has_forms)
-            call = await self._shown(request, known, choices)
+            call = await self._call_update(request, known, choices)
             if not choices:
                 return
             answer = await self._answer(request, call, choices)
@@ -125,10 +125,10 @@ class Gates:
             _log.warning("request %s: %s", request_id, error)
         except ConnectionError:  # the editor has gone; the request waits on
             return
-        except Exception:  # noqa: BLE001 - a question that fails is left to the page, and the turn goes on
+        except Exception:  # noqa: BLE001 - a question that fails is left to the page, and the turn continues
             _log.exception("request %s could not be asked about", request_id)
 
-    async def _shown(self, request: RequestDetail, known: str, choices: list[Choice]) -> ToolCallUpdate:
+    async def _call_update(self, request: RequestDetail, known: str, choices: list[Choice]) -> ToolCallUpdate:
         """Show the request at its call, and return that call as a question shows it."""
         directory = self._calls.directory
         is_diff = request.preview_kind == "diff"
@@ -137,7 +137,7 @@ class Gates:
             known,
             kind=_kind(request),
             preview=show.preview(request.preview_kind, request.preview, directory=directory),
-            asked=asked(request, self._page(request), choices, forms=self._editor.has_forms),
+            question=question(request, self._page(request), choices, forms=self._editor.has_forms),
             locations=locations,
         )
         return ToolCallUpdate(
@@ -209,7 +209,7 @@ class Gates:
             if result.status is None:
                 await self._calls.note(known, "Your answer is recorded; it takes effect when a worker runs again.")
             elif result.status == "pending":
-                await self._calls.note(known, "Your approval counts; this call needs somebody else's as well.")
+                await self._calls.note(known, "Your approval counts; one more person must approve this call.")
         finally:
             self._deciding.discard(request.id)
 

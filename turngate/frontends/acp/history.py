@@ -21,8 +21,8 @@ from turngate.frontends.acp.calls import Calls
 from turngate.wire.runs import MessageView
 
 
-def retold(messages: Sequence[MessageView], calls: Calls) -> Iterator[Any]:
-    """Yield the session updates that tell these messages; ``calls`` takes note of those that are told."""
+def updates_of(messages: Sequence[MessageView], calls: Calls) -> Iterator[Any]:
+    """Yield the session updates that tell these messages; ``calls`` takes note of those that are sent."""
     parts = [(message, part) for message in messages for part in message.parts]
     answered = {_known(message, part) for message, part in parts if isinstance(part, ToolResultPart)}
     for message, part in parts:
@@ -31,7 +31,7 @@ def retold(messages: Sequence[MessageView], calls: Calls) -> Iterator[Any]:
             calls.know(known, part.input, is_settled=known in answered)
     for message in messages:
         for part in message.parts:
-            update = _told(message, part)
+            update = _update(message, part)
             if update is not None:
                 yield update
 
@@ -40,7 +40,7 @@ def _known(message: MessageView, part: ToolCallPart | ToolResultPart) -> str:
     return Calls.id_of(message.run_id or "", part.tool_call_id)
 
 
-def _told(message: MessageView, part: Part) -> Any:
+def _update(message: MessageView, part: Part) -> Any:
     match part:
         case TextPart() if message.role == "user":
             return update_user_message_text(part.text)

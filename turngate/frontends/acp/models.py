@@ -38,7 +38,7 @@ class SessionModel:
     @property
     def options(self) -> list[SessionConfigOptionSelect]:
         """Return the option as the editor shows it."""
-        shown = {self.current: ModelChoice(name=self.current), **self._offered}
+        offered = {self.current: ModelChoice(name=self.current), **self._offered}
         return [
             SessionConfigOptionSelect(
                 type="select",
@@ -48,7 +48,7 @@ class SessionModel:
                 current_value=self.current,
                 options=[
                     SessionConfigSelectOption(value=each.name, name=each.name, description=each.stands_for or None)
-                    for each in shown.values()
+                    for each in offered.values()
                 ],
             )
         ]

@@ -1,4 +1,4 @@
-"""A session that is open in an editor: its conversation, what was shown of it, its model, and the prompt under way."""
+"""A session that is open in an editor: its conversation, what was shown of it, its model, and the running prompt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turngate.domain.errors import ConflictError
 from turngate.frontends.acp.calls import Calls
 from turngate.frontends.acp.editor import Editor
 from turngate.frontends.acp.gates import Gates
-from turngate.frontends.acp.history import retold
+from turngate.frontends.acp.history import updates_of
 from turngate.frontends.acp.models import SessionModel
 from turngate.frontends.acp.sessions import Session
 from turngate.frontends.acp.turn import Turn
@@ -30,13 +30,13 @@ class Prompted:
 
 @dataclass
 class OpenSession:
-    """One open session. ``agent``: who answers in it. ``shown``: steps that the editor has, as (run, step)."""
+    """One open session. ``agent``: who answers in it. ``seen_steps``: steps that the editor has, as (run, step)."""
 
     session: Session
     editor: Editor
     agent: str
     model: SessionModel
-    shown: set[tuple[str, int]] = field(default_factory=set)
+    seen_steps: set[tuple[str, int]] = field(default_factory=set)
     prompted: Prompted | None = None
 
     def __post_init__(self) -> None:
@@ -45,12 +45,12 @@ class OpenSession:
 
     async def retell(self, messages: Sequence[MessageView]) -> None:
         """Tell the conversation's past."""
-        await self.editor.tell(*retold(messages, self.calls))
+        await self.editor.tell(*updates_of(messages, self.calls))
 
     def knows(self, messages: Sequence[MessageView]) -> None:
-        """Take note of a past that the editor has: nothing of it is told again."""
+        """Take note of a past that the editor has: nothing of it is sent again."""
         self.session.run_id = next((each.run_id for each in reversed(messages) if each.run_id is not None), None)
-        self.shown |= {(each.run_id, each.step) for each in messages if each.run_id and each.step}
+        self.seen_steps |= {(each.run_id, each.step) for each in messages if each.run_id and each.step}
 
     async def begin(self, client: TurngateClient, text: str) -> RunSummary:
         """Start the run that answers a prompt, or say it to the live one."""
@@ -75,7 +75,7 @@ class OpenSession:
         prompted.gates = Gates(client, self.editor, self.calls, await client.get_me())
         if prompted.is_cancelled:
             prompted.gates.cancel()
-        return Turn(client, self.editor, self.calls, prompted.gates, self.shown, self._switched)
+        return Turn(client, self.editor, self.calls, prompted.gates, self.seen_steps, self._switched)
 
     async def _switched(self, model: str) -> None:
         if model != self.model.current:

@@ -1,7 +1,7 @@
 """What an editor shows of values from agents and tools: as they are, and never as Markdown. Pure.
 
 Editors draw text as Markdown, in which a value could pass for a heading, a link or one of our own sentences; so every value
-stands in a fence that it cannot close, with what nobody can see as markers.
+is in a fence that it cannot close, with invisible characters as markers.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def marked(text: str) -> str:
 
 def fenced(text: str, language: str = "text") -> str:
     """Return a Markdown code block that shows the text as it is, whatever back quotes it has."""
-    shown = marked(text)
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", shown)), default=0))
-    return f"{fence}{language}\n{shown}\n{fence}"
+    marked_text = marked(text)
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", marked_text)), default=0))
+    return f"{fence}{language}\n{marked_text}\n{fence}"
 
 
 def paragraph(text: str) -> Content:
@@ -72,19 +72,19 @@ def kind_of(effect: str) -> Kind:
 
 
 def title(tool_name: str, agents: str = "") -> str:
-    """Return a tool's name as a title; what nobody could have declared is not repeated there."""
+    """Return a tool's name as a title; what could not have been declared is not repeated there."""
     name = tool_name if NAME_PATTERN.fullmatch(tool_name) else "a tool that does not exist"
     return f"{agents}: {name}" if agents else name
 
 
 def read(raw_input: str) -> str:
     """Return a call's arguments for reading: a line for each, and their exact text where they are no object."""
-    found = as_json(raw_input)
-    if not isinstance(found, dict):
+    arguments = as_json(raw_input)
+    if not isinstance(arguments, dict):
         return raw_input
     return "\n".join(
-        f"{name}: {given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)}"
-        for name, given in found.items()
+        f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in arguments.items()
     )
 
 
@@ -116,10 +116,10 @@ def preview(kind: str | None, text: str | None, *, directory: str) -> list[Conte
 
 def diff(text: str, *, directory: str) -> list[Content]:
     """Return a unified diff, a piece for each hunk; its text where it is cut, or not what it promises to be."""
-    found = hunks(text)
-    if found is None:
+    pieces = hunks(text)
+    if pieces is None:
         return [value(text, "diff")]
-    return [tool_diff_content(_place(hunk, directory), marked(hunk.after), _before(hunk)) for hunk in found]
+    return [tool_diff_content(_place(hunk, directory), marked(hunk.after), _before(hunk)) for hunk in pieces]
 
 
 def locations(text: str | None, *, directory: str) -> list[ToolCallLocation]:
@@ -136,7 +136,7 @@ def changed(presentation: Presentation | None, *, directory: str) -> list[ToolCa
 
 
 def tells_what_ran(presentation: Presentation | None) -> bool:
-    """Tell whether a result shows the change or the command itself, so that its preview need not stand beside it."""
+    """Tell whether a result shows the change or the command itself, so that its preview is not needed beside it."""
     return any(isinstance(block, DiffBlock | CommandBlock) for block in presentation or ())
 
 
@@ -184,15 +184,15 @@ def _lossy(digits: str) -> float:
 
 
 def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(members)
-    if len(made) != len(members):
+    rest = dict(members)
+    if len(rest) != len(members):
         raise ValueError("a member is given twice")
-    return made
+    return rest
 
 
 def _indented(text: str) -> str:
     """Return JSON text with a line for each member; no token of it is read, and so none is changed."""
-    made: list[str] = []
+    lines: list[str] = []
     depth = 0
     tokens = _TOKEN.findall(text)
     for place, word in enumerate(tokens):
@@ -201,10 +201,10 @@ def _indented(text: str) -> str:
         depth += (word in OPENING) - (word in CLOSING)
         line = "\n" + "  " * depth
         if word in CLOSING and not closes_empty:
-            made.append(line)
-        made.append(word)
+            lines.append(line)
+        lines.append(word)
         if (word in OPENING and not empty) or word == ",":
-            made.append(line)
+            lines.append(line)
         elif word == ":":
-            made.append(" ")
-    return "".join(made)
+            lines.append(" ")
+    return "".join(lines)

@@ -1,7 +1,7 @@
 """Which of an editor's sessions is which conversation, kept in small files: an editor comes back with its session's id.
 
 A session is named before its conversation is there, which begins with the first prompt. A conversation's own id is a
-session's name too, so that one which began elsewhere can be gone on with.
+session's name too, so that one which began elsewhere can be continued.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Sessions:
 
     def begin(self, directory: str) -> Session:
         """Return a new session, which is kept. Raises ConfigurationError when nothing can be kept there."""
-        made = Session(id=f"session_{secrets.token_hex(12)}", directory=directory)
-        self.keep(made)
-        return made
+        session = Session(id=f"session_{secrets.token_hex(12)}", directory=directory)
+        self.keep(session)
+        return session
 
     def keep(self, session: Session) -> None:
         """Keep which conversation a session is; one that goes by its conversation's id needs no note."""
@@ -84,18 +84,18 @@ class Sessions:
 
     def by_conversation(self) -> dict[str, str]:
         """Return conversation → session, of the newest sessions kept here: an editor knows them by the names it was given."""
-        found: dict[str, str] = {}
+        ids: dict[str, str] = {}
         try:
             files = sorted(self._directory.glob("session_*.json"), key=lambda file: file.stat().st_mtime)
         except OSError:  # one was removed meanwhile
-            return found
+            return ids
         for file in files[-LOOKED_AT:]:
             if _OURS.fullmatch(file.stem) is None:
                 continue
             with suppress(NotFoundError):
                 if (conversation_id := self.conversation(file.stem)) is not None:
-                    found[conversation_id] = file.stem
-        return found
+                    ids[conversation_id] = file.stem
+        return ids
 
     def _file(self, session_id: str) -> Path:
         return self._directory / f"{session_id}.json"

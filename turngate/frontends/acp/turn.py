@@ -33,8 +33,8 @@ AGAIN: Final = "\n\n*(The response broke off, and is made again.)*\n\n"
 
 
 @dataclass
-class _Said:
-    """What of one step's response was said live. ``again``: another attempt had been heard before, which is void now."""
+class _LiveText:
+    """What of one step's response was said live. ``again``: another attempt was shown before, which is void now."""
 
     attempt: int
     again: bool = False
@@ -42,9 +42,9 @@ class _Said:
 
 
 class Turn:
-    """A run as the editor sees it. ``shown``: steps that it has already, as (run, step); grows with what is told.
+    """A run as the editor sees it. ``seen_steps``: steps that it has already, as (run, step); grows with what is sent.
 
-    ``on_model``: is told of a model that the run is switched to.
+    ``on_model``: called with a model that the run is switched to.
     """
 
     def __init__(
@@ -53,16 +53,16 @@ class Turn:
         editor: Editor,
         calls: Calls,
         gates: Gates,
-        shown: set[tuple[str, int]],
+        seen_steps: set[tuple[str, int]],
         on_model: Callable[[str], Awaitable[None]],
     ) -> None:
         self._client = client
         self._editor = editor
         self._calls = calls
         self._gates = gates
-        self._shown = shown
+        self._seen_steps = seen_steps
         self._on_model = on_model
-        self._said: dict[int, _Said] = {}
+        self._live: dict[int, _LiveText] = {}
         self._run_id = ""
         self._last_text = ""
 
@@ -70,50 +70,50 @@ class Turn:
         """Tell a run to its end, and return it as it ended."""
         self._run_id = run_id
         try:
-            async for told in self._client.follow_events(run_id, with_deltas=True):
-                if isinstance(told, DeltaView):
-                    await self._speak(told)
-                elif isinstance(told, ProgressView):
-                    text = told.payload if isinstance(told.payload, str) else json.dumps(told.payload)
-                    await self._calls.progress(self._calls.id_of(told.run_id, told.tool_call_id), text)
+            async for event in self._client.follow_events(run_id, with_deltas=True):
+                if isinstance(event, DeltaView):
+                    await self._speak(event)
+                elif isinstance(event, ProgressView):
+                    text = event.payload if isinstance(event.payload, str) else json.dumps(event.payload)
+                    await self._calls.progress(self._calls.id_of(event.run_id, event.tool_call_id), text)
                 else:
-                    await self._happened(told)
+                    await self._happened(event)
         finally:
             await self._gates.close()
         return await self._ended()
 
     async def _happened(self, event: EventView) -> None:
-        said: dict[str, Any] = event.payload
+        payload: dict[str, Any] = event.payload
         match event.type:
             case "step.responded":
-                await self._responded(event.run_id, int(said["step"]))
+                await self._responded(event.run_id, int(payload["step"]))
             case "request.opened":
-                self._gates.open(str(said["request_id"]))
+                self._gates.open(str(payload["request_id"]))
             case kind if kind in GATE_ENDS:
-                await self._gate_ended(event, str(said["request_id"]))
+                await self._gate_ended(event, str(payload["request_id"]))
             case "execution.started":
-                await self._calls.start(self._calls.id_of(event.run_id, str(said["tool_call_id"])))
+                await self._calls.start(self._calls.id_of(event.run_id, str(payload["tool_call_id"])))
             case "execution.finished" | "call.closed":
-                await self._settled(event.run_id, str(said["tool_call_id"]))
+                await self._settled(event.run_id, str(payload["tool_call_id"]))
             case "run.model_switched" if event.run_id == self._run_id:
-                await self._on_model(str(said["to"]))
+                await self._on_model(str(payload["to"]))
             case "model.retrying":
                 await self._editor.tell(
                     update_agent_thought_text(
-                        f"The model fails, and is asked again: {show.fenced(str(said['message']))}\n"
+                        f"The model fails, and is asked again: {show.fenced(str(payload['message']))}\n"
                     )
                 )
             case _:
                 pass
 
-    async def _speak(self, told: DeltaView) -> None:
-        if told.run_id != self._run_id or (told.run_id, told.step) in self._shown:
+    async def _speak(self, deltas: DeltaView) -> None:
+        if deltas.run_id != self._run_id or (deltas.run_id, deltas.step) in self._seen_steps:
             return
-        before = self._said.get(told.step)
-        if before is None or before.attempt != told.attempt or told.reset is not None:
-            heard = before is not None and (before.again or any(before.texts.values()))
-            before = self._said[told.step] = _Said(told.attempt, again=heard)
-        for delta in told.deltas:
+        before = self._live.get(deltas.step)
+        if before is None or before.attempt != deltas.attempt or deltas.reset is not None:
+            again = before is not None and (before.again or any(before.texts.values()))
+            before = self._live[deltas.step] = _LiveText(deltas.attempt, again=again)
+        for delta in deltas.deltas:
             if delta.kind == "tool-call" or not delta.text:
                 continue
             await self._say_again(before)
@@ -121,10 +121,10 @@ class Turn:
             tell = update_agent_thought_text if delta.kind == "reasoning" else update_agent_message_text
             await self._editor.tell(tell(delta.text))
 
-    async def _say_again(self, said: _Said) -> None:
-        """Say that what was heard is void, once there is something to hear in its place: a run may have been stopped."""
-        if said.again:
-            said.again = False
+    async def _say_again(self, live: _LiveText) -> None:
+        """Say that what was shown is void, once there is something to show in its place: a run may have been stopped."""
+        if live.again:
+            live.again = False
             await self._editor.tell(update_agent_message_text(AGAIN))
 
     async def _responded(self, run_id: str, number: int) -> None:
@@ -133,8 +133,8 @@ class Turn:
         if step is None:
             return
         agents = "" if run_id == self._run_id else show.marked(run.agents)
-        if (run_id, number) not in self._shown:
-            self._shown.add((run_id, number))
+        if (run_id, number) not in self._seen_steps:
+            self._seen_steps.add((run_id, number))
             await self._say(step, agents)
         for call in step.calls:
             await self._calls.announce(run_id, call, agents)
@@ -146,12 +146,11 @@ class Turn:
             if step.text.strip():
                 await self._editor.tell(update_agent_thought_text(f"{agents}: {step.text}\n\n"))
             return
-        said = self._said.pop(step.step, _Said(0))
-        await self._say_again(said)
-        live = said.texts
-        if rest := _rest(live["reasoning"], step.reasoning):
+        live = self._live.pop(step.step, _LiveText(0))
+        await self._say_again(live)
+        if rest := _rest(live.texts["reasoning"], step.reasoning):
             await self._editor.tell(update_agent_thought_text(rest))
-        if rest := _rest(live["text"], step.text):
+        if rest := _rest(live.texts["text"], step.text):
             await self._editor.tell(update_agent_message_text(rest))
         if step.text and step.calls:
             await self._editor.tell(update_agent_message_text("\n\n"))
@@ -189,13 +188,13 @@ def stop_reason(run: RunDetail) -> StopReason:
         return "max_tokens"
     if run.outcome in STOP_REASONS:
         return STOP_REASONS[run.outcome]
-    told = run.how_it_ended or run.status
+    ended = run.how_it_ended or run.status
     details = {"run_id": run.id, "outcome": run.outcome, "error_class": run.error_class, "reason": run.reason}
-    raise RequestError(-32603, f"the run failed ({told}): {run.reason}", details)
+    raise RequestError(-32603, f"the run failed ({ended}): {run.reason}", details)
 
 
-def _rest(said: str, whole: str) -> str:
+def _rest(live: str, whole: str) -> str:
     """Return what is left to say; all of it again, and that it is, where something else was said."""
-    if whole.startswith(said):
-        return whole[len(said) :]
+    if whole.startswith(live):
+        return whole[len(live) :]
     return f"\n\n*(In full:)*\n\n{whole}"

@@ -29,21 +29,21 @@ _NOTIFIED: Final[Mapping[str, tuple[str, type[Any] | None]]] = {
 
 def describe(methods: Mapping[str, Method]) -> dict[str, Any]:
     """Return the document that describes these methods."""
-    asked: list[_Schema] = []
+    schemas: list[_Schema] = []
     for name, method in methods.items():
-        asked.append((f"{name} params", "validation", TypeAdapter(method.params)))
-        asked.append((f"{name} result", "serialization", method.result))
+        schemas.append((f"{name} params", "validation", TypeAdapter(method.params)))
+        schemas.append((f"{name} result", "serialization", method.result))
     for name, (_member, kind) in _NOTIFIED.items():
         if kind is not None:
-            asked.append((f"{name} told", "serialization", TypeAdapter(kind)))
-    schemas, shared = TypeAdapter.json_schemas(asked, ref_template=_REFERENCES)
+            schemas.append((f"{name} told", "serialization", TypeAdapter(kind)))
+    described_schemas, shared = TypeAdapter.json_schemas(schemas, ref_template=_REFERENCES)
     components: dict[str, Any] = shared.get("$defs", {})
     described = [
         _described(
             name,
             method,
-            _whole(schemas[f"{name} params", "validation"], components),
-            schemas[f"{name} result", "serialization"],
+            _whole(described_schemas[f"{name} params", "validation"], components),
+            described_schemas[f"{name} result", "serialization"],
         )
         for name, method in methods.items()
     ]
@@ -61,7 +61,7 @@ def describe(methods: Mapping[str, Method]) -> dict[str, Any]:
             {
                 "name": name,
                 "params": ["watch_id", *(["run_id"] if kind is None else []), member],
-                "schema": {} if kind is None else schemas[f"{name} told", "serialization"],
+                "schema": {} if kind is None else described_schemas[f"{name} told", "serialization"],
             }
             for name, (member, kind) in _NOTIFIED.items()
         ],

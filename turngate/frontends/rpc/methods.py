@@ -67,8 +67,8 @@ async def _list_runs(client: TurngateClient, params: take.ListRuns) -> Page[RunS
 
 
 async def _list_requests(client: TurngateClient, params: take.ListRequests) -> Page[RequestItem]:
-    given: Any = params.model_dump(exclude_none=True, exclude={"limit", "cursor"})
-    where: Where = given
+    filters: Any = params.model_dump(exclude_none=True, exclude={"limit", "cursor"})
+    where: Where = filters
     return await client.list_requests(limit=params.limit, cursor=params.cursor, **where)
 
 
@@ -115,7 +115,7 @@ METHODS: Final[Mapping[str, Method]] = {
     "run.pause": Method(
         summary="Hold a run: nothing new starts until it is resumed.", params=take.StopRun, result=_RUN, call=_pause
     ),
-    "run.resume": Method(summary="Let a held run go on.", params=take.OneRun, result=_RUN, call=_resume),
+    "run.resume": Method(summary="Resume a paused run.", params=take.OneRun, result=_RUN, call=_resume),
     "run.switch_model": Method(
         summary="Let another model answer a live run's next request.",
         params=take.SwitchModel,

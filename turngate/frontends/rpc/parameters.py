@@ -68,7 +68,7 @@ class SwitchModel(OneRun):
 
 
 class WatchRun(OneRun):
-    """``after``: from behind this ``seq``; left out, from the run's beginning. ``deltas``: what models say, live."""
+    """``after``: from this ``seq``, exclusive; left out, from the run's beginning. ``deltas``: what models say, live."""
 
     after: int | None = Field(default=None, ge=0)
     deltas: bool = True

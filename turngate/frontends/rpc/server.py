@@ -21,8 +21,8 @@ from turngate.frontends.rpc.wire import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    Asked,
     RpcError,
+    RpcRequest,
     answer,
     application_error,
     failure,
@@ -65,7 +65,7 @@ class _Connection:
                 line = await self._lines.receive()
                 if line is None:
                     break
-                asked = read_line(line)
+                request = read_line(line)
             except InvalidInputError as error:
                 await self._lines.send(failure(RpcError(INVALID_REQUEST, error.message)))
                 continue
@@ -73,13 +73,13 @@ class _Connection:
                 await self._lines.send(failure(error))
                 continue
             await self._slots.acquire()
-            task = asyncio.create_task(self._answer(asked))
+            task = asyncio.create_task(self._answer(request))
             self._answering.add(task)
             task.add_done_callback(self._done)
         await asyncio.gather(*self._answering)
 
     async def close(self) -> None:
-        """Leave everything; runs go on."""
+        """Leave everything; runs continue."""
         for task in self._answering:
             task.cancel()
         await self._watches.close()
@@ -88,40 +88,40 @@ class _Connection:
         self._answering.discard(task)
         self._slots.release()
 
-    async def _answer(self, asked: Asked | list[Asked | RpcError]) -> None:
+    async def _answer(self, request: RpcRequest | list[RpcRequest | RpcError]) -> None:
         """Answer a request, or a batch: that one after the other, its answers together in one list, if there are any."""
-        asked_all: Sequence[Asked | RpcError] = asked if isinstance(asked, list) else [asked]
+        requests: Sequence[RpcRequest | RpcError] = request if isinstance(request, list) else [request]
         answers: list[dict[str, Any]] = []
         watches: list[str] = []
-        for each in asked_all:
+        for each in requests:
             if isinstance(each, RpcError):
                 answers.append(failure(each))
                 continue
-            told, begun = await self._outcome(each)
+            answer, begun = await self._run(each)
             if each.wants_answer:
-                answers.append(told)
+                answers.append(answer)
             if begun is not None:
                 watches.append(begun.watch_id)
         if answers:
-            await self._lines.send(answers if isinstance(asked, list) else answers[0])
+            await self._lines.send(answers if isinstance(request, list) else answers[0])
         for watch_id in watches:  # not before its answer: the client would not know whose events these are
             self._watches.begin(watch_id)
 
-    async def _outcome(self, asked: Asked) -> tuple[dict[str, Any], take.WatchBegun | None]:
+    async def _run(self, request: RpcRequest) -> tuple[dict[str, Any], take.WatchBegun | None]:
         try:
-            method = self._method(asked.method)
-            result = await method.call(self._client, _checked(method, asked))
-            shown = method.result.dump_python(result, mode="json")
-            return answer(asked.id, shown), result if isinstance(result, take.WatchBegun) else None
+            method = self._method(request.method)
+            result = await method.call(self._client, _checked(method, request))
+            body = method.result.dump_python(result, mode="json")
+            return answer(request.id, body), result if isinstance(result, take.WatchBegun) else None
         except TurngateError as error:
-            return failure(application_error(error, of=asked.id)), None
+            return failure(application_error(error, of=request.id)), None
         except RpcError as error:
-            error.of = asked.id
+            error.of = request.id
             return failure(error), None
-        except Exception:  # noqa: BLE001 - one answer fails; the connection and its other requests go on
-            _log.exception("%s failed", asked.method)
-            told = "this is a mistake of Turngate's own: its log on stderr says more"
-            return failure(RpcError(INTERNAL_ERROR, told, of=asked.id)), None
+        except Exception:  # noqa: BLE001 - one answer fails; the connection and its other requests continue
+            _log.exception("%s failed", request.method)
+            message = "this is a mistake of Turngate's own: its log on stderr says more"
+            return failure(RpcError(INTERNAL_ERROR, message, of=request.id)), None
 
     def _method(self, name: str) -> Method:
         method = self._methods.get(name)
@@ -147,7 +147,7 @@ class _Connection:
                 call=watch,
             ),
             "run.unwatch": Method(
-                summary="Stop a watch; the run goes on.",
+                summary="Stop a watch; the run continues.",
                 params=take.Unwatch,
                 result=TypeAdapter(take.WatchStopped),
                 call=unwatch,
@@ -158,16 +158,16 @@ class _Connection:
         }
 
 
-def _checked(method: Method, asked: Asked) -> take.Params:
+def _checked(method: Method, request: RpcRequest) -> take.Params:
     try:
-        return method.params.model_validate(asked.params)
+        return method.params.model_validate(request.params)
     except ValidationError as error:
-        found = [
+        errors = [
             {"pointer": "".join(f"/{_escaped(part)}" for part in issue["loc"]), "message": issue["msg"]}
             for issue in error.errors(include_url=False, include_context=False, include_input=False)
         ]
-        said = "; ".join(f"{each['pointer'] or 'params'}: {each['message']}" for each in found)
-        raise RpcError(INVALID_PARAMS, said, {"errors": found}) from None
+        message = "; ".join(f"{each['pointer'] or 'params'}: {each['message']}" for each in errors)
+        raise RpcError(INVALID_PARAMS, message, {"errors": errors}) from None
 
 
 def _escaped(part: str | int) -> str:

@@ -31,7 +31,7 @@ class Watches:
         self._answered: dict[str, asyncio.Event] = {}
 
     async def watch(self, params: WatchRun) -> WatchBegun:
-        """Watch a run; nothing is told before :meth:`begin`. Raises NotFoundError, as a request should."""
+        """Watch a run; nothing is sent before :meth:`begin`. Raises NotFoundError, as a request should."""
         await self._client.get_run(params.run_id)
         watch_id = f"watch_{secrets.token_hex(8)}"
         self._answered[watch_id] = asyncio.Event()
@@ -43,7 +43,7 @@ class Watches:
         self._answered[watch_id].set()
 
     async def stop(self, params: Unwatch) -> WatchStopped:
-        """Stop a watch; the run goes on."""
+        """Stop a watch; the run continues."""
         task = self._tasks.get(params.watch_id)
         return WatchStopped(stopped=task is not None and task.cancel())
 
@@ -64,20 +64,20 @@ class Watches:
 
     async def _tell_all(self, watch_id: str, params: WatchRun) -> dict[str, Any] | None:
         try:
-            async for told in self._client.follow_events(
+            async for item in self._client.follow_events(
                 params.run_id, after=params.after, with_progress=params.progress, with_deltas=params.deltas
             ):
-                method, name = _kind(told)
-                await self._tell(method, watch_id, **{name: told.model_dump(mode="json")})
+                method, name = _kind(item)
+                await self._tell(method, watch_id, **{name: item.model_dump(mode="json")})
         except TurngateError as error:
             return application_error(error).body
         return None
 
-    async def _tell(self, method: str, watch_id: str, **told: Any) -> None:
-        await self._send(notification(method, {"watch_id": watch_id, **told}))
+    async def _tell(self, method: str, watch_id: str, **params: Any) -> None:
+        await self._send(notification(method, {"watch_id": watch_id, **params}))
 
 
-def _kind(told: StreamItem) -> tuple[str, str]:
-    if isinstance(told, EventView):
+def _kind(item: StreamItem) -> tuple[str, str]:
+    if isinstance(item, EventView):
         return EVENT, "event"
-    return (DELTA, "delta") if isinstance(told, DeltaView) else (PROGRESS, "progress")
+    return (DELTA, "delta") if isinstance(item, DeltaView) else (PROGRESS, "progress")

@@ -41,12 +41,12 @@ class RpcError(Exception):
     @property
     def body(self) -> dict[str, Any]:
         """Return the member ``error`` of an answer."""
-        told: dict[str, Any] = {"code": self.code, "message": self.message}
-        return told if self.details is None else {**told, "data": self.details}
+        body: dict[str, Any] = {"code": self.code, "message": self.message}
+        return body if self.details is None else {**body, "data": self.details}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class RpcRequest:
     """A request; without ``wants_answer``, a notification."""
 
     id: Id
@@ -55,7 +55,7 @@ class Asked:
     params: Mapping[str, Any]
 
 
-def read_line(line: bytes) -> Asked | list[Asked | RpcError]:
+def read_line(line: bytes) -> RpcRequest | list[RpcRequest | RpcError]:
     """Return the request on a line, or those of a batch, in which each one that is wrong is its own error.
 
     Raises RpcError (parse error, invalid request, invalid params) for a line with no request, or an empty batch.
@@ -68,14 +68,14 @@ def read_line(line: bytes) -> Asked | list[Asked | RpcError]:
     return [_request_or_error(each) for each in message]
 
 
-def _request_or_error(message: Any) -> Asked | RpcError:
+def _request_or_error(message: Any) -> RpcRequest | RpcError:
     try:
         return _request(message)
     except RpcError as error:
         return error
 
 
-def _request(message: Any) -> Asked:
+def _request(message: Any) -> RpcRequest:
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "a request is a JSON object with jsonrpc, method, params and id")
     known = _id(message)
@@ -88,12 +88,12 @@ def _request(message: Any) -> Asked:
         raise RpcError(INVALID_PARAMS, "params are given by name: send an object", of=known)
     if not isinstance(params, dict):
         raise RpcError(INVALID_REQUEST, "params are an object", of=known)
-    return Asked(id=known, wants_answer="id" in message, method=method, params=params)
+    return RpcRequest(id=known, wants_answer="id" in message, method=method, params=params)
 
 
-def answer(asked: Id, result: object) -> dict[str, Any]:
+def answer(request_id: Id, result: object) -> dict[str, Any]:
     """Return the answer of a request that went well."""
-    return {"jsonrpc": "2.0", "id": asked, "result": result}
+    return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
 
 def failure(error: RpcError) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def failure(error: RpcError) -> dict[str, Any]:
 
 
 def notification(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is told without being asked."""
+    """Return what is sent without a request."""
     return {"jsonrpc": "2.0", "method": method, "params": params}
 
 
