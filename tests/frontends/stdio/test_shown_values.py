@@ -160,7 +160,7 @@ async def test_a_preview_stands_beside_no_other_change(changes: dict[str, Any], 
     """A result that shows its change replaces what was to come; a preview of what did not run is not shown as what did."""
     calls = Calls(told := Told(), "/p")
     preview = show.preview("diff", CHANGE.replace("y\n", "new\n"), directory="/p")
-    await calls.ask("run_1/c", kind="edit", preview=preview, asked=[show.paragraph("Why?")], locations=[])
+    await calls.ask("run_1/c", kind="edit", preview=preview, question=[show.paragraph("Why?")], locations=[])
     view = {"tool_call_id": "c", "input": "{}", "edited_input": None, "in_part": None, **changes}
     await calls.settle("run_1", CallView.model_construct(**view))
     assert [block.new_text for block in told.last.content if block.type == "diff"] == diffs
