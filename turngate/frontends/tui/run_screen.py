@@ -268,7 +268,7 @@ class RunScreen(LiveScreen):
                 model=form["model"].strip() or None,
                 summarise="past" in form,
             )
-            # The confirmation speaks of the past as it is, whether or not a summary replaces it.
+            # The confirmation shows the past as it is, whether or not a summary replaces it.
             of_past = ForkOrder(step=order.step, agent=order.agent, model=order.model)
             try:
                 plan = fork_text(await self.client.preview_fork(run.id, of_past))
