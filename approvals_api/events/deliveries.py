@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from approvals_api.paging import one_page
 from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.domain.runs.deliveries import DeliveryStatus
-from turngate.notifications import wording
+from turngate.notifications import message_text
 from turngate.notifications.items import Payload
 from turngate.store.clock import now
 from turngate.store.database import Connection
@@ -74,7 +74,7 @@ def delivery_view(delivery: Delivery, tries: Sequence[Attempt]) -> DeliveryView:
         id=delivery.id,
         channel=delivery.channel,
         status=delivery.status,
-        title=wording.title(payload),
+        title=message_text.title(payload),
         events=payload.count,
         attempts=delivery.attempts,
         next_attempt_at=None if delivery.ended_at else delivery.next_attempt_at,

@@ -16,9 +16,9 @@ from approvals_api.events.deliveries import RETRIED
 from approvals_api.events.feed import EventFeed
 from turngate.domain.errors import UnavailableError
 from turngate.notifications.configuration import Channel
-from turngate.notifications.outcomes import GIVE_UP_AFTER
-from turngate.notifications.reading import Reader
-from turngate.notifications.sending import claim_due, send_claimed
+from turngate.notifications.outbox_reader import Reader
+from turngate.notifications.send_delivery import claim_due, send_claimed
+from turngate.notifications.send_results import GIVE_UP_AFTER
 from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.events import deliveries

@@ -14,7 +14,7 @@ from typing import Final, Literal, get_args
 from turngate.domain.requests import Outcome, Verb
 from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import escape_hidden
-from turngate.forms import reading
+from turngate.forms import reader
 from turngate.forms.fields import Control, Field, Group
 from turngate.forms.rows import grown, pressed
 from turngate.forms.schema_fields import form_of
@@ -191,24 +191,24 @@ def _answer(
     return "respond", said.args, "", outcome, said.errors
 
 
-def _read_form(drawn: DecisionForms, action: str, typed: Mapping[str, str], *, original: str = "") -> reading.Reading:
+def _read_form(drawn: DecisionForms, action: str, typed: Mapping[str, str], *, original: str = "") -> reader.Reading:
     form = drawn.of(action)
     if form is None:
-        return reading.Reading(args=None, errors={action: reading.DID_NOT_ARRIVE})
-    return reading.read(form, typed, original=original)
+        return reader.Reading(args=None, errors={action: reader.DID_NOT_ARRIVE})
+    return reader.read(form, typed, original=original)
 
 
-def _suggested(drawn: DecisionForms, typed: Mapping[str, str]) -> reading.Reading | None:
+def _suggested(drawn: DecisionForms, typed: Mapping[str, str]) -> reader.Reading | None:
     """Return the suggested answer that was picked; None when none was, and the fields speak."""
     field, picked = suggested_field(drawn), typed.get("answer-choice", "")
     if field is None or not drawn.choices or picked in {"", "own"}:
         return None
     if picked not in {str(index) for index in range(len(drawn.choices))}:
-        return reading.Reading(args=None, errors={"answer-choice": "Choose one of the answers."})
+        return reader.Reading(args=None, errors={"answer-choice": "Choose one of the answers."})
     if typed.get(field.name, "").strip():
-        return reading.Reading(args=None, errors={field.name: _BOTH})
+        return reader.Reading(args=None, errors={field.name: _BOTH})
     answer = drawn.choices[int(picked)]
-    return reading.Reading(args=json_text.dump(answer if field.key is None else {field.key: answer}))
+    return reader.Reading(args=json_text.dump(answer if field.key is None else {field.key: answer}))
 
 
 def _action(text: str) -> Action | None:

@@ -24,7 +24,7 @@ from approvals_api.events.notifier import SENDERS, keep_notifying
 from approvals_api.gateway.client import Gateway
 from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
-from turngate.notifications import http_sending, sending
+from turngate.notifications import http_post, send_delivery
 from turngate.notifications.configuration import Channel
 from turngate.notifications.items import Payload
 from turngate.runtime.temporal_client import data_converter
@@ -129,8 +129,8 @@ async def test_a_hanging_receiver_delays_no_other_channel_and_no_page(
     sqlite: Database, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
     """While one holds all of its senders and has answered nobody, the other has been told all and the inbox answers."""
-    monkeypatch.setattr(http_sending, "TIMEOUT_SECONDS", 600)
-    monkeypatch.setattr(sending, "SEND_WITHIN", timedelta(minutes=10))
+    monkeypatch.setattr(http_post, "TIMEOUT_SECONDS", 600)
+    monkeypatch.setattr(send_delivery, "SEND_WITHIN", timedelta(minutes=10))
     receiver.answer = None
     async with sqlite.write() as conn:
         await new_run(conn, "run_1")
@@ -177,7 +177,9 @@ async def test_i5_killed_at_any_point_nothing_is_lost(
     database: Database, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
     """Processes die while events come in; whoever comes next goes on. In the outbox once each, at the receiver at least once."""
-    monkeypatch.setattr(sending, "CLAIM_FOR", sending.SEND_WITHIN / 100)  # what a dead sender held is free in 0.3 s
+    monkeypatch.setattr(
+        send_delivery, "CLAIM_FOR", send_delivery.SEND_WITHIN / 100
+    )  # what a dead sender held is free in 0.3 s
     async with database.write() as conn:
         await new_run(conn, "run_1")
     channel = webhook_channel(receiver)

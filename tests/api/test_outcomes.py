@@ -26,7 +26,7 @@ from turngate.domain.conversation.messages import ModelResponse, Usage
 from turngate.domain.errors import ModelError
 from turngate.models.port import ModelRequest
 from turngate.notifications.items import Payload, item_of
-from turngate.notifications.wording import facts
+from turngate.notifications.message_text import facts
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.runs import runs

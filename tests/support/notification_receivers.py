@@ -14,11 +14,11 @@ from pydantic import SecretStr
 from support.stored_requests import live_run
 
 from turngate.notifications.configuration import Channel
-from turngate.notifications.http_sending import Poster
+from turngate.notifications.http_post import Poster
 from turngate.notifications.items import Item
+from turngate.notifications.message_text import Links
 from turngate.notifications.selection import Selection
 from turngate.notifications.webhook_channel import WebhookSender
-from turngate.notifications.wording import Links
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.events import events

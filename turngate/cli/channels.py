@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from approvals_api.settings import is_loopback
 from turngate.notifications.configuration import Channel, load_channels
-from turngate.notifications.wording import Links
+from turngate.notifications.message_text import Links
 from turngate.runtime.settings import Settings
 
 

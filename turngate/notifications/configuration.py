@@ -32,13 +32,13 @@ from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.domain.policy.policy import Risk
 from turngate.domain.tools.failures import describe_validation
 from turngate.notifications.email_channel import EmailSender, Tls
-from turngate.notifications.http_sending import Poster
+from turngate.notifications.http_post import Poster
 from turngate.notifications.items import Payload
-from turngate.notifications.outcomes import Outcome
+from turngate.notifications.message_text import Links
 from turngate.notifications.selection import DEFAULT_EVENTS, NOTIFIABLE, Selection
+from turngate.notifications.send_results import Outcome
 from turngate.notifications.slack_channel import SlackSender
 from turngate.notifications.webhook_channel import WebhookSender
-from turngate.notifications.wording import Links
 from turngate.toolkits.http_client.hosts import BadUrl, Target
 
 # What a ``[[channel]]`` table may hold. Secrets are named by environment variable, never written down.

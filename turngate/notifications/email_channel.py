@@ -16,11 +16,11 @@ import aiosmtplib
 from pydantic import SecretStr
 
 from turngate.domain.text.hidden_text import marked_text
-from turngate.notifications import wording
-from turngate.notifications.http_sending import authorities
+from turngate.notifications import message_text
+from turngate.notifications.http_post import authorities
 from turngate.notifications.items import Payload
-from turngate.notifications.outcomes import Delivered, Outcome, Refused, Unreachable
-from turngate.notifications.wording import Links
+from turngate.notifications.message_text import Links
+from turngate.notifications.send_results import Delivered, Outcome, Refused, Unreachable
 
 Tls = Literal["starttls", "tls", "none"]
 TIMEOUT_SECONDS: Final = 10.0
@@ -80,7 +80,7 @@ class EmailSender:
     def message_of(self, delivery_id: str, payload: Payload, created_at: datetime) -> EmailMessage:
         """Return the message. Whatever a tool or an agent named is on one line here, so it can start no header."""
         message = EmailMessage()
-        subject = f"[Turngate] {wording.title(payload)}"
+        subject = f"[Turngate] {message_text.title(payload)}"
         message["Subject"] = subject if len(subject) <= MAX_SUBJECT_CHARS else f"{subject[: MAX_SUBJECT_CHARS - 1]}…"
         message["From"] = self.sender
         message["To"] = ", ".join(self.to)
@@ -110,9 +110,9 @@ def _body(payload: Payload, links: Links) -> str:
     if payload.test:
         paragraphs.append("Turngate reaches this address.")
     for item in payload.items:
-        rows = [wording.item_title(item), *(f"  {label}: {value}" for label, value in wording.facts(item))]
+        rows = [message_text.item_title(item), *(f"  {label}: {value}" for label, value in message_text.facts(item))]
         paragraphs.append("\n".join([*rows, f"  {links.to(item)}"]))
-    more = wording.more_line(payload)
+    more = message_text.more_line(payload)
     if more is not None:
         paragraphs.append(more)
     if payload.count != 1:

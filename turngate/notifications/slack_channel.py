@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from turngate.notifications import wording
-from turngate.notifications.http_sending import Poster
+from turngate.notifications import message_text
+from turngate.notifications.http_post import Poster
 from turngate.notifications.items import Item, Payload
-from turngate.notifications.outcomes import Outcome
-from turngate.notifications.wording import Links
+from turngate.notifications.message_text import Links
+from turngate.notifications.send_results import Outcome
 
 MAX_SECTION_CHARS: Final = 2_900
 """Slack takes 3,000 characters in a section's text and 50 blocks in a message."""
@@ -59,11 +59,11 @@ def message_of(payload: Payload, links: Links) -> dict[str, Any]:
         item = payload.items[0]
         lines = [_headline(item, bold=True), *_facts(item), _link(links.to(item), "Open it in Turngate")]
     else:
-        more = wording.more_line(payload)
+        more = message_text.more_line(payload)
         last = [*([more] if more else []), _link(links.inbox, "Open the inbox")]
-        lines = [f"*{wording.title(payload)}*", *(_line(item, links) for item in payload.items), " ".join(last)]
+        lines = [f"*{message_text.title(payload)}*", *(_line(item, links) for item in payload.items), " ".join(last)]
     return {
-        "text": escaped(wording.title(payload)),
+        "text": escaped(message_text.title(payload)),
         "blocks": [_section(text) for text in _packed(lines)],
         # Of the fallback text: no markup, nothing that looks like a name or a URL made one. No previews of our pages.
         "mrkdwn": False,
@@ -75,17 +75,17 @@ def message_of(payload: Payload, links: Links) -> dict[str, Any]:
 
 
 def _headline(item: Item, *, bold: bool = False) -> str:
-    happened = f"*{wording.headline(item)}*" if bold else wording.headline(item)
-    name = wording.named(item)
-    return happened + (f": {code(name)}" if name else "") + escaped(wording.risk_note(item))
+    happened = f"*{message_text.headline(item)}*" if bold else message_text.headline(item)
+    name = message_text.named(item)
+    return happened + (f": {code(name)}" if name else "") + escaped(message_text.risk_note(item))
 
 
 def _facts(item: Item) -> list[str]:
-    return [f"{label}: {code(value)}" for label, value in wording.facts(item)]
+    return [f"{label}: {code(value)}" for label, value in message_text.facts(item)]
 
 
 def _line(item: Item, links: Links) -> str:
-    agent = dict(wording.facts(item)).get("Agent")
+    agent = dict(message_text.facts(item)).get("Agent")
     asked_by = f" by {code(agent)}" if agent and item.tool is not None else ""
     return f"• {_headline(item)}{asked_by} {_link(links.to(item), 'open')}"
 

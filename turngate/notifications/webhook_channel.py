@@ -11,10 +11,10 @@ from typing import Any, Final
 from pydantic import SecretStr
 from standardwebhooks import Webhook
 
-from turngate.notifications.http_sending import Poster
+from turngate.notifications.http_post import Poster
 from turngate.notifications.items import Item, Payload
-from turngate.notifications.outcomes import Outcome
-from turngate.notifications.wording import Links
+from turngate.notifications.message_text import Links
+from turngate.notifications.send_results import Outcome
 from turngate.store.clock import now
 
 USER_AGENT: Final = "Turngate-Webhooks/1"

@@ -23,7 +23,7 @@ from support.notification_receivers import LINKS
 
 from turngate.notifications.email_channel import EmailSender
 from turngate.notifications.items import Item, Payload
-from turngate.notifications.outcomes import Delivered, Outcome, Refused, Unreachable
+from turngate.notifications.send_results import Delivered, Outcome, Refused, Unreachable
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAME = "naïve\r\nBcc: victim@evil.example"

@@ -15,10 +15,10 @@ from pydantic import SecretStr
 from standardwebhooks import Webhook, WebhookVerificationError
 from support.notification_receivers import LINKS, Receiver, answer, webhook_channel
 
-from turngate.notifications import http_sending
-from turngate.notifications.http_sending import Poster
+from turngate.notifications import http_post
+from turngate.notifications.http_post import Poster
 from turngate.notifications.items import Item, Payload
-from turngate.notifications.outcomes import Delivered, Refused, Unreachable
+from turngate.notifications.send_results import Delivered, Refused, Unreachable
 from turngate.notifications.slack_channel import SlackSender
 from turngate.notifications.webhook_channel import signed_headers
 
@@ -128,7 +128,7 @@ async def test_of_an_answer_a_kibibyte_is_read(receiver: Receiver):
 
 async def test_a_silent_receiver_is_given_up(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
     """After the timeout, not before and not much later; 10 s in earnest."""
-    monkeypatch.setattr(http_sending, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(http_post, "TIMEOUT_SECONDS", 0.2)
     receiver.answer = None
     assert await webhook_channel(receiver).sender.send("ntf_1", PAYLOAD, AT) == Unreachable(
         answer="no answer within 0.2 s"
@@ -137,7 +137,7 @@ async def test_a_silent_receiver_is_given_up(receiver: Receiver, monkeypatch: py
 
 async def test_a_body_that_never_ends_delays_nothing(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
     """The status came, so it was delivered."""
-    monkeypatch.setattr(http_sending, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(http_post, "BODY_SECONDS", 0.1)
     receiver.answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n"
     outcome = await webhook_channel(receiver).sender.send("ntf_1", PAYLOAD, AT)
     assert isinstance(outcome, Delivered)

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from support.notification_receivers import LINKS, item
 
 from turngate.domain.text.hidden_text import is_hidden
-from turngate.notifications import slack_channel, webhook_channel, wording
+from turngate.notifications import message_text, slack_channel, webhook_channel
 from turngate.notifications.email_channel import EmailSender
 from turngate.notifications.items import MAX_ITEMS, Item, Payload
 
@@ -112,7 +112,7 @@ def test_a_message_names_tool_agent_risk_rule_deciders_and_expiry():
 )
 def test_titles(told, title):
     """One line: what happened, to what, and how risky while it waits."""
-    assert wording.title(Payload(items=(told,))) == title
+    assert message_text.title(Payload(items=(told,))) == title
 
 
 def test_links_lead_to_request_run_or_inbox():
@@ -190,7 +190,7 @@ def test_a_digest_shows_50_and_counts_the_rest():
     for start in range(0, 120, 40):
         payload = payload.with_items([item(seq=start + n, request_id=f"req_{start + n}") for n in range(40)])
     assert (len(payload.items), payload.more, payload.count) == (50, 70, 120)
-    assert wording.title(payload) == "120 events, 50+ to decide"
+    assert message_text.title(payload) == "120 events, 50+ to decide"
     slack = slack_texts(slack_channel.message_of(payload, LINKS))
     mail = email_sender().message_of("ntf_1", payload, AT).get_content()
     for text in ("\n".join(slack), mail):

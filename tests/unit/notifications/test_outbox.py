@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from support.notification_receivers import item, new_run, opened, webhook_channel
 
 from turngate.domain.runs.outcomes import end_told
-from turngate.notifications import reading
+from turngate.notifications import outbox_reader
 from turngate.notifications.items import Payload, item_of
-from turngate.notifications.reading import Reader
+from turngate.notifications.outbox_reader import Reader
 from turngate.store.clock import as_text
 from turngate.store.database import Database
 from turngate.store.events import deliveries, events
@@ -32,7 +32,7 @@ async def put(database: Database, *seqs: int, at: datetime, window: timedelta = 
             await deliveries.begin(conn, "ops", 0)
             seen = await deliveries.cursor(conn, "ops")
         items = [item(seq=seq) for seq in seqs]
-        return await reading.put(conn, seen, items, last_seq=max(seqs), window=window, at=at)
+        return await outbox_reader.put(conn, seen, items, last_seq=max(seqs), window=window, at=at)
 
 
 async def claim(database: Database, at: datetime) -> deliveries.Delivery | None:
@@ -108,7 +108,7 @@ async def test_of_two_processes_one_writes(database: Database):
 
     async def tell(one: Database) -> bool:
         async with one.write() as conn:
-            return await reading.put(conn, seen, [item(seq=1), item(seq=2)], last_seq=2, window=WINDOW, at=AT)
+            return await outbox_reader.put(conn, seen, [item(seq=1), item(seq=2)], last_seq=2, window=WINDOW, at=AT)
 
     assert sorted(await asyncio.gather(tell(database), tell(other))) == [False, True]
     await other.close()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from turngate.notifications.outcomes import Delivered, Refused, Unreachable, next_of, pause, retry_after
+from turngate.notifications.send_results import Delivered, Refused, Unreachable, next_of, pause, retry_after
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 AWAY = Unreachable(answer="no")

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 import pytest
 from support.notification_receivers import Receiver, answer, webhook_channel
 
-from turngate.notifications import sending
+from turngate.notifications import send_delivery
 from turngate.notifications.items import Item, Payload
-from turngate.notifications.sending import claim_due, send_claimed, send_test
+from turngate.notifications.send_delivery import claim_due, send_claimed, send_test
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.events import deliveries
@@ -68,7 +68,7 @@ async def test_one_of_two_processes_claims(database: Database):
     later = await claim_due(other, "ops")
     await other.close()
     assert isinstance(later, datetime)
-    assert timedelta(seconds=50) < later - now() <= sending.CLAIM_FOR
+    assert timedelta(seconds=50) < later - now() <= send_delivery.CLAIM_FOR
 
 
 async def test_of_two_that_find_a_dead_senders_claim_one_gets_it(database: Database):
@@ -80,7 +80,7 @@ async def test_of_two_that_find_a_dead_senders_claim_one_gets_it(database: Datab
 
     async def take(one: Database) -> Delivery | None:
         async with one.write() as conn:
-            return await deliveries.claim(conn, dead, at=now(), until=now() + sending.CLAIM_FOR)
+            return await deliveries.claim(conn, dead, at=now(), until=now() + send_delivery.CLAIM_FOR)
 
     taken = await asyncio.gather(take(database), take(other))
     await other.close()
@@ -92,7 +92,7 @@ async def test_a_sender_that_dies_loses_nothing(
 ):
     """Killed between claim and send: when the claim is over another sends it, same id; the log shows both attempts."""
     made = await add(database)
-    monkeypatch.setattr(sending, "CLAIM_FOR", timedelta(0))
+    monkeypatch.setattr(send_delivery, "CLAIM_FOR", timedelta(0))
     dead = await claim_due(database, "ops")
     other = Database(database.url)
     again = await claim_due(other, "ops")
@@ -109,7 +109,7 @@ async def test_a_sender_killed_while_sending_loses_nothing(
 ):
     """The receiver may have it: it is sent again under the same id, never forgotten."""
     made = await add(database)
-    monkeypatch.setattr(sending, "CLAIM_FOR", timedelta(0))
+    monkeypatch.setattr(send_delivery, "CLAIM_FOR", timedelta(0))
     receiver.answers = [None]
     task = asyncio.create_task(send_claimed(database, webhook_channel(receiver), await claim_due(database, "ops")))
     await receiver.got(1)
@@ -124,7 +124,7 @@ async def test_a_late_failure_does_not_undo_a_newer_attempt(
     database: Database, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
     """A sender that stood still past its claim: its failure changes nothing, its success counts."""
-    monkeypatch.setattr(sending, "CLAIM_FOR", timedelta(0))
+    monkeypatch.setattr(send_delivery, "CLAIM_FOR", timedelta(0))
     channel = webhook_channel(receiver)
     for late, newer, status in ((500, 204, "delivered"), (500, 410, "failed"), (204, 410, "delivered")):
         made = await add(database)
@@ -212,8 +212,8 @@ async def test_a_sender_that_takes_too_long_is_stopped(
     sqlite: Database, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
     """Before its claim is over, so that no two send at once."""
-    assert sending.SEND_WITHIN < sending.CLAIM_FOR
-    monkeypatch.setattr(sending, "SEND_WITHIN", timedelta(seconds=0.1))
+    assert send_delivery.SEND_WITHIN < send_delivery.CLAIM_FOR
+    monkeypatch.setattr(send_delivery, "SEND_WITHIN", timedelta(seconds=0.1))
     receiver.answer = None
     made = await add(sqlite)
     await send_claimed(sqlite, webhook_channel(receiver), await claim_due(sqlite, "ops"))

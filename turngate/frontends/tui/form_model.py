@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from turngate.domain.text import json_text
 from turngate.forms.errors import place_errors
 from turngate.forms.fields import Choice, Control, Field, Group, Row, Rows, Variants, every, inside
-from turngate.forms.reading import Reading, read
+from turngate.forms.reader import Reading, read
 from turngate.forms.rows import ROW_BUTTON, ROW_FOCUS, grown, pressed
 from turngate.forms.schema_fields import form_of
 from turngate.forms.schema_kinds import Schema

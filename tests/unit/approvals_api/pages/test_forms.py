@@ -15,7 +15,7 @@ from support.schema_cases import TEXT, schemas_with_values
 from approvals_api.pages.templating import _environment
 from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import has_hidden
-from turngate.forms import reading
+from turngate.forms import reader
 from turngate.forms.errors import place_errors
 from turngate.forms.fields import Control, every
 from turngate.forms.rows import MAX_ROWS, grown, pressed
@@ -60,7 +60,7 @@ class Filled:
         return self
 
     def read(self):
-        return reading.read(self.form, self.typed, original=self.raw)
+        return reader.read(self.form, self.typed, original=self.raw)
 
     @property
     def kinds(self):
@@ -80,8 +80,8 @@ def test_form_and_json_lose_nothing(case):
     """
     schema, raw = case
     filled = Filled(schema, raw)
-    assert filled.read() == reading.Reading(args=raw)
-    assert reading.read(filled.form, filled.typed).args == json_text.dump(json_text.parse(raw).tree)
+    assert filled.read() == reader.Reading(args=raw)
+    assert reader.read(filled.form, filled.typed).args == json_text.dump(json_text.parse(raw).tree)
 
 
 @patient
@@ -99,9 +99,9 @@ def test_one_edit_changes_one_value_and_survives_an_error_page(case, data):
     filled.typed[control.name] = "typed by a person"
     again = PostedPage(html_of(filled.form, filled.typed, {control.name: "does not fit"})).sent
     assert again == filled.typed
-    said = reading.read(filled.form, again)
+    said = reader.read(filled.form, again)
     if said.args is None:  # typed into an object that is left out
-        assert set(said.errors.values()) == {reading.LEFT_OVER}
+        assert set(said.errors.values()) == {reader.LEFT_OVER}
         return
     changed = _differences(json_text.parse(raw).tree, json_text.parse(said.args).tree)
     # A field of an option that is not chosen holds a default, and is not part of the value.
@@ -315,7 +315,7 @@ def test_another_type_is_one_click():
 def test_a_choice_of_types_must_be_made():
     """Where no option was chosen for a value that must be there, the form asks for one."""
     filled = Filled(of(either={"anyOf": [{"type": "integer"}, {"type": "string"}]}))
-    assert filled.read().errors == {"field-0": reading.CHOOSE}
+    assert filled.read().errors == {"field-0": reader.CHOOSE}
 
 
 def test_the_option_is_told_by_the_value():
@@ -346,13 +346,13 @@ def test_a_number_keeps_its_kind():
     for raw, m in (("1", 0), ("1.0", 1), ("1e2", 1), ("1" + "0" * 30, 0)):
         filled = Filled(schema, f'{{"n": {raw}, "m": {raw}}}')
         assert [field.chosen for field in filled.form.fields] == [0, m]
-        assert reading.read(filled.form, filled.typed).args == filled.raw
+        assert reader.read(filled.form, filled.typed).args == filled.raw
 
 
 def test_what_must_be_there_and_is_not_is_not_made_up():
     """Arguments that lack a required member still lack it when the form comes back untouched."""
     filled = Filled(of(a={"type": "string"}, b={"enum": [1]}, c=of(d={"type": "string"})), '{"c": {}}')
-    assert reading.read(filled.form, filled.typed).args == '{"c": {}}'
+    assert reader.read(filled.form, filled.typed).args == '{"c": {}}'
 
 
 def test_constants_that_look_alike_are_told_apart():
@@ -403,7 +403,7 @@ def test_a_form_that_was_tampered_with_cannot_grow_without_bound():
     name = filled.name("/lines", "rows_name")
     for said in ("0 0", "0 x", "-1", "0 1 99999", " ".join(map(str, range(MAX_ROWS + 1))), "٣"):
         filled.typed[name] = said
-        assert filled.read().errors == {name.removesuffix("-rows"): reading.DID_NOT_ARRIVE}
+        assert filled.read().errors == {name.removesuffix("-rows"): reader.DID_NOT_ARRIVE}
     filled.typed[name] = " ".join(map(str, range(MAX_ROWS)))
     assert len([*every(filled.form)]) < 1_000
 
@@ -419,12 +419,12 @@ def test_wrong_types_are_said_beside_the_field():
 def test_text_beside_null_is_not_dropped():
     """Text typed into a field that says null is an error, never silently lost; so is a change inside an object left out."""
     filled = Filled(ORDER, RAW).put("/note", "null", "state_name")
-    assert filled.read().errors == {filled.name("/note"): reading.LEFT_OVER}
+    assert filled.read().errors == {filled.name("/note"): reader.LEFT_OVER}
     schema = {"type": "object", "properties": {"in": of(a={"type": "string", "default": "x"})}}
     filled = Filled(schema, "{}")
     assert filled.read().args == "{}"
     filled.put("/in/a", "typed")
-    assert filled.read().errors == {"field-0": reading.LEFT_OVER}
+    assert filled.read().errors == {"field-0": reader.LEFT_OVER}
 
 
 def test_a_field_that_did_not_arrive_is_an_error():

@@ -20,8 +20,8 @@ from turngate.cli.options import AsJson, DataDir
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.notifications.configuration import Channel, named_channel
-from turngate.notifications.outcomes import Delivered, Outcome
-from turngate.notifications.sending import send_test
+from turngate.notifications.send_delivery import send_test
+from turngate.notifications.send_results import Delivered, Outcome
 from turngate.runtime.settings import Settings, load_settings
 from turngate.store.events.deliveries import Delivery
 from turngate.text.plain_text import plain_line

@@ -15,7 +15,7 @@ import httpcore
 import httpx
 
 from turngate.domain.text.hidden_text import marked_text
-from turngate.notifications.outcomes import Delivered, Outcome, Refused, Unreachable, retry_after
+from turngate.notifications.send_results import Delivered, Outcome, Refused, Unreachable, retry_after
 from turngate.store.clock import now
 from turngate.toolkits.http_client.safe_connect import Resolver, SafeTransport, UnsafeAddressError, resolve_by_system
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from turngate.notifications.configuration import Channel
 from turngate.notifications.items import Payload
-from turngate.notifications.outcomes import Next, Outcome, Refused, Unreachable, next_of
+from turngate.notifications.send_results import Next, Outcome, Refused, Unreachable, next_of
 from turngate.store.clock import from_text, now
 from turngate.store.database import Database
 from turngate.store.events import deliveries
