@@ -191,24 +191,24 @@ def _answer(
     return "respond", said.args, "", outcome, said.errors
 
 
-def _read_form(drawn: DecisionForms, action: str, typed: Mapping[str, str], *, original: str = "") -> reader.Reading:
+def _read_form(drawn: DecisionForms, action: str, typed: Mapping[str, str], *, original: str = "") -> reader.FormValue:
     form = drawn.of(action)
     if form is None:
-        return reader.Reading(args=None, errors={action: reader.DID_NOT_ARRIVE})
+        return reader.FormValue(args=None, errors={action: reader.DID_NOT_ARRIVE})
     return reader.read(form, typed, original=original)
 
 
-def _suggested(drawn: DecisionForms, typed: Mapping[str, str]) -> reader.Reading | None:
+def _suggested(drawn: DecisionForms, typed: Mapping[str, str]) -> reader.FormValue | None:
     """Return the suggested answer that was picked; None when none was, and the fields speak."""
     field, picked = suggested_field(drawn), typed.get("answer-choice", "")
     if field is None or not drawn.choices or picked in {"", "own"}:
         return None
     if picked not in {str(index) for index in range(len(drawn.choices))}:
-        return reader.Reading(args=None, errors={"answer-choice": "Choose one of the answers."})
+        return reader.FormValue(args=None, errors={"answer-choice": "Choose one of the answers."})
     if typed.get(field.name, "").strip():
-        return reader.Reading(args=None, errors={field.name: _BOTH})
+        return reader.FormValue(args=None, errors={field.name: _BOTH})
     answer = drawn.choices[int(picked)]
-    return reader.Reading(args=json_text.dump(answer if field.key is None else {field.key: answer}))
+    return reader.FormValue(args=json_text.dump(answer if field.key is None else {field.key: answer}))
 
 
 def _action(text: str) -> Action | None:

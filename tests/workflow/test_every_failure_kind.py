@@ -60,7 +60,7 @@ class Fragile(BaseModel):
     at: Annotated[int, BeforeValidator(broken_validator), WithJsonSchema({"type": "integer"})]
 
 
-class Reading(BaseModel):
+class FormValue(BaseModel):
     """Writes NaN as such, if one lets it."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
@@ -341,9 +341,9 @@ async def odd_values() -> dict[str, Any]:
     }
 
 
-async def nan_itself() -> Reading:
+async def nan_itself() -> FormValue:
     """Return NaN in a type that writes it."""
-    return Reading(value=float("nan"))
+    return FormValue(value=float("nan"))
 
 
 async def a_dict() -> Amount:

@@ -25,8 +25,8 @@ def place_errors(
             rest.append(f"{pointer}: {message}" if pointer else message)
             continue
         inner = "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in left)
-        said = f"{inner}: {message}" if inner else message
-        beside[owner.name] = f"{beside[owner.name]} {said}" if owner.name in beside else said
+        text = f"{inner}: {message}" if inner else message
+        beside[owner.name] = f"{beside[owner.name]} {text}" if owner.name in beside else text
     return beside, rest
 
 

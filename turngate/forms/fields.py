@@ -109,7 +109,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows(_Field):
-    """A list (``keyed`` False) or a map. ``blank``: a new row. ``given``: how many the value brought, their ids from 0.
+    """A list (``keyed`` False) or a map. ``blank``: a new row. ``original_count``: how many the value brought, their ids from 0.
 
     ``addable``: there is room for one more.
     """
@@ -118,7 +118,7 @@ class Rows(_Field):
     keyed: bool
     rows: tuple[Row, ...]
     blank: Row
-    given: int
+    original_count: int
     addable: bool = True
 
     @property

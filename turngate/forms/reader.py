@@ -1,7 +1,7 @@
 """From a submitted form back to JSON, and what to show when it does not fit: nothing typed is ever lost.
 
 Pure. The fields come from :mod:`turngate.forms.schema_fields`, made again from the same schema and value as when
-the form was shown, so the form itself carries no types that somebody could change.
+the form was shown, so the form itself carries no types that someone could change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHOOSE = "Choose one of the options."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class FormValue:
     """What a form said. ``args``: raw JSON text, None when ``errors`` (control name → message) is not empty."""
 
     args: str | None
@@ -32,7 +32,7 @@ class _Misfit(Exception):  # noqa: N818 - a message for one control, never leave
     """What was typed is not a value of the field's type."""
 
 
-def read(form: Field, typed: Mapping[str, str], *, original: str = "") -> Reading:
+def read(form: Field, typed: Mapping[str, str], *, original: str = "") -> FormValue:
     """Return the JSON that was typed into a form (:func:`turngate.forms.rows.grown` by ``typed``).
 
     ``original``: the raw text the form was filled from. Members keep its order, and when no value differs from it the
@@ -41,16 +41,16 @@ def read(form: Field, typed: Mapping[str, str], *, original: str = "") -> Readin
     reader = _Reader(typed)
     tree = reader.value(form)
     if reader.errors:
-        return Reading(args=None, errors=reader.errors)
+        return FormValue(args=None, errors=reader.errors)
     parsed = json_text.parse(original)
     # Compared as text, because in Python True equals 1; a text with doubled keys is never "the same".
     if parsed is not None and not parsed.doubled and json_text.dump(parsed.tree) == json_text.dump(tree):
-        return Reading(args=original)
-    return Reading(args=json_text.dump(tree))
+        return FormValue(args=original)
+    return FormValue(args=json_text.dump(tree))
 
 
 class _Reader:
-    """Reads one form from the top down; a misfit is noted under its control's name, and reading goes on."""
+    """Reads one form from the top down; a misfit is noted under its control's name, and reading continues."""
 
     def __init__(self, typed: Mapping[str, str]) -> None:
         self._typed = typed
@@ -96,10 +96,10 @@ class _Reader:
             value = self.value(row.field)
             try:
                 key = self._text(row.key_name)
-                if key == "" and row.id >= rows.given:
+                if key == "" and row.id >= rows.original_count:
                     raise _Misfit("Type a name, or remove this row.")  # noqa: TRY301 - as above
                 if key in values or key in taken:
-                    raise _Misfit(f"The name “{key}” is given twice; each may stand once.")  # noqa: TRY301 - as above
+                    raise _Misfit(f"The name “{key}” is given twice; each may be used once.")  # noqa: TRY301 - as above
                 values[key] = value
             except _Misfit as misfit:
                 self.errors[row.key_name] = str(misfit)
@@ -145,7 +145,7 @@ class _Reader:
                 return False
             case Rows():
                 keys = {row.key_name: row.key_text for row in each.rows if row.key_text is not None}
-                moved = [row.id for row in each.rows] != list(range(each.given))
+                moved = [row.id for row in each.rows] != list(range(each.original_count))
                 return moved or any(self._typed.get(name, key) != key for name, key in keys.items())
             case Variants():
                 chosen = "" if each.chosen is None else str(each.chosen)

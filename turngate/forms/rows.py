@@ -1,7 +1,7 @@
 """Rows of a form that come and go: which a submitted form has, and what its buttons for rows do. Pure.
 
 Works without JavaScript: a button posts the whole form, and the page comes back with one row more or less. A row keeps
-its id, so that a row of the original value is drawn again from that value, whatever stands before it.
+its id, so that a row of the original value is drawn again from that value, whatever is before it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def row_ids(typed: Mapping[str, str], rows: Rows) -> tuple[int, ...] | None:
 
 def grown(form: Field, typed: Mapping[str, str]) -> Field:
     """Return the form with the rows that a submitted form says it has. Rows that there is no room for are left out."""
-    return _Growing(form, typed).grow(form)
+    return _RowBuilder(form, typed).grow(form)
 
 
 def pressed(form: Field, typed: Mapping[str, str]) -> Mapping[str, str] | None:
@@ -46,9 +46,9 @@ def pressed(form: Field, typed: Mapping[str, str]) -> Mapping[str, str] | None:
     if button is None or rows is None:
         return None
     ids, focus = _changed(rows, removed=button[1])
-    kept = {key: text for key, text in typed.items() if key != ROW_BUTTON}
+    others = {key: text for key, text in typed.items() if key != ROW_BUTTON}
     state = {rows.state_name: "value"} if len(rows.states) > 1 else {}
-    return {**kept, **state, rows.rows_name: " ".join(map(str, ids)), ROW_FOCUS: focus}
+    return {**others, **state, rows.rows_name: " ".join(map(str, ids)), ROW_FOCUS: focus}
 
 
 def _button(typed: Mapping[str, str]) -> tuple[str, int | None] | None:
@@ -70,12 +70,12 @@ def _changed(rows: Rows, *, removed: int | None) -> tuple[list[int], str]:
     """Return the rows' ids after the button, and the name of the row or button that a person works at then."""
     ids = [row.id for row in rows.rows]
     if removed is None and rows.addable:
-        new = max([rows.given - 1, *ids]) + 1
+        new = max([rows.original_count - 1, *ids]) + 1
         return [*ids, new], rows.new(new).name
     return [each for each in ids if each != removed], f"{rows.name}-add"
 
 
-class _Growing:
+class _RowBuilder:
     """One form with its rows. Room is counted, because a form that was tampered with may ask for any number of rows."""
 
     def __init__(self, form: Field, typed: Mapping[str, str]) -> None:
@@ -98,12 +98,12 @@ class _Growing:
         ids = row_ids(self._typed, rows)
         size = sum(1 for _each in every(rows.blank.field))
         there = {row.id: row for row in rows.rows}
-        made = []
+        rows_shown = []
         for row_id in there if ids is None else ids:
             if row_id not in there:
                 self._room -= size
-                if self._room < 0 or row_id < rows.given:
+                if self._room < 0 or row_id < rows.original_count:
                     continue
-            made.append(there.get(row_id) or rows.new(row_id))
-        grown_rows = tuple(replace(row, field=self.grow(row.field)) for row in made)
-        return replace(rows, rows=grown_rows, addable=len(made) < MAX_ROWS and self._room >= size)
+            rows_shown.append(there.get(row_id) or rows.new(row_id))
+        grown_rows = tuple(replace(row, field=self.grow(row.field)) for row in rows_shown)
+        return replace(rows, rows=grown_rows, addable=len(rows_shown) < MAX_ROWS and self._room >= size)

@@ -1,6 +1,6 @@
 """From a JSON Schema and a value to the fields of a form, losing nothing. Pure.
 
-Owns names, states, texts and choices of the controls; which control a value gets is told by ``schema_kinds``, which
+Owns names, states, texts and choices of the controls; ``schema_kinds`` says which control a value gets, which
 type of several it has by ``schema_variants``. What no field can hold, what refers to itself, and what would make the
 form too large gets a JSON field: that part only.
 """
@@ -37,7 +37,7 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def variants_of(schema: dict[str, Any], root: Schema) -> list[dict[str, Any]]:
-    """Return the schemas a value may have one of, what stands beside the choice merged into each; empty: no choice."""
+    """Return the schemas a value may have one of, what is beside the choice merged into each; empty: no choice."""
     names = [name for name in ("anyOf", "oneOf") if name in schema]
     if "allOf" in schema or "$ref" in schema or len(names) > 1:
         return []
@@ -62,7 +62,7 @@ def _options_of(name: str, schema: dict[str, Any], root: Schema) -> list[dict[st
         if not isinstance(option, Mapping):
             return []
         read = read_schema(option, root)
-        # Read again when it is drawn, for its nulls and references; here it must only stand by itself.
+        # Read again when it is drawn, for its nulls and references; here it must only be valid by itself.
         variants.append(merged(outer, option if read.nullable or read.refs else read.schema))
     return variants
 
@@ -175,7 +175,7 @@ def _is_a(kind: object, value: JsonTree) -> bool:
             return kind == "null" and value is None
 
 
-# One control of a form: what stands in it, what may be picked, and what every field has. Pure.
+# One control of a form: its content, what may be picked, and what every field has. Pure.
 
 
 _ESCAPED: Final = "Shown as a JSON string, because it holds characters that a plain field would hide or change."
@@ -184,7 +184,7 @@ _OTHER_TYPE: Final = "Shown as JSON, because it is of none of the types that the
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a field stands: its name and key, and what lies above it (``depth`` fields, the references followed)."""
+    """Where a field is: its name and key, and what lies above it (``depth`` fields, the references followed)."""
 
     name: str
     key: str | None = None
@@ -247,7 +247,7 @@ def control(part: Part) -> Control:
     kind, item = kind_for(schema, value, nullable=part.nullable)
     common = common_of(part)
     if kind == "choice":
-        # Null and "leave it out" stand among the options.
+        # Null and "leave it out" are among the options.
         common |= {"state": "value", "states": ("value",)}
         return Control(**common, kind=kind, text=_choice_text(part), choices=_choices_for(part))
     if kind == "json" and isinstance(value, str):
@@ -284,8 +284,8 @@ def _choices_for(part: Part) -> tuple[Choice, ...]:
     texts = dict.fromkeys(json_text.dump(tree_of(option)) for option in options)
     choices = [Choice(value=text, label=_label(text)) for text in texts]
     if value is not ABSENT and json_text.dump(value) not in texts:
-        given = json_text.dump(value)
-        choices.append(Choice(value=given, label=f"{_label(given)} (as sent, not among the options)"))
+        text = json_text.dump(value)
+        choices.append(Choice(value=text, label=f"{_label(text)} (as sent, not among the options)"))
     if not part.place.required:
         choices.append(Choice(value="", label="(leave it out)"))
     elif value is ABSENT:
@@ -296,10 +296,10 @@ def _choices_for(part: Part) -> tuple[Choice, ...]:
 def _label(text: str) -> str:
     """Return a choice's JSON text for people: a string without its quotes, unless it could be taken for something else."""
     parsed = json_text.parse(text)
-    said = None if parsed is None else parsed.tree
+    plain = None if parsed is None else parsed.tree
     # A bracket could make it read like one of our own words, such as "(leave it out)".
-    if isinstance(said, str) and said.strip() and "(" not in said and json_text.parse(said) is None:
-        return said
+    if isinstance(plain, str) and plain.strip() and "(" not in plain and json_text.parse(plain) is None:
+        return plain
     return text
 
 
@@ -317,7 +317,7 @@ def form_of(schema: Schema, value: JsonTree | Absent = ABSENT, *, prefix: str = 
     object, or a value that is not one, gives one field whose ``key`` is None. ``prefix``: of the controls' names, so
     that several forms of one page never share a name.
     """
-    drawing = _Drawing(schema)
+    drawing = _Fields(schema)
     read = read_schema(schema, schema)
     try:
         if (value is ABSENT or isinstance(value, dict)) and not read.nullable and not variants_of(read.schema, schema):
@@ -335,7 +335,7 @@ class _TooLargeError(Exception):
     """The form has more fields than a person can look through; never leaves this module."""
 
 
-class _Drawing:
+class _Fields:
     """One form in the making. ``fresh``: there is no value yet, so that defaults fill the fields."""
 
     def __init__(self, root: Schema) -> None:
@@ -391,7 +391,7 @@ class _Drawing:
         """Return the fields of the members that the schema names, in its order."""
         fields = []
         for at, (key, schema) in enumerate(members.named.items()):
-            # A value that lacks what it must have stays as it is until somebody fills the field in.
+            # A value that lacks what it must have stays as it is until someone fills the field in.
             required = key in members.required and (part.fresh or key in members.present)
             member = members.present.get(key, ABSENT)
             fields.append(self.field(part.place.inside(at, key, required=required), schema, member, fresh=part.fresh))
@@ -434,16 +434,16 @@ class _Drawing:
         return Variants(**common_of(part), options=tuple(options), labels=tuple(numbered), chosen=chosen)
 
     def _rows(self, part: Part, items: object, *, keyed: bool) -> Rows:
-        given: list[tuple[str | None, JsonTree]] = []
+        pairs: list[tuple[str | None, JsonTree]] = []
         if isinstance(part.value, dict):
-            given = list(part.value.items())
+            pairs = list(part.value.items())
         elif isinstance(part.value, list):
-            given = [(None, item) for item in part.value]
+            pairs = [(None, item) for item in part.value]
         blank = self._row(part.place, _BLANK, "" if keyed else None, items, ABSENT, fresh=True)
         rows = tuple(
-            self._row(part.place, at, key, items, item, fresh=part.fresh) for at, (key, item) in enumerate(given)
+            self._row(part.place, at, key, items, item, fresh=part.fresh) for at, (key, item) in enumerate(pairs)
         )
-        return Rows(**common_of(part), keyed=keyed, rows=rows, blank=blank, given=len(given))
+        return Rows(**common_of(part), keyed=keyed, rows=rows, blank=blank, original_count=len(pairs))
 
     def _row(
         self, place: Place, row_id: int | str, key: str | None, items: object, item: JsonTree | Absent, *, fresh: bool

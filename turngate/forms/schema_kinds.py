@@ -1,6 +1,6 @@
 """Which control holds a value of a JSON Schema without loss, and what a schema says once its references are followed. Pure.
 
-What a plain control cannot hold (carriage returns, characters nobody can see, values of another type than the
+What a plain control cannot hold (carriage returns, invisible characters, values of another type than the
 schema's) gets a JSON field.
 """
 
@@ -163,10 +163,10 @@ def _as_enum(schema: dict[str, Any]) -> dict[str, Any]:
     for option in schema[names[0]]:
         if not isinstance(option, Mapping) or not option.keys() <= {"const", "enum", "type"}:
             return schema
-        given = [option["const"]] if "const" in option else option.get("enum")
-        if not isinstance(given, list):
+        allowed = [option["const"]] if "const" in option else option.get("enum")
+        if not isinstance(allowed, list):
             return schema
-        values += given
+        values += allowed
     return {**{name: value for name, value in schema.items() if name not in names}, "enum": values}
 
 

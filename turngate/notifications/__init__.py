@@ -1,4 +1,4 @@
-"""Notifications: what is told to people and programs outside, by webhook, e-mail or Slack, from an outbox.
+"""Notifications: messages to people and programs outside, by webhook, e-mail or Slack, from an outbox.
 
 :mod:`~turngate.notifications.configuration` reads the file, :mod:`~turngate.notifications.selection` says which events a
 channel wants, :mod:`~turngate.notifications.outbox_reader` turns events into deliveries,

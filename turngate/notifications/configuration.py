@@ -1,6 +1,6 @@
 """The notifications file (TOML, named by TURNGATE_NOTIFICATIONS) and the environment, read once, into channels that send.
 
-Every error names the file, the channel and the mend, and never a secret.
+Every error names the file, the channel and the fix, and never a secret.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Sender(Protocol):
     """One medium, ready to send."""
 
     async def send(self, delivery_id: str, payload: Payload, created_at: datetime, /) -> Outcome:
-        """Send one message and say what came of it. A repeat passes the same three. Raises only for its own mistakes."""
+        """Send one message and return the result. A repeat passes the same three. Raises only for its own mistakes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,8 +235,8 @@ def _table(table: object, place: int, path: Path) -> AnyTable:
     try:
         return _TABLE.validate_python(table)
     except ValidationError as error:
-        said = describe_validation(error).replace(f"{kind}.", "").replace(f"{kind}: Value error, ", "")
-        raise _wrong(path, called, said.replace("Value error, ", "")) from None
+        message = describe_validation(error).replace(f"{kind}.", "").replace(f"{kind}: Value error, ", "")
+        raise _wrong(path, called, message.replace("Value error, ", "")) from None
 
 
 def _channel(table: AnyTable, path: Path, environment: Mapping[str, str], links: Links) -> Channel:

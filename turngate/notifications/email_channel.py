@@ -73,9 +73,9 @@ class EmailSender:
         except aiosmtplib.SMTPTimeoutError:
             return Unreachable(answer=f"no answer within {TIMEOUT_SECONDS:g} s")
         except (aiosmtplib.SMTPException, OSError) as error:
-            return Unreachable(answer=_shown(str(error) or type(error).__name__))
+            return Unreachable(answer=_harmless(str(error) or type(error).__name__))
         left_out = f"; not taken for {', '.join(sorted(refused))}" if refused else ""
-        return Delivered(answer=_shown(f"{answer}{left_out}"))
+        return Delivered(answer=_harmless(f"{answer}{left_out}"))
 
     def message_of(self, delivery_id: str, payload: Payload, created_at: datetime) -> EmailMessage:
         """Return the message. Whatever a tool or an agent named is on one line here, so it can start no header."""
@@ -87,7 +87,7 @@ class EmailSender:
         message["Date"] = format_datetime(created_at)
         message["Message-ID"] = f"<{delivery_id}@{self.sender.rpartition('@')[2]}>"
         message["List-Id"] = f"<{self.channel}.notifications.{self._own_name()}>"
-        message["Auto-Submitted"] = "auto-generated"  # RFC 3834: nobody's absence note answers it
+        message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no absence note answers it
         message["X-Auto-Response-Suppress"] = "All"  # the same for Exchange
         message.set_content(_body(payload, self.links))
         return message
@@ -121,10 +121,10 @@ def _body(payload: Payload, links: Links) -> str:
     return "\n\n".join(paragraphs) + "\n"
 
 
-def _refusal(code: int, said: str) -> Outcome:
-    answer = f"{code} {_shown(said)}"
+def _refusal(code: int, reply: str) -> Outcome:
+    answer = f"{code} {_harmless(reply)}"
     return Refused(answer=answer) if code >= _PERMANENT else Unreachable(answer=answer)
 
 
-def _shown(text: str) -> str:
+def _harmless(text: str) -> str:
     return marked_text(text.strip()[:_SHOWN_CHARS])

@@ -43,8 +43,8 @@ class Poster:
     dial: httpcore.AsyncNetworkBackend | None = None
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> Outcome:
-        """Send one POST and say what came of it. Never raises for what the network or the receiver does."""
-        # A transport of its own for each message: no connection or lookup is shared, and a hanging one holds up nobody.
+        """Send one POST and return the result. Never raises for what the network or the receiver does."""
+        # A transport of its own for each message: no connection or lookup is shared, and a hanging one holds up no other.
         transport = SafeTransport(
             tls=authorities(), allow_private=self.allow_private, resolve=self.resolve, dial=self.dial
         )
@@ -65,14 +65,14 @@ class Poster:
         except (httpx.TimeoutException, TimeoutError):
             return Unreachable(answer=f"no answer within {TIMEOUT_SECONDS:g} s")
         except httpx.ConnectError as error:
-            return Unreachable(answer=f"cannot connect: {self._shown(str(error)) or 'nobody listens there'}")
+            return Unreachable(answer=f"cannot connect: {self._harmless(str(error)) or 'no server listens there'}")
         except httpx.HTTPError as error:  # not its text: it may quote what was sent
             return Unreachable(answer=f"the connection broke ({type(error).__name__})")
 
     def _outcome(self, response: httpx.Response, body: str) -> Outcome:
         status = response.status_code
-        said = self._shown(body)
-        answer = f"{status} {self._shown(response.reason_phrase)}".strip() + (f": {said}" if said else "")
+        text = self._harmless(body)
+        answer = f"{status} {self._harmless(response.reason_phrase)}".strip() + (f": {text}" if text else "")
         if response.is_success:
             return Delivered(answer=answer)
         if response.is_redirect:
@@ -81,7 +81,7 @@ class Poster:
             return Unreachable(answer=answer, retry_after=retry_after(response.headers.get("retry-after"), now()))
         return Refused(answer=answer, for_good=status == HTTPStatus.GONE)
 
-    def _shown(self, text: str) -> str:
+    def _harmless(self, text: str) -> str:
         return marked_text(text.replace(self.url, "(its URL)").strip()[:_SHOWN_CHARS])
 
 
@@ -105,6 +105,6 @@ async def _beginning(response: httpx.Response) -> str:
 def authorities() -> ssl.SSLContext:
     """Return whose certificates count: SSL_CERT_FILE or SSL_CERT_DIR of this process, else those that httpx ships.
 
-    Cached: reading them takes tens of milliseconds, in which the event loop would stand still.
+    Cached: reading them takes tens of milliseconds, in which the event loop would be blocked.
     """
     return httpx.create_ssl_context()

@@ -24,9 +24,9 @@ MAX_VALUE_CHARS: Final = 200
 
 
 class Item(BaseModel):
-    """One event as it is told. Texts are as stored (raw): each medium makes them harmless in its own way.
+    """One event as it is sent. Texts are as stored (raw): each medium makes them harmless in its own way.
 
-    ``agent``: behind the agents above it, joined by ``/``. ``deciders``: who may decide, in words; ``not_by``: somebody
+    ``agent``: after the agents above it, joined by ``/``. ``deciders``: who may decide, in words; ``not_by``: someone
     who may not, although those words would let them. ``decided_by``, ``status``: of a request that has ended.
     ``outcome``, ``error_class``, ``ended_by``: how a run ended (:mod:`turngate.domain.runs.outcomes`), never why in an author's
     or a model's words.
@@ -77,23 +77,23 @@ class Payload(BaseModel):
 
 
 async def item_of(conn: Connection, event: Event) -> Item | None:
-    """Return what is to be told of an event; None for one that is never told, or whose request is gone.
+    """Return what to send of an event; None for one that is never sent, or whose request is gone.
 
-    Of a dry replay nothing is told: nothing has happened in it, and whoever started it looks at what came out.
+    Nothing is sent about a dry run: nothing has happened in it, and its starter looks at the result.
     """
     name = name_of(event.type, event.payload)
     if name is None:
         return None
     run_id = None if event.run_id == SYSTEM else event.run_id
-    told = Item(seq=event.seq, name=name, at=event.created_at, run_id=run_id)
+    item = Item(seq=event.seq, name=name, at=event.created_at, run_id=run_id)
     if name.startswith("request."):
         request = await requests.get(conn, str(event.payload.get("request_id")))
-        return None if request is None else _of_request(told, request, ended=name == "request.decided")
+        return None if request is None else _of_request(item, request, ended=name == "request.decided")
     run = None if run_id is None else await runs.get(conn, run_id)
     if run is not None and run.is_dry:
         return None
     named = _clipped(run.path or run.agent) if run else _clipped(str(event.payload.get("agent", "")))
-    about_run = told.model_copy(update={"agent": named})
+    about_run = item.model_copy(update={"agent": named})
     return _of_end(about_run, event) if event.type == "run.ended" else about_run
 
 
@@ -108,8 +108,8 @@ def _of_end(item: Item, event: Event) -> Item:
     )
 
 
-def _of_request(told: Item, request: Request, *, ended: bool) -> Item:
-    return told.model_copy(
+def _of_request(item: Item, request: Request, *, ended: bool) -> Item:
+    return item.model_copy(
         update={
             "request_id": request.id,
             "kind": request.kind,
@@ -129,7 +129,7 @@ def _of_request(told: Item, request: Request, *, ended: bool) -> Item:
 
 
 def deciders_of(request: Request) -> str:
-    """Return who may decide a request as it stands now, in words."""
+    """Return who may decide a request as it is now, in words."""
     terms = request.ask_terms
     named = [*(f"any {role}" for role in terms.roles), *terms.people] or ["any operator"]
     return " or ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)

@@ -82,7 +82,7 @@ def item_title(item: Item) -> str:
 
 def named(item: Item) -> str:
     """Return the name of the tool it is about, or of the agent; empty when there is neither."""
-    return _shown(item.tool if item.tool is not None else item.agent)
+    return _marked(item.tool if item.tool is not None else item.agent)
 
 
 def risk_note(item: Item) -> str:
@@ -91,7 +91,7 @@ def risk_note(item: Item) -> str:
 
 
 def headline(item: Item) -> str:
-    """Return what happened, in words of ours alone."""
+    """Return what happened, in Turngate's words alone."""
     if item.name == "request.opened":
         return _OPENED.get(item.kind or "", "A request is open")
     if item.name == "request.decided":
@@ -117,7 +117,7 @@ def facts(item: Item) -> list[tuple[str, str]]:
         ("Decided by", item.decided_by),
         ("Outcome", _how_it_ended(item)),
     ]
-    return [(label, _shown(value)) for label, value in rows if value]
+    return [(label, _marked(value)) for label, value in rows if value]
 
 
 def _how_it_ended(item: Item) -> str | None:
@@ -136,7 +136,7 @@ def more_line(payload: Payload) -> str | None:
     return f"… and {payload.more} more" if payload.more else None
 
 
-def _shown(value: str) -> str:
+def _marked(value: str) -> str:
     # Clipped once more after it: a marker is eight times as long as the character it stands for.
     marked = marked_text(value[:_SHOWN_CHARS])
     return marked if len(marked) <= _SHOWN_CHARS else f"{marked[: _SHOWN_CHARS - 1]}…"

@@ -1,4 +1,4 @@
-"""What of the newest events a channel is told, and writing it into the outbox. One read serves all channels."""
+"""Reads the newest events and writes what a channel wants into the outbox. One read serves all channels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from turngate.store.events.deliveries import Cursor
 async def put(
     conn: Connection, seen: Cursor, items: Sequence[Item], *, last_seq: int, window: timedelta, at: datetime
 ) -> bool:
-    """Write what the channel is to be told and move its cursor to ``last_seq``, in the caller's write transaction.
+    """Write what the channel has to send and move its cursor to ``last_seq``, in the caller's write transaction.
 
     ``items``: what it wants of the events after ``seen``, in order. Returns False, and writes nothing, when another process
     has moved the cursor since it was seen.
@@ -73,12 +73,12 @@ def _json(payload: Payload) -> str:
 
 BATCH: Final = 500
 KEEP_WITHIN: Final = 500
-"""Events that a cursor may lag behind what was read and not wanted: a write for each of them would buy nothing."""
+"""Events that a cursor may lag after what was read and not wanted: a write for each of them would buy nothing."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """What came of one look: which channels have something new to send, and whether there may be more to read."""
+class ReadResult:
+    """The result of one look: which channels have something new to send, and whether there may be more to read."""
 
     channels: frozenset[str]
     more: bool
@@ -92,8 +92,8 @@ class Reader:
         self._channels = channels
         self._read_to: dict[str, int] = {}
 
-    async def read(self) -> Told:
-        """Read what is new and write what is to be told. Raises UnavailableError when the store is away."""
+    async def read(self) -> ReadResult:
+        """Read what is new and write what has to be sent. Raises UnavailableError when the store is away."""
         if not self._read_to:
             await self._begin()
         after = min(self._read_to.values())
@@ -101,8 +101,8 @@ class Reader:
             batch = await events.after(conn, after, limit=BATCH)
             items = await self._items(conn, batch) if batch else {}
         if not batch:
-            return Told(frozenset(), more=False)
-        told: set[str] = set()
+            return ReadResult(frozenset(), more=False)
+        channels: set[str] = set()
         for channel in self._channels:
             wanted = [
                 item
@@ -111,9 +111,9 @@ class Reader:
                 and channel.selection.wants(item.name, agent=item.agent, tool=item.tool, risk=item.risk)
             ]
             if await self._tell(channel, wanted, last_seq=batch[-1].seq):
-                told.add(channel.name)
-        behind = min(self._read_to.values(), default=0) < batch[-1].seq  # another process was faster, with a part of it
-        return Told(frozenset(told), more=behind or len(batch) == BATCH)
+                channels.add(channel.name)
+        lags = min(self._read_to.values(), default=0) < batch[-1].seq  # another process was faster, with a part of it
+        return ReadResult(frozenset(channels), more=lags or len(batch) == BATCH)
 
     async def _begin(self) -> None:
         """Take up every channel where it was; a new one from now on."""
@@ -124,20 +124,20 @@ class Reader:
             except IntegrityError:  # another API process began it in the same moment
                 pass
         async with self._database.read() as conn:
-            found = {channel.name: await deliveries.cursor(conn, channel.name) for channel in self._channels}
-        self._read_to = {name: cursor.last_seq for name, cursor in found.items() if cursor is not None}
+            cursors = {channel.name: await deliveries.cursor(conn, channel.name) for channel in self._channels}
+        self._read_to = {name: cursor.last_seq for name, cursor in cursors.items() if cursor is not None}
 
     async def _items(self, conn: Connection, batch: Sequence[events.Event]) -> dict[int, Item]:
-        """Return seq → what is told of it, of the events that any channel may want."""
-        found: dict[int, Item] = {}
+        """Return seq → what is sent of it, of the events that any channel may want."""
+        items: dict[int, Item] = {}
         for event in batch:
             name = name_of(event.type, event.payload)
             if name is None or not any(channel.selection.wants_name(name) for channel in self._channels):
                 continue
             item = await item_of(conn, event)
             if item is not None:
-                found[event.seq] = item
-        return found
+                items[event.seq] = item
+        return items
 
     async def _tell(self, channel: Channel, wanted: Sequence[Item], *, last_seq: int) -> bool:
         """Write what the channel wants and move its cursor; returns whether there is something to send."""
@@ -161,6 +161,6 @@ class Reader:
         return bool(wanted)
 
     def _elsewhere(self, channel: Channel, seen: Cursor) -> bool:
-        """Another process tells this channel too, and was faster: go on from where it came to, at the next look."""
+        """Another process tells this channel too, and was faster: continue from its place at the next look."""
         self._read_to[channel.name] = seen.last_seq
         return True

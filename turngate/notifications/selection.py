@@ -24,7 +24,7 @@ NOTIFIABLE: Final = (
     "run.failed",
     "run.interrupted",
 )
-"""Everything that can be told outside. An event of any other type stays in the house, whatever the patterns say."""
+"""Everything that can be sent outside. An event of any other type stays in the house, whatever the patterns say."""
 DEFAULT_EVENTS: Final = (
     "request.opened",
     "request.reminded",
@@ -38,9 +38,9 @@ _RISKS: Final[tuple[Risk, ...]] = ("low", "medium", "high")
 
 
 def name_of(event_type: str, payload: dict[str, object]) -> str | None:
-    """Return the name under which an event is told; None for one that never is.
+    """Return the name under which an event is sent; None for one that never is.
 
-    ``run.ended`` is told by how it ended: ``run.completed``, ``run.failed`` or ``run.interrupted``.
+    ``run.ended`` is named by how it ended: ``run.completed``, ``run.failed`` or ``run.interrupted``.
     """
     name = f"run.{payload.get('status')}" if event_type == "run.ended" else event_type
     return name if name in NOTIFIABLE else None
@@ -50,7 +50,7 @@ def name_of(event_type: str, payload: dict[str, object]) -> str | None:
 class Selection:
     """What a channel wants: shell-style patterns, any of which may match; None: no such limit.
 
-    Something without a tool or a risk (a run) does not pass a limit on tools or risk: whoever sets one asks for calls.
+    Something without a tool or a risk (a run) does not pass a limit on tools or risk: a user who sets one asks for calls.
     """
 
     events: Sequence[str] = DEFAULT_EVENTS
@@ -63,7 +63,7 @@ class Selection:
         return _matches(name, self.events)
 
     def wants(self, name: str, *, agent: str, tool: str | None, risk: str | None) -> bool:
-        """Tell whether this one is wanted. ``agent``: behind those above it, joined by ``/``; any of them may match."""
+        """Tell whether this one is wanted. ``agent``: after those above it, joined by ``/``; any of them may match."""
         if not self.wants_name(name):
             return False
         if self.agents is not None and not any(_matches(each, self.agents) for each in agent.split("/")):

@@ -1,4 +1,4 @@
-"""Sending one delivery: claim, send, write down what came of it. Dying anywhere in between loses nothing.
+"""Send one delivery: claim, send, store the result. Dying anywhere in between loses nothing.
 
 Before the claim the delivery is due; after it, it is due again when the claim is over; what was sent then is sent twice,
 with the same id.
@@ -41,11 +41,11 @@ async def claim_due(database: Database, channel: str) -> Delivery | datetime | N
         return from_text(due.next_attempt_at)
     async with database.write() as conn:
         claimed = await deliveries.claim(conn, due, at=at, until=at + CLAIM_FOR)
-    return claimed or at  # somebody else took it: look again
+    return claimed or at  # another process took it: look again
 
 
 async def send_claimed(database: Database, channel: Channel, claimed: Delivery) -> Outcome:
-    """Send a claimed delivery and write down what came of it."""
+    """Send a claimed delivery and store the result."""
     outcome, milliseconds = await _attempt(channel, claimed)
     at, spread = now(), secrets.randbelow(1_000) / 1_000
     then = next_of(outcome, attempts=claimed.attempts, created_at=from_text(claimed.created_at), at=at, spread=spread)
@@ -64,7 +64,7 @@ async def send_claimed(database: Database, channel: Channel, claimed: Delivery) 
 async def send_test(database: Database, channel: Channel) -> tuple[Delivery, Outcome]:
     """Send a test message, once, past what waits for the channel; it is in the delivery log like any other."""
     at = now()
-    made = deliveries.new_delivery(
+    delivery = deliveries.new_delivery(
         channel.name,
         seqs=(0, 0),
         payload=Payload(test=True).model_dump_json(exclude_defaults=True),
@@ -73,7 +73,7 @@ async def send_test(database: Database, channel: Channel) -> tuple[Delivery, Out
         at=at,
     )
     async with database.write() as conn:
-        claimed = await deliveries.add_claimed(conn, made, at=at, until=at + CLAIM_FOR)
+        claimed = await deliveries.add_claimed(conn, delivery, at=at, until=at + CLAIM_FOR)
     outcome, milliseconds = await _attempt(channel, claimed)
     then = next_of(outcome, attempts=claimed.attempts, created_at=at, at=now(), spread=0)
     if then.status == "waiting":
@@ -94,7 +94,7 @@ async def _attempt(channel: Channel, claimed: Delivery) -> tuple[Outcome, int]:
     except ValidationError:
         outcome = Refused(answer="a later release of Turngate wrote this; this one cannot read it", for_good=True)
     except Exception as error:
-        # A mistake of ours in one message must not stop those behind it.
+        # A mistake of Turngate's in one message must not stop those after it.
         logger.exception("notification %s to channel %s could not be made", claimed.id, channel.name)
         outcome = Unreachable(answer=f"Turngate failed here ({type(error).__name__}); the API's log says why")
     return outcome, round((time.monotonic() - began) * 1_000)

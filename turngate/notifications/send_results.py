@@ -1,4 +1,4 @@
-"""What became of one attempt, and what follows from it. Pure."""
+"""The result of one attempt, and what follows from it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_PAUSE: Final = timedelta(hours=6)
 GROWTH: Final = 3.0
 GIVE_UP_AFTER: Final = timedelta(hours=24)
 MAX_REFUSALS: Final = 5
-"""Attempts of a message that its receiver refuses. A few, because what it refuses is mended while somebody looks."""
+"""Attempts of a message that its receiver refuses. A few, because what it refuses is fixed while someone looks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Delivered:
 
 @dataclass(frozen=True, kw_only=True)
 class Unreachable:
-    """Nobody took it: no answer, an error on the other side, or "later". ``retry_after``: the receiver's own wish."""
+    """It was not taken: no answer, an error on the other side, or "later". ``retry_after``: the receiver's own wish."""
 
     answer: str
     retry_after: timedelta | None = None

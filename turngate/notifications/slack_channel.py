@@ -42,12 +42,12 @@ def escaped(text: str) -> str:
 
     Source: https://docs.slack.dev/messaging/formatting-message-text
     """
-    shown = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _PING.sub("\N{FULLWIDTH COMMERCIAL AT}", shown)
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _PING.sub("\N{FULLWIDTH COMMERCIAL AT}", escaped)
 
 
 def code(value: str) -> str:
-    """Return a value that somebody else named, as code: there Slack formats nothing, and it is seen to be a value."""
+    """Return a value that someone else named, as code: there Slack formats nothing, and it is seen to be a value."""
     return f"`{escaped(value.strip()).replace('`', _NO_TICK)}`"
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from turngate.domain.text import json_text
 from turngate.forms.errors import place_errors
 from turngate.forms.fields import Choice, Control, Field, Group, Row, Rows, Variants, every, inside
-from turngate.forms.reader import Reading, read
+from turngate.forms.reader import FormValue, read
 from turngate.forms.rows import ROW_BUTTON, ROW_FOCUS, grown, pressed
 from turngate.forms.schema_fields import form_of
 from turngate.forms.schema_kinds import Schema
@@ -116,7 +116,7 @@ def typed_into(form: Field, typed: Mapping[str, str]) -> dict[str, str]:
     return {**dict(_held(form)), **typed}
 
 
-def reading_of(form: Field, draft: Draft) -> Reading:
+def reading_of(form: Field, draft: Draft) -> FormValue:
     """Return what the fields of a form say. Content of a container that is not to be sent does not count."""
     texts = typed_into(grown(form, draft.typed), draft.typed)
     typed = dict(draft.typed)

@@ -80,7 +80,7 @@ def test_form_and_json_lose_nothing(case):
     """
     schema, raw = case
     filled = Filled(schema, raw)
-    assert filled.read() == reader.Reading(args=raw)
+    assert filled.read() == reader.FormValue(args=raw)
     assert reader.read(filled.form, filled.typed).args == json_text.dump(json_text.parse(raw).tree)
 
 
@@ -295,7 +295,7 @@ def test_members_of_a_map_have_names_that_can_be_typed():
     filled.typed[rows.rows[2].field.name] = "7"
     assert list(filled.read().errors) == [key]
     filled.typed[key] = "a"
-    assert filled.read().errors == {key: "The name “a” is given twice; each may stand once."}
+    assert filled.read().errors == {key: "The name “a” is given twice; each may be used once."}
     filled.typed[key] = "c"
     assert '"counts": {"b": 1, "a": 2, "c": 7}' in filled.read().args
     filled.press("Remove counts 1")
