@@ -234,7 +234,7 @@ async def test_i5_a_lost_run_still_asks_for_more(client: Client, sqlite: Databas
 @pytest.mark.parametrize(
     ("agent", "app", "said"),
     [
-        ({"limits": Limits(cost=Decimal(1))}, {}, "nobody says what 'openai:x' costs"),
+        ({"limits": Limits(cost=Decimal(1))}, {}, "no one says what 'openai:x' costs"),
         ({"toolkit": ["extend_budget"]}, {}, "the engine's own"),
     ],
     ids=["no price", "reserved name"],

@@ -437,7 +437,7 @@ async def test_a_run_that_has_not_begun_is_not_said_to_have_ended(
             unstarted.setattr(engine.services.gateway, "start_run", later)
             run = await engine.start()
             for tell in (control.interrupt, control.pause, control.resume):
-                with pytest.raises(UnavailableError, match="not begun yet"):
+                with pytest.raises(UnavailableError, match="not started yet"):
                     await tell(engine.services, PERSON, run.id)
         assert await start.start_recorded(engine.services) == 1
         await engine.request(run)
