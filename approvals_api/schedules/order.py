@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from approvals_api.runs.order import checked_order
 from approvals_api.validation.errors import invalid
 from approvals_api.validation.text import require_storable
-from turngate.domain.agents.schedules import DEFAULT_CATCH_UP_SECONDS, ID_PREFIX, Overlap, Timetable
-from turngate.domain.requests import UnattendedAsks
+from turngate.domain.agents.schedules import ID_PREFIX
 from turngate.store.clock import now
 from turngate.store.schedules.schedules import Schedule
-from turngate.wire.orders import StartOrder
+from turngate.wire.orders import ScheduleOrder, StartOrder
 
 NAME: Final = r"^(?!sched_)[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MAX_NOTES_CHARS: Final = 2_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class NewSchedule:
-    """An order. ``conversation``: ``new`` for each run, or ``continue`` one: ``conversation_id``, None: the schedule's own."""
-
-    name: str
-    agent: str
-    text: str
-    timetable: Timetable
-    conversation: Literal["new", "continue"] = "new"
-    conversation_id: str | None = None
-    workspace: str | None = None
-    model: str | None = None
-    unattended: UnattendedAsks = "park"
-    overlap: Overlap = "skip"
-    catch_up_seconds: int = DEFAULT_CATCH_UP_SECONDS
-    notes: str = ""
-
-
-async def check_wanted(wanted: NewSchedule, *, by: str) -> None:
+async def check_wanted(wanted: ScheduleOrder, *, by: str) -> None:
     """Raise InvalidInputError unless everything that can be checked without the store is valid."""
     if not re.fullmatch(NAME, wanted.name):
         raise invalid("/name", f"1 to 64 letters, digits, '.', '_' and '-', and not beginning with {ID_PREFIX}")
     first = StartOrder(
         agent=wanted.agent,
-        input=wanted.text,
+        input=wanted.input,
         conversation_id=wanted.conversation_id,
         workspace=wanted.workspace,
         model=wanted.model,
@@ -69,12 +49,12 @@ async def check_wanted(wanted: NewSchedule, *, by: str) -> None:
         raise invalid("/timetable/ends_at", "this is in the past, so it would never fire")
 
 
-def columns_of(wanted: NewSchedule) -> dict[str, Any]:
+def columns_of(wanted: ScheduleOrder) -> dict[str, Any]:
     """Return the columns to store, without the conversation."""
     return {
         "name": wanted.name,
         "agent": wanted.agent,
-        "input": wanted.text,
+        "input": wanted.input,
         "workspace": wanted.workspace,
         "model": wanted.model,
         "unattended_asks": wanted.unattended,
@@ -85,12 +65,12 @@ def columns_of(wanted: NewSchedule) -> dict[str, Any]:
     }
 
 
-def as_wanted(schedule: Schedule) -> NewSchedule:
+def as_wanted(schedule: Schedule) -> ScheduleOrder:
     """Return the order that would create this schedule."""
-    return NewSchedule(
+    return ScheduleOrder(
         name=schedule.name,
         agent=schedule.agent,
-        text=schedule.input,
+        input=schedule.input,
         timetable=schedule.times,
         conversation="new" if schedule.conversation_id is None else "continue",
         conversation_id=schedule.conversation_id,

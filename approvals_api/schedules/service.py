@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy.exc import IntegrityError
@@ -19,7 +17,7 @@ from approvals_api.runs.control import MAX_REASON_CHARS
 from approvals_api.runs.start import published_agent, turn_input
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.runs.views import run_summary
-from approvals_api.schedules.order import NewSchedule, as_wanted, check_wanted, columns_of
+from approvals_api.schedules.order import as_wanted, check_wanted, columns_of
 from approvals_api.schedules.sync import agree
 from approvals_api.schedules.views import existing_schedule, schedule_detail
 from approvals_api.services import Services
@@ -34,6 +32,7 @@ from turngate.store.runs import messages
 from turngate.store.schedules import schedule_fires, schedules
 from turngate.store.schedules.schedule_fires import AgentAtFire
 from turngate.store.schedules.schedules import Schedule
+from turngate.wire.orders import ScheduleChange, ScheduleOrder
 from turngate.wire.runs import RunSummary
 from turngate.wire.schedules import ScheduleDetail
 from turngate.wire.view import View
@@ -48,7 +47,7 @@ class _Created(View):
 
 
 async def create(
-    services: Services, principal: Principal, wanted: NewSchedule, *, key: str | None = None
+    services: Services, principal: Principal, wanted: ScheduleOrder, *, key: str | None = None
 ) -> ScheduleDetail:
     """Create a schedule. It is stored first; while Temporal is away it fires only after Temporal is back and has it.
 
@@ -75,7 +74,7 @@ async def create(
         )
         return _Created(id=schedule.id)
 
-    content = {**asdict(wanted), "timetable": wanted.timetable.model_dump_json()}
+    content = {**dict(wanted), "timetable": wanted.timetable.model_dump_json()}
     try:
         created = await once(
             services, principal, key, content=["schedule", *map(repr, content.values())], answer=_Created, act=act
@@ -86,7 +85,7 @@ async def create(
 
 
 async def update(
-    services: Services, principal: Principal, id_or_name: str, *, revision: int, changes: Mapping[str, Any]
+    services: Services, principal: Principal, id_or_name: str, change: ScheduleChange, *, revision: int
 ) -> ScheduleDetail:
     """Change a schedule, from its next fire on. Its author keeps owning its runs.
 
@@ -94,8 +93,8 @@ async def update(
         services: the process's services.
         principal: who changes it; must hold ``runs:write``.
         id_or_name: the schedule.
+        change: what is omitted stays.
         revision: the one that was changed; another means that someone else changed it since.
-        changes: members of NewSchedule, all but the conversation; what is omitted stays.
 
     Raises:
         InvalidInputError: what does not fit.
@@ -106,7 +105,7 @@ async def update(
     principal.require("runs:write")
     async with services.database.read() as conn:
         before = await existing_schedule(conn, id_or_name)
-    wanted = replace(as_wanted(before), **changes)
+    wanted = change.applied_to(as_wanted(before))
     await check_wanted(wanted, by=before.created_by)
     try:
         async with services.database.write() as conn:
@@ -208,14 +207,14 @@ async def fire_now(services: Services, principal: Principal, id_or_name: str, *,
     return run_summary(run)
 
 
-async def _require_known(conn: Connection, wanted: NewSchedule) -> None:
+async def _require_known(conn: Connection, wanted: ScheduleOrder) -> None:
     """Raise InvalidInputError when there is no such agent or model: else only the first fire would show it."""
     await published_agent(conn, wanted.agent)
     if wanted.model is not None:
         await require_known_model(conn, wanted.model)
 
 
-async def _to_store(conn: Connection, principal: Principal, wanted: NewSchedule) -> Schedule:
+async def _to_store(conn: Connection, principal: Principal, wanted: ScheduleOrder) -> Schedule:
     conversation_id = wanted.conversation_id
     if conversation_id is None and wanted.conversation == "continue":
         conversation_id = f"conv_{secrets.token_hex(12)}"

@@ -12,7 +12,7 @@ from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDe
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.schedules import service as schedule_service
-from approvals_api.schedules.order import MAX_NOTES_CHARS, NewSchedule
+from approvals_api.schedules.order import MAX_NOTES_CHARS
 from approvals_api.schedules.views import schedule_detail, schedule_page
 from approvals_api.v1.bodies import InterruptBody, ModelName, Text, Workspace
 from approvals_api.v1.new_runs import RUN_CREATED, started
@@ -28,6 +28,7 @@ from turngate.domain.agents.schedules import (
     Timetable,
 )
 from turngate.domain.requests import UnattendedAsks
+from turngate.wire.orders import ScheduleChange, ScheduleOrder
 from turngate.wire.runs import RunSummary
 from turngate.wire.schedules import ScheduleDetail, ScheduleView
 from turngate.wire.view import Page
@@ -94,6 +95,11 @@ class ScheduleBody(BaseModel):
     catch_up_seconds: CatchUp = DEFAULT_CATCH_UP_SECONDS
     notes: Notes = ""
 
+    @property
+    def order(self) -> ScheduleOrder:
+        """The order that the API's operations take."""
+        return ScheduleOrder.model_validate(self.model_dump())
+
 
 class ScheduleChangeBody(BaseModel):
     """Change a schedule. ``revision``: the one that you changed. What is omitted, or ``null``, stays as it is."""
@@ -111,6 +117,11 @@ class ScheduleChangeBody(BaseModel):
     overlap: Overlap | None = None
     catch_up_seconds: CatchUp | None = None
     notes: Notes | None = None
+
+    @property
+    def change(self) -> ScheduleChange:
+        """The change that the API's operations take."""
+        return ScheduleChange.model_validate(self.model_dump(exclude={"revision"}))
 
 
 @router.post(
@@ -135,9 +146,7 @@ async def create_schedule(
 
     It is stored at once; `in_force` says whether Temporal already has it.
     """
-    fields = body.model_dump(exclude={"input", "timetable"})
-    wanted = NewSchedule(**fields, text=body.input, timetable=Timetable(**body.timetable.model_dump()))
-    schedule = await schedule_service.create(services, principal, wanted, key=idempotency_key)
+    schedule = await schedule_service.create(services, principal, body.order, key=idempotency_key)
     response.headers["Location"] = f"/api/v1/schedules/{schedule.id}"
     return schedule
 
@@ -167,12 +176,7 @@ async def change_schedule(
 
     It applies from the next fire on. Its owner, and whether its runs share a conversation, stay as they are.
     """
-    changes = body.model_dump(exclude={"revision", "input", "timetable"}, exclude_none=True)
-    if body.input is not None:
-        changes["text"] = body.input
-    if body.timetable is not None:
-        changes["timetable"] = Timetable(**body.timetable.model_dump())
-    return await schedule_service.update(services, principal, schedule_id, revision=body.revision, changes=changes)
+    return await schedule_service.update(services, principal, schedule_id, body.change, revision=body.revision)
 
 
 @router.post("/schedules/{schedule_id}/pause", responses=DELETED)

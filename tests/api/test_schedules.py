@@ -18,6 +18,7 @@ from turngate.client import TurngateClient
 from turngate.domain.agents.schedules import Timetable
 from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.store.events import events
+from turngate.wire.orders import ScheduleChange, ScheduleOrder
 
 SELDOM = {"cron": "0 8 1 jan *", "time_zone": "Europe/Berlin"}
 
@@ -190,8 +191,10 @@ async def test_the_client_speaks_of_schedules(api: Api) -> None:
     token = (await token_for(api.stack.database, named(), "runs:write"))["Authorization"].removeprefix("Bearer ")
     name = named()
     async with TurngateClient(api.url, token=token) as client:
-        wanted = {"agent": "agent", "text": "pay 3", "timetable": Timetable(every_seconds=86_400)}
-        made = await client.create_schedule(name, conversation="continue", **wanted)
+        wanted = ScheduleOrder(
+            name=name, agent="agent", input="pay 3", timetable=Timetable(every_seconds=86_400), conversation="continue"
+        )
+        made = await client.create_schedule(wanted)
         assert (made.conversation_id or "").startswith("conv_")
         run = await client.run_schedule(name)
         with pytest.raises(ConflictError) as live:
@@ -200,7 +203,7 @@ async def test_the_client_speaks_of_schedules(api: Api) -> None:
         await api.request({"id": run.id})
         await client.interrupt(run.id)
         assert made.id in [each.id async for each in client.iter_schedules(limit=5)]
-        assert (await client.change_schedule(name, revision=1, notes="n")).revision == 2
+        assert (await client.change_schedule(name, ScheduleChange(notes="n"), revision=1)).revision == 2
         assert (await client.pause_schedule(name, reason="x")).pause_reason == "x"
         assert (await client.resume_schedule(name)).paused_at is None
         assert [each.outcome for each in (await client.get_schedule(made.id)).fires] == ["opened"]

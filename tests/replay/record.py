@@ -32,7 +32,6 @@ from approvals_api.recovery import recover
 from approvals_api.runs import fork as fork_run
 from approvals_api.runs import send_message
 from approvals_api.schedules import service as schedule_service
-from approvals_api.schedules.order import NewSchedule
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent, tool
 from turngate.domain.agents.schedules import Timetable
 from turngate.domain.contract import AgentTurnInput, DecideInput, PauseInput, ResumeInput, RunLimits
@@ -50,7 +49,7 @@ from turngate.store.runs import runs
 from turngate.store.schedules import schedule_fires
 from turngate.store.schedules.schedule_fires import Fire
 from turngate.toolkits import control_calls
-from turngate.wire.orders import ForkOrder
+from turngate.wire.orders import ForkOrder, ScheduleOrder
 
 HISTORIES = Path(__file__).with_name("histories") / version("turngate")
 IDENTITY = "recorder"
@@ -440,8 +439,8 @@ async def recovered(client: Client, database: Database) -> Recording:
 async def scheduled_start(client: Client, database: Database) -> Recording:
     """A fire by Temporal's own clock: it waits for the end of a run, and opens one."""
     async with stack(client, database, Bench().pay, model=paying()) as engine:
-        wanted = NewSchedule(
-            name="often", agent="agent", text="go", timetable=Timetable(every_seconds=1), overlap="buffer_one"
+        wanted = ScheduleOrder(
+            name="often", agent="agent", input="go", timetable=Timetable(every_seconds=1), overlap="buffer_one"
         )
         schedule = await schedule_service.create(engine.services, STARTER, wanted)
         handle = client.get_schedule_handle(schedule.id)

@@ -8,14 +8,14 @@ from playwright.async_api import expect
 from support.engine import STARTER, until
 
 from approvals_api.schedules import service as schedule_service
-from approvals_api.schedules.order import NewSchedule
 from turngate.domain.agents.schedules import Timetable
+from turngate.wire.orders import ScheduleOrder
 
 NO_SCRIPT = {"java_script_enabled": False}
 
 
 async def made(site, name, timetable, task, **changes):
-    wanted = NewSchedule(name=name, agent="agent", text=task, timetable=timetable, **changes)
+    wanted = ScheduleOrder(name=name, agent="agent", input=task, timetable=timetable, **changes)
     return await schedule_service.create(site.stack.services, STARTER, wanted)
 
 

@@ -19,7 +19,6 @@ from temporalio.client import Client
 from approvals_api.gateway.client import Gateway
 from approvals_api.gateway.schedules import TemporalSchedules, WantedSchedule
 from approvals_api.schedules import service as schedule_service
-from approvals_api.schedules.order import NewSchedule
 from approvals_api.schedules.sync import agree, agree_on_all, start_opened
 from turngate.domain.agents.schedules import Timetable
 from turngate.domain.contract import ScheduledStartInput
@@ -34,6 +33,7 @@ from turngate.store.runs import runs
 from turngate.store.schedules import schedule_fires, schedules
 from turngate.store.schedules.schedule_fires import AgentAtFire, Fire
 from turngate.store.schedules.schedules import Schedule
+from turngate.wire.orders import ScheduleOrder
 from turngate.wire.schedules import ScheduleDetail
 
 EACH_SECOND = Timetable(every_seconds=1)
@@ -41,8 +41,14 @@ SELDOM = Timetable(cron="0 0 29 feb *")
 
 
 async def made(engine: Stack, timetable: Timetable = EACH_SECOND, **changes: Any) -> ScheduleDetail:
-    wanted = {"name": f"each-{secrets.token_hex(3)}", "agent": "agent", "text": "go", "timetable": timetable, **changes}
-    return await schedule_service.create(engine.services, STARTER, NewSchedule(**wanted))
+    wanted = {
+        "name": f"each-{secrets.token_hex(3)}",
+        "agent": "agent",
+        "input": "go",
+        "timetable": timetable,
+        **changes,
+    }
+    return await schedule_service.create(engine.services, STARTER, ScheduleOrder(**wanted))
 
 
 async def fires(engine: Stack, schedule: ScheduleDetail) -> list[Fire]:
@@ -226,7 +232,7 @@ async def test_temporal_is_made_to_agree_with_the_store(client: Client, sqlite: 
             await agree_on_all(cut_off)
         deleted = await schedule_service.delete(cut_off, STARTER, gone.id)
         unheard = await schedule_service.create(
-            cut_off, STARTER, NewSchedule(name="unheard", agent="agent", text="go", timetable=SELDOM)
+            cut_off, STARTER, ScheduleOrder(name="unheard", agent="agent", input="go", timetable=SELDOM)
         )
         assert (deleted.in_force, unheard.in_force, unheard.next_fires) == (None, None, [])
         assert await agree_on_all(engine.services) == 4
@@ -308,7 +314,7 @@ async def test_i5_a_run_that_was_recorded_only_is_started(client: Client, sqlite
     ("pointer", "changes"),
     [
         ("/name", {"name": "sched_1"}),
-        ("/input", {"text": "  "}),
+        ("/input", {"input": "  "}),
         ("/agent", {"agent": "nobody"}),
         ("/conversation_id", {"conversation_id": "c"}),
         ("/conversation_id", {"conversation": "continue", "conversation_id": "c"}),

@@ -2,66 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from turngate.client.calls import Call, change, get, key_or_new, post, segment, without_none
+from turngate.client.calls import Call, change, get, key_or_new, post, segment
 from turngate.client.calls import model as read_as
-from turngate.domain.agents.schedules import DEFAULT_CATCH_UP_SECONDS, Overlap, Timetable
-from turngate.domain.requests import UnattendedAsks
+from turngate.wire.orders import ScheduleChange, ScheduleOrder
 from turngate.wire.runs import RunSummary
 from turngate.wire.schedules import ScheduleDetail, ScheduleView
 from turngate.wire.view import Page
 
 
-def create_schedule(
-    name: str,
-    *,
-    agent: str,
-    text: str,
-    timetable: Timetable,
-    conversation: Literal["new", "continue"] = "new",
-    conversation_id: str | None = None,
-    workspace: str | None = None,
-    model: str | None = None,
-    unattended: UnattendedAsks = "park",
-    overlap: Overlap = "skip",
-    catch_up_seconds: int = DEFAULT_CATCH_UP_SECONDS,
-    notes: str = "",
-    idempotency_key: str | None = None,
-) -> Call[ScheduleDetail]:
-    """Make a schedule: a run of ``agent`` with ``text`` as its input, whenever the timetable says so, unattended.
-
-    Args:
-        name: unique; letters, digits, ``.``, ``_`` and ``-``.
-        agent: name of a published agent.
-        text: the input of each run.
-        timetable: when.
-        conversation: each run begins a ``new`` one, or they ``continue`` one.
-        conversation_id: the one to continue; None: one of the schedule's own.
-        workspace: absolute path of a directory on the server's machine.
-        model: in place of the agent's own, ``provider:name``.
-        unattended: what happens to what would be asked, as of a run.
-        overlap: what happens to a fire while the run before it is live: ``skip``, ``buffer_one`` or ``allow``.
-        catch_up_seconds: 10 and up; a fire that could not be taken for longer is missed.
-        notes: for people who read it.
-        idempotency_key: the same key again returns the first schedule.
+def create_schedule(order: ScheduleOrder, *, idempotency_key: str | None = None) -> Call[ScheduleDetail]:
+    """Create a schedule. The same ``idempotency_key`` again returns the first schedule.
 
     Raises ConflictError ``name_taken`` or ``idempotency_key_reused``, InvalidInputError for what does not fit.
     """
-    optional = {"conversation_id": conversation_id, "workspace": workspace, "model": model}
-    body = {
-        "name": name,
-        "agent": agent,
-        "input": text,
-        "timetable": timetable.model_dump(mode="json", exclude_defaults=True),
-        "conversation": conversation,
-        "unattended": unattended,
-        "overlap": overlap,
-        "catch_up_seconds": catch_up_seconds,
-        "notes": notes,
-        **without_none(optional),
-    }
-    return post("/schedules", read_as(ScheduleDetail), body, key=key_or_new(idempotency_key))
+    return post("/schedules", read_as(ScheduleDetail), order.members(), key=key_or_new(idempotency_key))
 
 
 def list_schedules(*, limit: int = 50, cursor: str | None = None) -> Call[Page[ScheduleView]]:
@@ -74,39 +28,13 @@ def get_schedule(schedule: str) -> Call[ScheduleDetail]:
     return get(f"/schedules/{segment(schedule)}", read_as(ScheduleDetail))
 
 
-def change_schedule(
-    schedule: str,
-    *,
-    revision: int,
-    name: str | None = None,
-    agent: str | None = None,
-    text: str | None = None,
-    timetable: Timetable | None = None,
-    workspace: str | None = None,
-    model: str | None = None,
-    unattended: UnattendedAsks | None = None,
-    overlap: Overlap | None = None,
-    catch_up_seconds: int | None = None,
-    notes: str | None = None,
-) -> Call[ScheduleDetail]:
-    """Change a schedule; what is None stays. ``revision``: the schedule's as you looked at it; the others as in ``create``.
+def change_schedule(schedule: str, wanted: ScheduleChange, *, revision: int) -> Call[ScheduleDetail]:
+    """Change a schedule. ``revision``: the schedule's when you looked at it.
 
-    Raises ConflictError ``revision_differs`` when someone changed it since, ``name_taken`` or ``schedule_deleted``.
+    Raises ConflictError ``revision_differs`` if someone changed it since, ``name_taken`` or ``schedule_deleted``.
     """
-    body = {
-        "revision": revision,
-        "name": name,
-        "agent": agent,
-        "input": text,
-        "timetable": None if timetable is None else timetable.model_dump(mode="json", exclude_defaults=True),
-        "workspace": workspace,
-        "model": model,
-        "unattended": unattended,
-        "overlap": overlap,
-        "catch_up_seconds": catch_up_seconds,
-        "notes": notes,
-    }
-    return change("PATCH", f"/schedules/{segment(schedule)}", read_as(ScheduleDetail), without_none(body))
+    body = {"revision": revision, **wanted.members()}
+    return change("PATCH", f"/schedules/{segment(schedule)}", read_as(ScheduleDetail), body)
 
 
 def pause_schedule(schedule: str, *, reason: str = "") -> Call[ScheduleDetail]:

@@ -7,10 +7,11 @@ what only they can know. Imports nothing but the domain.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
+from turngate.domain.agents.schedules import DEFAULT_CATCH_UP_SECONDS, Overlap, Timetable
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.requests import UnattendedAsks
@@ -129,3 +130,46 @@ class DryRunOrder(OverridesOrder):
         return framed_sha256(
             by, "replay", run_id, self.step_text, self.agent or "", self.model or "", self.overrides_digest
         )
+
+
+class ScheduleOrder(Order):
+    """A schedule: a run of ``agent`` with ``input``, whenever the timetable says so, unattended.
+
+    ``name``: unique; letters, digits, ``.``, ``_`` and ``-``. ``conversation``: each run begins a ``new`` one, or they
+    ``continue`` one: ``conversation_id``, None: the schedule's own. ``workspace``, ``model``, ``unattended``: as of
+    :class:`StartOrder`. ``overlap``: what happens to a fire while the run before it is live: ``skip``, ``buffer_one`` or
+    ``allow``. ``catch_up_seconds``: 10 and up; a fire that was not taken for longer is missed. ``notes``: for people.
+    """
+
+    name: str
+    agent: str
+    input: str
+    timetable: Timetable
+    conversation: Literal["new", "continue"] = "new"
+    conversation_id: str | None = None
+    workspace: str | None = None
+    model: str | None = None
+    unattended: UnattendedAsks = "park"
+    overlap: Overlap = "skip"
+    catch_up_seconds: int = DEFAULT_CATCH_UP_SECONDS
+    notes: str = ""
+
+
+class ScheduleChange(Order):
+    """A change of a schedule: members of its :class:`ScheduleOrder`; None: this stays as it is."""
+
+    name: str | None = None
+    agent: str | None = None
+    input: str | None = None
+    timetable: Timetable | None = None
+    workspace: str | None = None
+    model: str | None = None
+    unattended: UnattendedAsks | None = None
+    overlap: Overlap | None = None
+    catch_up_seconds: int | None = None
+    notes: str | None = None
+
+    def applied_to(self, order: ScheduleOrder) -> ScheduleOrder:
+        """Return the order with this change."""
+        changed = {name: value for name, value in self if value is not None}
+        return ScheduleOrder.model_validate({**dict(order), **changed})

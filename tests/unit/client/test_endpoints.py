@@ -28,7 +28,7 @@ from turngate.domain.agents.schedules import Timetable
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.tools.external import ExternalTool
-from turngate.wire.orders import DryRunOrder, ForkOrder
+from turngate.wire.orders import DryRunOrder, ForkOrder, ScheduleChange, ScheduleOrder
 
 PATHS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text())[
     "paths"
@@ -94,31 +94,35 @@ CALLS: dict[str, Call[Any]] = {
     "save_view": requests.save_view("v", "status=all"),
     "remove_view": requests.remove_view("v"),
     "create_schedule": schedules.create_schedule(
-        "n",
-        agent="a",
-        text="t",
-        timetable=Timetable(every_seconds=5),
-        conversation="continue",
-        conversation_id="c",
-        workspace="/w",
-        model="m:n",
-        notes="n",
+        ScheduleOrder(
+            name="n",
+            agent="a",
+            input="t",
+            timetable=Timetable(every_seconds=5),
+            conversation="continue",
+            conversation_id="c",
+            workspace="/w",
+            model="m:n",
+            notes="n",
+        )
     ),
     "list_schedules": schedules.list_schedules(cursor="c"),
     "get_schedule": schedules.get_schedule("s"),
     "change_schedule": schedules.change_schedule(
         "s",
+        ScheduleChange(
+            name="n",
+            agent="a",
+            input="t",
+            timetable=Timetable(every_seconds=5),
+            workspace="/w",
+            model="m:n",
+            unattended="deny",
+            overlap="allow",
+            catch_up_seconds=60,
+            notes="n",
+        ),
         revision=1,
-        name="n",
-        agent="a",
-        text="t",
-        timetable=Timetable(every_seconds=5),
-        workspace="/w",
-        model="m:n",
-        unattended="deny",
-        overlap="allow",
-        catch_up_seconds=60,
-        notes="n",
     ),
     "pause_schedule": schedules.pause_schedule("s", reason="x"),
     "resume_schedule": schedules.resume_schedule("s"),

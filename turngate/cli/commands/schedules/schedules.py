@@ -27,6 +27,7 @@ from turngate.domain.agents.schedules import (
     Timetable,
 )
 from turngate.domain.errors import ConfigurationError
+from turngate.wire.orders import ScheduleChange, ScheduleOrder
 
 if TYPE_CHECKING:
     from turngate.wire.schedules import ScheduleDetail
@@ -130,18 +131,20 @@ def create(
     goes_on: Literal["new", "continue"] = "new" if conversation == "new" else "continue"
     with link.client() as client:
         made = client.create_schedule(
-            name,
-            agent=agent or only_agent(client),
-            text=sys.stdin.read() if task == "-" else task,
-            timetable=timetable,
-            conversation=goes_on,
-            conversation_id=None if conversation in {"new", "continue"} else conversation,
-            workspace=None if directory is None else str(directory),
-            model=model,
-            unattended=unattended.value,
-            overlap=overlap.word,
-            catch_up_seconds=catch_up_seconds,
-            notes=notes,
+            ScheduleOrder(
+                name=name,
+                agent=agent or only_agent(client),
+                input=sys.stdin.read() if task == "-" else task,
+                timetable=timetable,
+                conversation=goes_on,
+                conversation_id=None if conversation in {"new", "continue"} else conversation,
+                workspace=None if directory is None else str(directory),
+                model=model,
+                unattended=unattended.value,
+                overlap=overlap.word,
+                catch_up_seconds=catch_up_seconds,
+                notes=notes,
+            )
         )
     _show(made, as_json=as_json)
     if not as_json:
@@ -184,11 +187,10 @@ def change(
     elif (time_zone, starts_at, ends_at, jitter) != ("UTC", None, None, "0s"):
         raise ConfigurationError("--time-zone, --starts-at, --ends-at and --jitter go with --cron or --every")
     with find_api(data_dir, url).client() as client:
-        changed = client.change_schedule(
-            schedule,
-            revision=client.get_schedule(schedule).revision,
+        revision = client.get_schedule(schedule).revision
+        wanted = ScheduleChange(
             name=name,
-            text=sys.stdin.read() if task == "-" else task,
+            input=sys.stdin.read() if task == "-" else task,
             timetable=timetable,
             model=model,
             unattended=None if unattended is None else unattended.value,
@@ -196,6 +198,7 @@ def change(
             catch_up_seconds=None if catch_up is None else catch_up_of(catch_up),
             notes=notes,
         )
+        changed = client.change_schedule(schedule, wanted, revision=revision)
     _show(changed, as_json=as_json)
 
 
