@@ -98,7 +98,7 @@ async def test_a_run_and_its_fork_are_compared_behind_the_shared_past(
     lines = [" ".join(line.split()) for line in told.splitlines()]
     assert f"A {run['id']} completed agent agent" in lines
     assert "model scripted:test ≠ scripted:other" in lines
-    assert "both go on from step 1 of A" in lines
+    assert "both continue from step 1 of A" in lines
     assert "A step 2, B step 1 differs, here they part" in lines
     assert "pay differs in decision, execution, result" in lines
     assert "decision approval approved ≠ approval rejected" in lines
@@ -149,7 +149,7 @@ async def test_a_retry_goes_on_where_the_run_ended(office: Api, printed: Callabl
     assert found["differs"] == ["model", "status", "answer"]
     assert outline(found) == [(None, 1, ["other"]), (None, 2, [])]
     told = await printed(run["id"], retry["id"])
-    assert "both go on from steps 1 to 2 of A" in told
+    assert "both continue from steps 1 to 2 of A" in told
     assert "B step 1  only in B, here they part" in told
     page = await page_of(office, f"/runs/{run['id']}/compare/{retry['id']}")
     assert "A made no such call." in page

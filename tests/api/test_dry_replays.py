@@ -85,9 +85,9 @@ async def test_terminal_and_pages_sum_a_replay_up(
     told = await printed("replay", run["id"], "--dry", "--policy", str(rules))
     lines = [" ".join(line.split()) for line in told.splitlines()]
     replay_id = lines[0].split()[1]
-    summary = "dry replay: 2 matched, 0 diverged, 0 of the record not made, 2 judged otherwise; the end is the same"
+    summary = "dry run: 2 matched, 0 diverged, 0 recorded but not made, 2 judged differently; the end is the same"
     for line in (
-        f"⇒ dry run of run {run['id']}: nothing runs, no one is asked",
+        f"⇒ dry run of run {run['id']}: no tool runs, no one is asked",
         "judged step 1 pay ask tool:ask → allow open ⟨U+202E⟩<b>",
         summary,
     ):
@@ -97,7 +97,7 @@ async def test_terminal_and_pages_sum_a_replay_up(
     beside = [" ".join(line.split()) for line in (await printed("compare", run["id"], replay_id)).splitlines()]
     assert summary in beside
     assert any(line.startswith("policy the app's ≠ [[rule]]") for line in beside)
-    assert f"dry replay of run {run['id']}: " in await printed("runs")
+    assert f"dry run of run {run['id']}: " in await printed("runs")
     assert "it has happened" not in await printed("replay", run["id"], "--preview")
     await printed("replay", run["id"], code=2)  # without --dry
     await printed("export", replay_id, code=1)
@@ -123,9 +123,7 @@ async def test_a_replay_that_diverges_says_where(
     run = await paid_twice(office)
     told = await printed("replay", run["id"], "--dry", "--step", "1", "--tools", "read_log", code=4)
     lines = [" ".join(line.split()) for line in told.splitlines()]
-    assert (
-        "dry replay: 0 matched, 1 diverged, 1 of the record not made, 0 judged otherwise; the end is the same" in lines
-    )
+    assert "dry run: 0 matched, 1 diverged, 1 recorded but not made, 0 judged differently; the end is the same" in lines
     assert 'diverged step 1 pay {"cents": 2}' in lines
     assert 'not made step 2 pay {"cents": 2}' in lines
     report = json.loads(await printed("replay", run["id"], "--dry", "--tools", "", "--json", code=4))

@@ -140,7 +140,7 @@ async def test_a_fork_may_begin_afresh_over_http_and_in_the_terminal(
     command = ["fork", run["id"], "And now?", "--summarise", "--url", office.url]
     answer = await asyncio.to_thread(CliRunner().invoke, app, command)
     assert answer.exit_code == 0, answer.output
-    assert "after step 3, to begin afresh with a summary of it" in answer.stdout
+    assert "after step 3, and begins with a summary of it" in answer.stdout
     assert "⇒ the conversation is not summarised: the model failed (JSONDecodeError)" in answer.stdout
     await finished(office, over_http)
     async with office.stack.database.read() as conn:

@@ -184,7 +184,7 @@ async def test_a_grant_is_given_and_taken_back_in_a_terminal(api: Api, monkeypat
     assert (await api.agent.get(f"/api/v1/requests/{request['id']}")).json()["status"] == "pending"
     done = await run(*grant, "--yes")
     assert done.exit_code == 0, done.output
-    assert "it would have let through 1 of the" in done.output
+    assert "it would have approved 1 of the" in done.output
     assert f"{request['id']} is approved" in done.output
     listed = await run("grants")
     (line,) = [line for line in listed.stdout.splitlines() if "exactly 888" in line]

@@ -247,13 +247,13 @@ async def test_a_schedule_in_a_terminal(api: Api, monkeypatch: pytest.MonkeyPatc
     assert line.split("\t")[1:3] == ["agent", "at 0 8 1 1 * (UTC)"]
     changed = await run("change", name, "--every", "2d", "--jitter", "1h", "--notes", "seldom")
     assert "fires       every 2d, up to 1h later" in changed.output
-    assert "go with --cron or --every" in (await run("change", name, "--jitter", "1h")).output
+    assert "need --cron or --every" in (await run("change", name, "--jitter", "1h")).output
     fired = await run("run", name, "--watch")
     assert (fired.exit_code, "Done." in fired.output) == (0, True), fired.output
     assert f"opened by schedule {shown['id']}: no one attends it" in fired.output
     assert "is held by" in (await run("pause", name, "--reason", "later")).output
     assert "held        by" in (await run("show", name)).output
-    assert "goes on; next at" in (await run("resume", name)).output
+    assert "continues; next at" in (await run("resume", name)).output
     gone = await run("delete", name)
     assert "is deleted; it opened 1 run(s), which stay" in gone.output
     assert (await run("show", name)).exit_code == 1

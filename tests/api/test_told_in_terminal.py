@@ -51,10 +51,10 @@ async def test_signals_and_malformed_responses_are_told_in_words(office: Api, pr
     await office.stack.ended(run)
     told = await printed("watch", run.id)
     assert "⏲ waits until 2" in told
-    assert "nothing could be made of this response; the model is told:" in told
+    assert "this response could not be used; the model gets this answer:" in told
     assert "┊ Your last response could not be parsed: a brace⟨U+001B⟩[31m is missing" in told
-    assert "⇒ the model scripted:other continues, in place of scripted:test" in told
-    assert "⇒ handed over from agent to researcher, who goes on" in told
+    assert "⇒ model scripted:other continues instead of scripted:test" in told
+    assert "⇒ handed over from agent to researcher, who continues" in told
     assert "\x1b" not in told
 
 
@@ -70,23 +70,23 @@ async def test_a_run_is_held_spoken_to_and_let_go_on(office: Api, printed: Print
     """`pause`, `send` and `resume` say what they did and how to follow; `watch` tells who held it, why, and who spoke."""
     run = await begun(office, task(step(("pay", {"cents": 5}))))
     await office.stack.request(run)
-    assert f"{run.id} is told to hold" in await printed("pause", run.id, "--reason", "lunch\x1b[31m")
+    assert f"{run.id} holds" in await printed("pause", run.id, "--reason", "lunch\x1b[31m")
     await office.stack.event(run, "run.paused")
-    assert f"{run.id} takes the message" in await printed(
+    assert f"{run.id} gets the message" in await printed(
         "send", run.id, json.dumps(task(step(words="Never mind."))), "--while-running", "supersede"
     )
     await office.stack.event(run, "request.superseded")
-    assert f"{run.id} goes on with scripted:other" in await printed("model", run.id, "scripted:other")
-    assert f"{run.id} is told to go on" in await printed("resume", run.id)
+    assert f"{run.id} continues with scripted:other" in await printed("model", run.id, "scripted:other")
+    assert f"{run.id} resumes" in await printed("resume", run.id)
     await office.stack.interrupt(run)
     await office.stack.ended(run)
     told = await printed("watch", run.id)
     for line in (
         "⇒ cli holds the run: lunch⟨U+001B⟩[31m",
-        "⇒ cli sent a message, to be read before the next step",
+        "⇒ cli sent a message; the agent reads it before the next step",
         "the request superseded",
-        "⇒ cli lets the run go on",
-        "⇒ the model scripted:other continues, in place of scripted:test, as cli says",
+        "⇒ cli resumes the run",
+        "⇒ model scripted:other continues instead of scripted:test, switched by cli",
     ):
         assert line in told
 
@@ -105,7 +105,7 @@ async def test_a_sub_agents_lines_carry_its_path(office: Api, printed: Printed, 
     assert "agent agent \u203a researcher" in decided
     await office.stack.ended(run)
     told = await printed("watch", run.id)
-    assert f"↳ answered by a run of its own: {child.id}" in told
+    assert f"↳ answered by its own run: {child.id}" in told
     assert "agent \u203a researcher │   ⏸ pay waits for approval" in told
     assert world.paid == [9]
 

@@ -190,7 +190,7 @@ def test_ctrl_c_at_the_prompt_detaches(started: Started) -> None:
     run_id = terminal.wait_for(r"run_\w+").group()
     terminal.wait_for(ASKED)
     terminal.press("\x03")
-    terminal.wait_for("the run goes on")
+    terminal.wait_for("the run continues")
     assert terminal.exit_code() == 130
     assert started.pending(run_id)
     assert started.turngate("interrupt", run_id).returncode == 0
@@ -203,7 +203,7 @@ def test_the_doctor_finds_a_running_stack_in_order(started: Started) -> None:
     """Every line is a ✓, and the port is known to be ours."""
     found = started.turngate("doctor", "my_app:app")
     assert found.returncode == 0, found.stdout
-    assert "ours answers at" in found.stdout
+    assert "API: answers at" in found.stdout
     assert "✗" not in found.stdout
 
 

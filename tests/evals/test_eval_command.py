@@ -54,7 +54,7 @@ def test_the_examples_cases_compare_two_models(tmp_path: Path) -> None:
         ("a person says no", "pass", "pass"),
         ("the ticket cannot be read", "pass", "FAIL"),
     ]
-    changed = said.partition("beside the baseline")[2].splitlines()[1:]
+    changed = said.partition("compared with the baseline")[2].splitlines()[1:]
     assert changed[0].split() == [
         "newly",
         "failing",

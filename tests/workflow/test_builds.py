@@ -204,7 +204,7 @@ async def test_a_run_that_began_without_builds_goes_on_with_the_first_that_is_cu
             await those.engine.idle(run)
         async with those.worker("1"):
             assert await answered(those.engine, run) == "completed"
-            with pytest.raises(NotFoundError, match="no worker of build 2 has come up"):
+            with pytest.raises(NotFoundError, match="no worker of build 2 has started"):
                 await builds.make_current(client, those.name, "2", wait_seconds=0)
         assert await those.builds_of(run) == ["", "1"]
 

@@ -1,4 +1,4 @@
-"""Where the API is and what to show at its door: how every client command connects."""
+"""The API's address and a token for it: how every command that uses the API connects."""
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
 
 @dataclass(frozen=True, kw_only=True)
 class ApiLink:
-    """An API's address and a token for it. ``data_dir``: None when the address was given from outside.
+    """An API's address and a token for it.
 
-    ``data_dir_given``, ``url_given``: by an option of the command.
+    Attributes:
+        data_dir: of the stack that serves the API; None when another's address and token are used.
+        data_dir_is_option, url_is_option: whether an option of the command set it.
     """
 
     url: str
     token: str
     data_dir: Path | None
-    data_dir_given: bool = False
-    url_given: bool = False
+    data_dir_is_option: bool = False
+    url_is_option: bool = False
 
     def client(self) -> SyncTurngateClient:
-        """Return a new client; the caller closes it. It sends nothing again: a person is told at once what is wrong."""
+        """Return a new client, which the caller closes. It does not retry: a user wants to see an error at once."""
         return SyncTurngateClient(self.url, token=self.token, retries=Retries(attempts=1))
 
     @property
     def options(self) -> str:
-        """Return the options that lead another command to the same API, with a space before; often empty."""
-        data_dir = f" --data-dir {self.data_dir}" if self.data_dir_given else ""
-        return f"{data_dir} --url {self.url}" if self.url_given else data_dir
+        """Return the options with which another command finds the same API, with a space before them; often empty."""
+        data_dir = f" --data-dir {self.data_dir}" if self.data_dir_is_option else ""
+        return f"{data_dir} --url {self.url}" if self.url_is_option else data_dir
 
 
 def find_api(data_dir: Path | None = None, url: str | None = None) -> ApiLink:
-    """Return the way to the API: by ``url`` or TURNGATE_API_URL, else by the data directory of a stack on this machine.
+    """Find the API: by ``url`` or TURNGATE_API_URL, else by the data directory of a stack on this machine.
 
-    The token is TURNGATE_TOKEN, else the one the stack left in its data directory.
+    The token is TURNGATE_TOKEN, else the one that the stack left in its data directory.
 
     Raises ConfigurationError when there is no token.
     """
@@ -64,13 +66,13 @@ def find_api(data_dir: Path | None = None, url: str | None = None) -> ApiLink:
         url=address,
         token=token,
         data_dir=settings.data_dir,
-        data_dir_given=data_dir is not None,
-        url_given=url is not None,
+        data_dir_is_option=data_dir is not None,
+        url_is_option=url is not None,
     )
 
 
 def read_cli_token(data_dir: Path) -> str | None:
-    """Return the token that a stack left for this user's commands; None when there is none that we may read."""
+    """Return the token that a stack left for this user's commands; None when there is none, or it cannot be read."""
     try:
         return (data_dir / TOKEN_FILE).read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError):

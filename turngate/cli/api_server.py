@@ -1,4 +1,4 @@
-"""The API's HTTP server inside our own process: uvicorn without its signal handling, on a port taken beforehand."""
+"""The API's HTTP server in this process: uvicorn without its signal handling, on a port that is already taken."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from sse_starlette.sse import AppStatus
 from turngate.domain.errors import ConfigurationError, UnavailableError
 
 GRACE_SECONDS: Final = 2
-"""How long requests in flight may go on once we stop. Event streams are told to end and take half a second."""
+"""How long requests in flight may take after a stop. Event streams end within half a second."""
 BACKLOG: Final = 2048
 
 
 def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
-    """Take the port, so that nobody else can between the start's first step and its last.
+    """Take the port at the start's beginning, so that no other program can take it before the end.
 
-    Raises ConfigurationError naming the port and the option when it is taken or may not be used.
+    Raises ConfigurationError, which names the port and the option, when it is taken or must not be used.
     """
     try:
         family, kind, protocol, _name, address = socket.getaddrinfo(
@@ -60,7 +60,7 @@ def _refused(error: OSError, host: str, port: int, option: str) -> Configuration
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with signals left to us: it would stop at once, before the worker, and raise the signal again."""
+    """uvicorn without signal handlers: it would stop at once, before the worker, and raise the signal again."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -86,7 +86,7 @@ class ApiServer:
         self.task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Serve; returns once requests are answered. Raises UnavailableError when the app does not come up."""
+        """Start serving, and return when requests are answered. Raises UnavailableError when the app cannot start."""
         AppStatus.should_exit = (
             False  # The library's flag is global to the process and outlives a server stopped before.
         )
@@ -96,12 +96,12 @@ class ApiServer:
                 await self.task
                 raise UnavailableError("the API stopped while it was starting; the log above says why")
             await asyncio.sleep(0.01)
-        # What was imported and built so far stays: without this the collector goes through it with every few pages.
+        # What was imported and built so far stays. Without this, the collector goes through it after every few pages.
         gc.collect()
         gc.freeze()
 
     async def stop(self) -> None:
-        """Accept nothing more, end event streams, let requests in flight finish (2 s), then close. Safe to repeat."""
+        """Accept no more connections, end event streams, let requests in flight finish (2 s), then close. Safe to repeat."""
         if self.task is None:
             self._listener.close()
             return
@@ -111,5 +111,5 @@ class ApiServer:
     async def _serve(self) -> None:
         try:
             await self._server.serve(sockets=[self._listener])
-        except SystemExit:  # how uvicorn says that the app's lifespan failed; it has logged why
+        except SystemExit:  # uvicorn's way to report that the app's lifespan failed; it has logged why
             raise UnavailableError("the API could not start; the log above says why") from None

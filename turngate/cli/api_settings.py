@@ -1,4 +1,4 @@
-"""From the process's settings to the API's own."""
+"""The API's settings, made from the process's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _temporal_pages(settings: Settings) -> str | None:
 
 
 def _rate_limits(settings: Settings) -> RateLimitSettings:
-    """On loopback requests are not counted unless asked for: a script of the owner's own may do as it likes."""
+    """Return the limits. On loopback requests are counted only on demand: the owner's own scripts may send any number."""
     if settings.rate_limits is False:
         return RateLimitSettings(logins_per_name=None, logins_per_address=None)
     counted = settings.rate_limits is True or not is_loopback(settings.api_host)

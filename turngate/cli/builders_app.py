@@ -1,4 +1,4 @@
-"""What a builder's app consists of, in a line per agent, and what in it works otherwise than its builder may think. Pure."""
+"""The builder's app, as commands load it, describe it and warn about it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from turngate.domain.policy.policy import evaluate
 from turngate.domain.tools.tool import Tool, ToolKind
 from turngate.runtime.app_loader import LoadedApp, load_app
 
-# Loading the builder's app for a command: a mistake in the app's own code is told as theirs, with its place.
-
 
 def load_builders_app(target: str) -> LoadedApp:
-    """Return the app; raises as :func:`turngate.runtime.app_loader.load_app`.
+    """Return the app. Raises as :func:`turngate.runtime.app_loader.load_app` does.
 
-    Whatever the app's module raises at import is a ConfigurationError too, with the file and line it came from.
+    Any other error that the app's module raises at import becomes a ConfigurationError with its file and line.
     """
     try:
         return load_app(target)
@@ -33,7 +31,7 @@ def load_builders_app(target: str) -> LoadedApp:
         ) from error
 
 
-KIND_SAID: Final[dict[ToolKind, str]] = {
+KIND_WORDS: Final[dict[ToolKind, str]] = {
     "local": "tools",
     "provider": "run by the provider",
     "signal": "signals",
@@ -44,10 +42,7 @@ KIND_SAID: Final[dict[ToolKind, str]] = {
 
 
 def agent_lines(app: LoadedApp) -> Iterator[tuple[str, str]]:
-    """Yield each agent with its model, whose sub-agent it is, and its tools by kind; sub-agents come last.
-
-    Each as (``agent`` or ``sub-agent``, the rest of the line).
-    """
+    """Yield ``agent`` or ``sub-agent`` and the rest of the line: name, callers, model, tools by kind. Sub-agents come last."""
     callers = app.app.callers
     for agent in sorted(app.agents.values(), key=lambda agent: agent.name in callers):
         of = callers.get(agent.name)
@@ -56,20 +51,22 @@ def agent_lines(app: LoadedApp) -> Iterator[tuple[str, str]]:
 
 
 def tools_by_kind(agent: Agent) -> str:
-    """Return the names of an agent's tools, behind a word for their kind."""
+    """Return the names of an agent's tools, after words for their kind."""
     names = {kind: [tool.name for tool in agent.toolkit if tool.kind == kind] for kind in get_args(ToolKind)}
-    return "; ".join(f"{KIND_SAID[kind]}: {', '.join(found)}" for kind, found in names.items() if found) or "no tools"
+    return (
+        "; ".join(f"{KIND_WORDS[kind]}: {', '.join(of_kind)}" for kind, of_kind in names.items() if of_kind)
+        or "no tools"
+    )
 
 
 def warnings(app: LoadedApp) -> Iterator[str]:
-    """Yield what is allowed and may still be a mistake: tools that nothing runs, and tools that no model hears of."""
+    """Yield what is allowed and may still be a mistake: tools that nothing runs, and tools that no model gets."""
     for agent in app.agents.values():
         for tool in agent.toolkit:
             if tool.kind == "local" and tool.handler is None:
                 yield (
-                    f"tool {tool.name!r} of agent {agent.name!r} is declared without a handler: each call of it is "
-                    f"answered with the failure non_local_tool. Give it one with "
-                    f"toolkit.handlers({{{tool.name!r}: function}}), or leave it out"
+                    f"tool {tool.name!r} of agent {agent.name!r} has no handler: each call of it fails with "
+                    f"non_local_tool. Add a handler with toolkit.handlers({{{tool.name!r}: function}}), or remove the tool"
                 )
             elif tool.kind == "provider" and (refused := _not_offered(app, agent, tool)):
                 yield refused
@@ -80,7 +77,7 @@ def _not_offered(app: LoadedApp, agent: Agent, tool: Tool) -> str | None:
     if verdict.answer == "allow":
         return None
     return (
-        f"tool {tool.name!r} of agent {agent.name!r} is run by the model's provider, where nobody can be asked first, and "
-        f"the policy's answer is to {verdict.answer} (rule {verdict.rule!r}): the model is not told of it. Allow it with a "
-        "rule, or leave it out"
+        f"tool {tool.name!r} of agent {agent.name!r} runs at the model's provider, where no one can approve a call first, and "
+        f"the policy answers {verdict.answer} (rule {verdict.rule!r}): the model does not get the tool. Allow it with a "
+        "rule, or remove it"
     )

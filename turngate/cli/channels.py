@@ -1,4 +1,4 @@
-"""From settings to the channels that notifications are sent to. Imports the channels' libraries: import it where needed."""
+"""The channels that notifications are sent to, made from the process's settings."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from turngate.runtime.settings import Settings
 
 
 def configured_channels(settings: Settings, file: Path | None = None) -> tuple[Channel, ...]:
-    """Return the channels of ``file``, else of TURNGATE_NOTIFICATIONS; none when neither is given.
+    """Return the channels of ``file``, else of TURNGATE_NOTIFICATIONS; none without either.
 
-    Raises ConfigurationError when the file or what it names in the environment is wrong.
+    Raises ConfigurationError when the file, or a variable that it names, is wrong.
     """
     path = file or settings.notifications
     return () if path is None else load_channels(path, os.environ, Links(settings.resolved_public_url))
 
 
 def link_warning(settings: Settings) -> str | None:
-    """Return what is wrong with where messages will lead to; None when nothing is known to be."""
+    """Return a warning about the links in messages; None when there is nothing to warn of."""
     if not is_loopback((urlsplit(settings.resolved_public_url).hostname or "").strip("[]")):
         return None
     return (
-        f"links will lead to {settings.resolved_public_url}, which works on this machine only: "
-        "set TURNGATE_PUBLIC_URL to where people reach Turngate"
+        f"links in messages lead to {settings.resolved_public_url}, which works on this machine only: "
+        "set TURNGATE_PUBLIC_URL to the address at which people reach Turngate"
     )

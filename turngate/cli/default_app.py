@@ -1,7 +1,7 @@
-"""The app that runs when none is named: one coding agent, ``coder``, with the coding toolkit.
+"""The app that runs when a command names none: one coding agent, ``coder``, with the coding toolkit.
 
-Its model is TURNGATE_MODEL. Without that it plays the demo's script, so that a first look needs no account; its model's
-name then begins with ``scripted:`` wherever it is shown.
+Its model is TURNGATE_MODEL. Without that it plays the demo's script, so that a first look needs no account. The name of its
+model then begins with ``scripted:`` everywhere.
 """
 
 from __future__ import annotations

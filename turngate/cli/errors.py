@@ -1,7 +1,7 @@
-"""From an error to what the person sees: one message and an exit code, never a traceback.
+"""An error as the user sees it: one message and an exit code, never a traceback.
 
-Exit codes: 0 done · 1 it went wrong · 2 the command or the configuration is wrong · 3 the run was interrupted ·
-4 a dry replay diverged from its record · 130 stopped by Ctrl-C · 141 nobody reads the output any more.
+Exit codes: 0 done · 1 it failed · 2 the command or the configuration is wrong · 3 the run was interrupted ·
+4 a dry run differs from its record · 130 stopped by Ctrl-C · 141 no one reads the output any more.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ EXIT_INTERRUPTED_RUN: Final = 3
 EXIT_DIVERGED: Final = 4
 EXIT_CTRL_C: Final = 130
 EXIT_UNREAD: Final = 141
-"""As the shell says it of a program that SIGPIPE ended."""
+"""What a shell reports for a program that SIGPIPE ended."""
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""The disk's fault, and for its owner to mend."""
+"""Errors of a full disk, which only its owner can fix."""
 
 
 class Commands(TyperGroup):
-    """The commands, with every error reported in one place."""
+    """The commands. Their errors are reported here."""
 
     def invoke(self, ctx: Any) -> Any:  # typer's base class takes its own, private Context
-        """Run the command that was asked for."""
+        """Run the command."""
         with reported():
             return super().invoke(ctx)
 
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Print an error and turn it into the exit code that it means."""
+    """Print an error, and exit with the code for it."""
     try:
         yield
     except TurngateError as error:
@@ -57,26 +57,26 @@ def reported() -> Iterator[None]:
     except Exception as error:
         if _is_unread(error):
             raise typer.Exit(EXIT_UNREAD) from None
-        if _is_typers(error):
+        if _is_usage(error):
             raise
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             terminal.error(plain(f"{error.filename or 'the output'} cannot be written: {error.strerror}"))
             raise typer.Exit(EXIT_WENT_WRONG) from None
         terminal.error(
-            plain(f"{type(error).__name__}: {error}. This is a mistake of Turngate's own: please report it ")
-            + "with what TURNGATE_LOG_LEVEL=debug shows"
+            plain(f"{type(error).__name__}: {error}. This is a bug in Turngate. Please report it ")
+            + "with the output under TURNGATE_LOG_LEVEL=debug"
         )
         _show_trace()
         raise typer.Exit(EXIT_WENT_WRONG) from None
 
 
-def _is_typers(error: Exception) -> bool:
-    """Wrong usage, which typer itself prints."""
+def _is_usage(error: Exception) -> bool:
+    """Return whether an error is one of usage, which typer itself prints."""
     return hasattr(error, "exit_code")  # its class has no public name that all versions of typer share
 
 
 def _is_unread(error: Exception) -> bool:
-    """A reader that went away (``turngate runs | head``)."""
+    """Return whether the reader of stdout is gone (``turngate runs | head``)."""
     return isinstance(error, OSError) and error.errno == errno.EPIPE
 
 

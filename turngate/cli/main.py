@@ -67,7 +67,7 @@ def root(
 
 
 def main() -> NoReturn:
-    """Run one command; the exit codes stand in :mod:`turngate.cli.errors`."""
+    """Run one command. The exit codes are in :mod:`turngate.cli.errors`."""
     terminal.prepare_streams()
     if not sys.warnoptions:  # Libraries warn their developers at import; ask for it with `python -W default`.
         warnings.simplefilter("ignore")
@@ -81,14 +81,14 @@ def main() -> NoReturn:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process now, its work done and its streams flushed.
+    """End the process at once, with its streams flushed.
 
-    Not by the interpreter's own end: the Temporal SDK's threads hand log lines to Python, and one that does so while
-    the interpreter is being taken down aborts the process (``PyGILState_Release: thread state must be current``), after
-    an orderly stop and once in some dozens of times.
+    The interpreter's own end will not do: the Temporal SDK's threads hand log lines to Python, and one that does so while the
+    interpreter shuts down aborts the process (``PyGILState_Release: thread state must be current``). That happened once in
+    some dozens of orderly stops.
     """
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # whoever read it may be gone
+        with suppress(OSError, ValueError):  # its reader may be gone
             stream.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""The one place where settings become models."""
+"""The models of this process, made from its settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turngate.runtime.settings import Settings
 
 
 def build_models(settings: Settings, *, script_base: Path) -> Models:
-    """Return the models of this process. ``script_base``: where ``scripted:FILE`` and ``models.toml`` are looked for.
+    """Return the models of this process. ``script_base``: the directory of ``scripted:FILE`` and ``models.toml``.
 
     Raises ConfigurationError when the file of profiles is wrong.
     """
@@ -26,11 +26,11 @@ def build_models(settings: Settings, *, script_base: Path) -> Models:
 
 
 def require_model_names(settings: Settings, app: LoadedApp) -> None:
-    """Refuse names that no profile has and no provider, wherever one stands. Asks nobody, and looks at no key.
+    """Require that each model's name is a profile's or has a known provider. No model is asked, and no key is checked.
 
-    An agent's own ``provider:name`` that cannot be used is only warned of, later: the other agents' runs still work.
+    An agent's own ``provider:name`` that cannot be used is only a warning, later: the other agents' runs still work.
 
-    Raises ConfigurationError naming the file or the agent; also when the file of profiles is wrong.
+    Raises ConfigurationError, which names the file or the agent; also when the file of profiles is wrong.
     """
     models = build_models(settings, script_base=app.base)
     models.require_profiles()

@@ -1,4 +1,4 @@
-"""Options that several commands share, declared once."""
+"""Options that several commands share, declared once, and times as users type them."""
 
 from __future__ import annotations
 
@@ -24,35 +24,33 @@ AppArgument = Annotated[
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        help="Directory of the store, Temporal's state and logs.", show_default="$TURNGATE_DATA_DIR, else .turngate"
+        help="The directory of the store, Temporal's state and the logs.",
+        show_default="$TURNGATE_DATA_DIR, else .turngate",
     ),
 ]
 ApiPort = Annotated[
     int | None,
-    typer.Option(min=1, max=65_535, help="Port of the API.", show_default="$TURNGATE_API_PORT, else 8321"),
+    typer.Option(min=1, max=65_535, help="The port of the API.", show_default="$TURNGATE_API_PORT, else 8321"),
 ]
 TemporalPort = Annotated[
     int | None,
     typer.Option(
         min=1,
         max=65_535,
-        help="Port of the embedded Temporal.",
-        show_default="a free one, the same after a restart",
+        help="The port of the embedded Temporal.",
+        show_default="a free one; the same after a restart",
     ),
 ]
-TemporalUi = Annotated[bool, typer.Option("--temporal-ui", help="Serve Temporal's own web pages too.")]
+TemporalUi = Annotated[bool, typer.Option("--temporal-ui", help="Also serve Temporal's own web pages.")]
 Url = Annotated[
     str | None,
     typer.Option(
-        help="Address of the API.",
+        help="The address of the API.",
         show_default="$TURNGATE_API_URL, else the data directory's stack",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs, nothing else.")]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `turngate runs` shows it.")]
-
-
-# Spans and instants as people type them: ``90s``, ``15m``, ``1h``, ``7d``; ``2026-05-01`` or ``7d`` for seven days ago.
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs, and nothing else.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, from `turngate runs`.")]
 
 
 _SPAN: Final = re.compile(r"([0-9]{1,9})(s|m|h|d)")
@@ -60,7 +58,10 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def seconds_of(text: str, option: str) -> int:
-    """Return a span in seconds. Raises ConfigurationError naming the option."""
+    """Return a length of time such as ``90s``, ``15m``, ``1h`` or ``7d`` in seconds.
+
+    Raises ConfigurationError, which names the option.
+    """
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise ConfigurationError(f"{option} {text}: write it like 90s, 15m, 1h or 7d")
@@ -68,7 +69,10 @@ def seconds_of(text: str, option: str) -> int:
 
 
 def instant_of(text: str, option: str) -> datetime:
-    """Return an instant: ISO 8601 (UTC unless it says), or a span before now. Raises ConfigurationError naming the option."""
+    """Return an instant: ISO 8601 (UTC unless it has a zone), or a length of time before now.
+
+    Raises ConfigurationError, which names the option.
+    """
     try:
         if _SPAN.fullmatch(text.strip()):
             return datetime.now(UTC) - timedelta(seconds=seconds_of(text, option))

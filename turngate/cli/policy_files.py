@@ -1,4 +1,4 @@
-"""Policy files on this machine: read, with the place of what is wrong in them."""
+"""Policy files on this machine. An error names the line of the file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_policy(file: Path) -> Policy:
 
 
 def checked_source(file: Path) -> str:
-    """Return a file's text once it is known to be rules. Raises ConfigurationError as :func:`read_policy` does."""
+    """Return a file's text after checking that it is valid rules. Raises ConfigurationError as :func:`read_policy` does."""
     text = read_text(file)
     _parsed(text, file)
     return text
@@ -40,8 +40,8 @@ def _parsed(text: str, file: Path) -> Policy:
     try:
         return parse_policy(text, source=repr(str(file)))
     except ConfigurationError as error:
-        said = error.message.removeprefix(f"policy {str(file)!r}").removeprefix(": ").strip()
-        raise ConfigurationError(f"{file}{_place(text, error.message)}: {said}") from None
+        problem = error.message.removeprefix(f"policy {str(file)!r}").removeprefix(": ").strip()
+        raise ConfigurationError(f"{file}{_place(text, error.message)}: {problem}") from None
 
 
 def _place(text: str, message: str) -> str:
@@ -54,14 +54,14 @@ def _place(text: str, message: str) -> str:
 
 
 def _line_of_rule(text: str, place: int) -> int | None:
-    """Return the line where a rule's table begins; what only looks like one, in a text of several lines, does not count."""
-    found = -1
+    """Return the line where a rule's table begins. A text that only looks like one, in a multi-line string, does not count."""
+    number = -1
     for header in _HEADER.finditer(text):
         try:
             tomllib.loads(text[: header.start()])
         except tomllib.TOMLDecodeError:
             continue
-        found += 1
-        if found == place:
+        number += 1
+        if number == place:
             return text.count("\n", 0, header.start()) + 1
     return None

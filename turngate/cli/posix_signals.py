@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: a start is given up, a running stack is stopped in order, and a second signal ends at once."""
+"""SIGINT and SIGTERM: the first cancels a start or stops a running stack in order, the second ends the process at once."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from turngate.cli import terminal
 from turngate.cli.errors import EXIT_CTRL_C
 
 
-class StopSignal:
-    """Whether we were told to stop. Until :meth:`running` is called, being told cancels the task that starts the parts."""
+class StopRequest:
+    """Whether the process should stop. Until :meth:`running` is called, a signal cancels the task that starts the parts."""
 
     def __init__(self) -> None:
-        self.told = asyncio.Event()
+        self.requested = asyncio.Event()
         self._starting = asyncio.current_task()
 
     def running(self) -> None:
-        """Say that everything has started: from here on the program itself waits for :attr:`told`."""
+        """Mark the start as complete. From now on the caller itself waits for :attr:`requested`."""
         self._starting = None
 
     def on_signal(self) -> None:
-        """Take note of a signal."""
-        if self.told.is_set():
-            terminal.note("stopped at once; runs go on at the next start")
-            # Ending at once loses nothing: runs are durable, and the kernel ends the embedded Temporal with us.
+        """Handle a signal."""
+        if self.requested.is_set():
+            terminal.note("stopped at once; runs continue at the next start")
+            # Ending at once loses nothing: runs are durable, and the kernel ends the embedded Temporal with this process.
             os._exit(EXIT_CTRL_C)
-        self.told.set()
+        self.requested.set()
         if self._starting is not None:
             self._starting.cancel()
 
 
 @contextmanager
-def stop_signals() -> Iterator[StopSignal]:
-    """Catch SIGINT and SIGTERM. Raises typer.Exit when one came before everything had started."""
-    stop = StopSignal()
+def stop_on_posix_signals() -> Iterator[StopRequest]:
+    """Catch SIGINT and SIGTERM. Raises typer.Exit when one comes before the start is complete."""
+    stop = StopRequest()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.on_signal)
     try:
         yield stop
     except asyncio.CancelledError:
-        if not stop.told.is_set():
+        if not stop.requested.is_set():
             raise
-        terminal.note("stopped before everything had started")
+        terminal.note("stopped before the start was complete")
         raise typer.Exit(EXIT_CTRL_C) from None
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -12,7 +12,7 @@ from turngate.domain.errors import ConfigurationError
 
 
 class UnattendedChoice(StrEnum):
-    """What becomes of the questions of a run that nobody attends."""
+    """What happens to the questions of a run that no one attends."""
 
     DENY = "deny"
     PARK = "park"
@@ -20,21 +20,21 @@ class UnattendedChoice(StrEnum):
 
 
 def only_agent(client: SyncTurngateClient) -> str:
-    """Return the one agent there is. Raises ConfigurationError naming them when there are several, or none."""
-    names = [found.name for found in client.list_agents() if not found.sub_agent_of]
+    """Return the name of the only agent. Raises ConfigurationError when there are several, which it names, or none."""
+    names = [agent.name for agent in client.list_agents() if not agent.sub_agent_of]
     if len(names) == 1:
         return names[0]
     if not names:
-        raise ConfigurationError("no worker has published an agent yet: start one with `turngate up APP`")
-    raise ConfigurationError(f"there are several agents: say which with --agent, one of {', '.join(names)}")
+        raise ConfigurationError("there is no agent yet: start a worker that publishes one with `turngate up APP`")
+    raise ConfigurationError(f"there are several agents: choose one with --agent: {', '.join(names)}")
 
 
 def warn_of_shared_directory(link: ApiLink, workspace: Path) -> None:
-    """Say it when a run's workspace holds Turngate's own data."""
+    """Print a note when a run's workspace contains Turngate's own data."""
     if link.data_dir is not None and link.data_dir.is_relative_to(workspace):
         terminal.note(
             ("note: ", "yellow"),
-            f"the workspace holds Turngate's own data ({link.data_dir}), with a token that may decide requests. "
-            "Tools that read files without asking can read it; to keep it apart, start Turngate with --data-dir "
-            "elsewhere.",
+            f"the workspace contains Turngate's own data ({link.data_dir}), with a token that can decide requests. "
+            "Tools that read files without approval can read it. To keep it apart, start Turngate with --data-dir "
+            "outside the workspace.",
         )

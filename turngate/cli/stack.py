@@ -1,6 +1,6 @@
-"""Turngate's parts in one process, started in order and stopped in the reverse: the API, then the worker, then Temporal.
+"""Turngate's parts in one process, started in order and stopped in reverse: first the API, then the worker, then Temporal.
 
-Each part is an async context manager, so ``turngate up`` is all of them and ``turngate worker`` or ``api`` is some.
+Each part is an async context manager: ``turngate up`` is all of them, ``turngate worker`` and ``turngate api`` are some.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from worker import build_engine, build_worker, publish_agents
 logger = logging.getLogger(__name__)
 
 WORKER_STOP_SECONDS: Final = 6.0
-"""The worker gives running activities 5 s (worker.py); a little more for it to say good-bye."""
+"""The worker gives running activities 5 s (worker.py). It needs a little more to sign off."""
 TEMPORAL_STOP_SECONDS: Final = 1.5
-"""An orderly stop takes 1.1 s; a killed server loses nothing, so nobody waits longer."""
+"""An orderly stop takes 1.1 s. A killed server loses nothing, so there is no point in waiting longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """What runs. ``parts``: tasks that end only when their part fails or is stopped."""
+    """The running parts. ``parts``: tasks that end only when their part fails or is stopped."""
 
     settings: Settings
     database: Database
@@ -56,7 +56,7 @@ class Stack:
     parts: list[asyncio.Task[None]]
 
     async def until(self, stop: asyncio.Event) -> None:
-        """Return when told to stop; raises what a part failed with when one ends by itself."""
+        """Return when ``stop`` is set. Raises a part's error when the part ends by itself."""
         await until_stopped(stop, self.parts)
 
 
@@ -66,7 +66,7 @@ async def whole_stack(
 ) -> AsyncIterator[Stack]:
     """Run everything: embedded Temporal (unless TEMPORAL_ADDRESS is set), store, worker and API on ``listener``.
 
-    Raises ConfigurationError or UnavailableError, with the fix, when a part cannot start; what had started is stopped.
+    Raises ConfigurationError or UnavailableError, with the fix, when a part cannot start. The parts before it are stopped.
     """
     async with AsyncExitStack() as running:
         running.callback(listener.close)
@@ -103,20 +103,20 @@ def require_no_other_stack(settings: Settings) -> None:
     if other is not None:
         raise ConfigurationError(
             f"Turngate already runs from {settings.data_dir}: process {other.pid} at {other.api_url}. "
-            "Use that one, stop it, or give another directory with --data-dir"
+            "Use it, stop it, or choose another directory with --data-dir"
         )
 
 
 @asynccontextmanager
 async def embedded_temporal(settings: Settings, port: int | None, *, ui: bool) -> AsyncIterator[EmbeddedTemporal]:
-    """Run a Temporal server of our own from the data directory."""
+    """Run the embedded Temporal server from the data directory."""
     server = EmbeddedTemporal(settings.data_dir, port, ui=ui)
     await server.start()
     try:
         yield server
     finally:
         await _bounded(
-            server.stop(), TEMPORAL_STOP_SECONDS, "Temporal was killed, which loses nothing: no orderly stop"
+            server.stop(), TEMPORAL_STOP_SECONDS, "Temporal was killed, which loses nothing, because it did not stop"
         )
 
 
@@ -128,15 +128,15 @@ async def serving_worker(
     database: Database,
     deployment: WorkerDeploymentConfig | None = None,
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """Run the app's worker, its agents published; gives the task that ends when it fails.
+    """Publish the app's agents and run its worker. Yields the task, which ends when the worker fails.
 
     ``deployment``: as :func:`worker.build_worker` takes it.
     """
     shorten_failures(details=settings.log_format == "json")
     models = build_models(settings, script_base=app.base)
     _warn_of_models(app, models)
-    for said in builders_app.warnings(app):
-        logger.warning("%s", said)
+    for warning in builders_app.warnings(app):
+        logger.warning("%s", warning)
     engine = build_engine(app, database, models, models.profiles, streaming=settings.streaming)
     worker = build_worker(
         client,
@@ -159,7 +159,7 @@ async def serving_worker(
 
 
 def _warn_of_models(app: LoadedApp, models: Models) -> None:
-    """Say at the start which agent's model cannot be used: its runs would fail one by one. Others may still run."""
+    """Warn at the start of each agent whose model cannot be used. Its runs will fail; the others still run."""
     for agent in app.agents.values():
         try:
             models.resolve(agent.model)
@@ -175,14 +175,14 @@ async def serving_api(
     listener: socket.socket,
     channels: tuple[Channel, ...] = (),
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """Serve API and pages on ``listener``, tell ``channels``; gives the task that ends when the server does.
+    """Serve API and pages on ``listener``, and notify ``channels``. Yields the task, which ends with the server.
 
     The app itself starts the workflows of runs that a crash left recorded only (``approvals_api.app``).
     """
-    told = api_settings(settings, channels)
-    gateway = Gateway(client, update_wait=told.update_wait)
+    of_api = api_settings(settings, channels)
+    gateway = Gateway(client, update_wait=of_api.update_wait)
     server = ApiServer(
-        create_app(database=database, gateway=gateway, settings=told),
+        create_app(database=database, gateway=gateway, settings=of_api),
         listener,
         access_log=settings.log_level == "debug",
     )
@@ -197,7 +197,7 @@ async def serving_api(
 
 @asynccontextmanager
 async def announced(settings: Settings, temporal_address: str) -> AsyncIterator[RunningStack]:
-    """Leave the note by which commands and other processes find this stack; it goes when the stack does."""
+    """Write the note by which commands and other processes find this stack, and remove it when the stack ends."""
     note = RunningStack(temporal_address=temporal_address, api_url=settings.resolved_api_url)
     note.write(settings.data_dir)
     try:
@@ -207,7 +207,7 @@ async def announced(settings: Settings, temporal_address: str) -> AsyncIterator[
 
 
 async def until_stopped(stop: asyncio.Event, parts: list[asyncio.Task[None]]) -> None:
-    """Return when told to stop; raise UnavailableError, or what it failed with, when a part ends by itself."""
+    """Return when ``stop`` is set. Raise a part's error, or UnavailableError, when the part ends by itself."""
     waiting = asyncio.create_task(stop.wait())
     try:
         done, _pending = await asyncio.wait([waiting, *parts], return_when=asyncio.FIRST_COMPLETED)
@@ -227,36 +227,31 @@ async def _bounded(stopping: Awaitable[None], seconds: float, otherwise: str) ->
         logger.info("%s within %.1f s", otherwise, seconds)
 
 
-# A worker's log for people: a failure that was meant is one line, and only a bug shows its traceback.
-#
-# Temporal's SDK logs every failed attempt of an activity with a traceback and all it knows about the activity. A model
-# that is down for a minute would fill the terminal with them.
-
-
 def shorten_failures(*, details: bool) -> None:
-    """Shorten what the SDK says about failed activities, in this process. Safe to repeat.
+    """Shorten the SDK's log lines about failed activities in this process. Safe to repeat.
 
-    ``details``: keep the SDK's structured fields on each line (for logs that programs read).
+    The SDK logs every failed attempt with a traceback and all it knows about the activity: a model that is down for a minute
+    would fill the terminal. ``details``: keep the SDK's structured fields on each line (for logs that programs read).
     """
     activity.logger.activity_info_on_message = False
     activity.logger.activity_info_on_extra = details
     workflow.logger.workflow_info_on_message = False
     workflow.logger.workflow_info_on_extra = details
     sdk = activity.logger.base_logger
-    if not any(isinstance(present, _MeantFailures) for present in sdk.filters):
-        sdk.addFilter(_MeantFailures())
+    if not any(isinstance(present, _FailureLines) for present in sdk.filters):
+        sdk.addFilter(_FailureLines())
 
 
-class _MeantFailures(logging.Filter):
-    """Says which activity failed and why; drops the traceback of an ApplicationError, which is how ours fail on purpose."""
+class _FailureLines(logging.Filter):
+    """Says which activity failed and why. Only a bug keeps its traceback: Turngate's own failures are ApplicationErrors."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
         if error is None or not activity.in_activity():
             return True
-        told = activity.info()
+        info = activity.info()
         record.msg = "%s of %s failed, attempt %s: %s"
-        record.args = (told.activity_type, told.workflow_id, told.attempt, error)
+        record.args = (info.activity_type, info.workflow_id, info.attempt, error)
         if isinstance(error, ApplicationError):
             record.exc_info = None
         return True

@@ -1,4 +1,4 @@
-"""Opening the store from the command line: which database, is its schema there, who may come in from this machine."""
+"""The store as the command line opens it: its schema is checked, and this user's own token and links come from here."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from turngate.store.database import Database
 
 @asynccontextmanager
 async def opened_store(settings: Settings, *, migrate: bool | None = None) -> AsyncIterator[Database]:
-    """Open the store with its schema in place.
+    """Open the store, and require the schema of this version.
 
-    ``migrate``: bring it up to date first; None does so for the embedded default only, where nobody else is in charge.
+    ``migrate``: bring the schema up to date first. None does that for the embedded default only, which has no other owner.
 
     Raises:
         ConfigurationError: the data directory cannot be written, or the schema is not that of this version.
@@ -52,7 +52,7 @@ async def require_current_schema(database: Database) -> None:
 
 
 def local_user() -> str:
-    """Return this operating system's user; its number when it has no name (a container's user)."""
+    """Return the operating system's user; ``uid`` and its number when it has no name (a container's user)."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -60,15 +60,15 @@ def local_user() -> str:
 
 
 async def ensure_cli_token(database: Database, data_dir: Path) -> None:
-    """Leave an API token for this user's own commands in the data directory; a valid one is kept.
+    """Write an API token for this user's own commands into the data directory, unless a valid one is there.
 
-    Only its owner may read the file. The token may do anything, as ``cli:USER``: whoever can read the directory can write
-    the store as well.
+    Only its owner can read the file. The token may do anything, as ``cli:USER``: a user who can read the directory can write
+    the store too.
     """
-    kept = read_cli_token(data_dir)
-    if kept is not None:
+    token = read_cli_token(data_dir)
+    if token is not None:
         async with database.read() as conn:
-            holder = await tokens.find(conn, kept)
+            holder = await tokens.find(conn, token)
         if holder is not None and not holder.machine and "admin" in holder.scopes:
             (data_dir / TOKEN_FILE).chmod(0o600)
             return
@@ -78,12 +78,12 @@ async def ensure_cli_token(database: Database, data_dir: Path) -> None:
 
 
 def acting_as() -> str:
-    """Return whose name the audit shows for what this machine's commands do to people and tokens."""
+    """Return the name in the audit log for changes that commands of this machine make in the store."""
     return f"{OWNERS_PREFIX}{local_user()}"
 
 
 async def owners_login_link(database: Database, api_url: str) -> str:
-    """Return a login link for whoever runs this stack, as an admin; as who they are when a stored user has their name."""
+    """Return a login link for the user who runs this stack: as an admin, or as the stored user of that name."""
     async with database.write() as conn:
         secret = await access.issue_link(conn, local_user(), role="admin")
     return _link_address(api_url, secret)
@@ -92,7 +92,7 @@ async def owners_login_link(database: Database, api_url: str) -> str:
 async def new_login_link(database: Database, api_url: str, operator: str, role: Role | None = None) -> str:
     """Return the address of a page that logs one browser in, once, within 24 hours.
 
-    ``role``: of somebody who is no stored user; None: operator. Raises as ``turngate.store.access.access.checked_visitor``.
+    ``role``: of a visitor who is no stored user; None means operator. Raises as ``turngate.store.access.access.checked_visitor``.
     """
     async with database.write() as conn:
         visitor = await access.checked_visitor(conn, operator, role)

@@ -1,4 +1,4 @@
-"""Finding Temporal and waiting for it: what a worker or an API does before it can start."""
+"""Find Temporal and wait for it, as a worker or an API does before it starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAUSE_SECONDS: Final = 0.25
 def find_address(settings: Settings) -> str | None:
     """Return where Temporal is: TEMPORAL_ADDRESS, else the data directory's own server, else None.
 
-    The address of a server that ran here last is returned too: it takes the same port when it comes back.
+    The address of a server that is down now counts too: it takes the same port when it starts again.
     """
     if settings.temporal_address is not None:
         return settings.temporal_address
@@ -35,17 +35,17 @@ def find_address(settings: Settings) -> str | None:
 
 
 async def connect_when_there(
-    settings: Settings, say: Callable[[str], None], *, wait_seconds: float = WAIT_SECONDS
+    settings: Settings, notify: Callable[[str], None], *, wait_seconds: float = WAIT_SECONDS
 ) -> Client:
-    """Connect to Temporal, waiting for it to come up; ``say`` is told once that we wait.
+    """Connect to Temporal, and wait for it to start. ``notify`` is called once when there is a wait.
 
     Raises:
         ConfigurationError: waiting would not help (credentials, namespace).
-        UnavailableError: it did not come within ``wait_seconds``.
+        UnavailableError: Temporal did not start within ``wait_seconds``.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_seconds
-    told = False
+    has_notified = False
     while True:
         address = find_address(settings)
         try:
@@ -59,8 +59,8 @@ async def connect_when_there(
             away = error
         if loop.time() > deadline:
             raise UnavailableError(f"waited {wait_seconds:g} s for Temporal: {away.message}")
-        if not told:
+        if not has_notified:
             where = f"at {address}" if address else f"to start from {settings.data_dir}"
-            say(f"waiting up to {wait_seconds:g} s for Temporal {where} …")
-            told = True
+            notify(f"waiting up to {wait_seconds:g} s for Temporal {where} …")
+            has_notified = True
         await asyncio.sleep(PAUSE_SECONDS)

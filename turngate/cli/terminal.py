@@ -20,17 +20,17 @@ from turngate.text.plain_text import Piece, plain, plain_line
 
 NARROWEST: Final = 60
 GAP: Final = 2
-"""Between two columns of a table."""
+"""Spaces between two columns of a table."""
 LEAST: Final = 10
-"""A column is not made narrower than this; one that is narrower by itself stays as it is."""
+"""No column is made narrower than this. One that is narrower by itself keeps its width."""
 _margin: ContextVar[str] = ContextVar("margin", default="")
 PLAIN_WIDTH: Final = 200
-"""How long a one-line value may get where nobody's window limits it."""
+"""How long a value on one line may get where no window limits it."""
 
 
 @cache
 def out() -> Console:
-    """Return the console on stdout. It never wraps, highlights or reads markup: what is printed is what was said."""
+    """Return the console on stdout. It never wraps, highlights or reads markup: a text is printed as it is."""
     return _console(stderr=False)
 
 
@@ -41,9 +41,9 @@ def err() -> Console:
 
 
 def prepare_streams() -> None:
-    """Let characters that the terminal's encoding lacks be written as escapes instead of failing.
+    """Write characters that the terminal's encoding lacks as escapes instead of failing on them.
 
-    A stream that was closed (``>&-``) is empty, or swallows what is written, as for any program that does not look.
+    A closed stream (``>&-``) is replaced by an empty one, as for any program that does not look.
     """
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - to the end of the process
@@ -58,7 +58,7 @@ def prepare_streams() -> None:
 
 
 def is_interactive() -> bool:
-    """Tell whether a person sits at both ends: stdin and stdout are terminals."""
+    """Return whether stdin and stdout are both terminals."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -71,13 +71,13 @@ def line(*pieces: Piece) -> None:
 
 
 def piece(text: str, style: str = "") -> None:
-    """Print a piece of a line, made plain by the caller."""
+    """Print a piece of a line. The caller has made it plain."""
     out().print(Text(text, style=style), end="")
 
 
 @contextmanager
 def margin(text: str) -> Iterator[None]:
-    """Put a text, made plain by the caller, before each line of results that the block prints."""
+    """Put a text before each line of results that the block prints. The caller has made it plain."""
     before = _margin.set(text)
     try:
         yield
@@ -86,17 +86,17 @@ def margin(text: str) -> Iterator[None]:
 
 
 def note(*pieces: Piece) -> None:
-    """Print one line beside the result, on stderr."""
+    """Print one line on stderr, apart from the result."""
     err().print(_text(pieces))
 
 
 def error(message: str) -> None:
-    """Print an error: what is wrong, then (its message says it) how to mend it."""
+    """Print an error. Its message says what happened, and then what to do."""
     err().print(_text((("error: ", "bold red"), (message, "red"))))
 
 
 def width() -> int:
-    """Return how many characters one line should have."""
+    """Return how many characters a line should have at most."""
     return max(out().width, NARROWEST) if out().is_terminal else PLAIN_WIDTH
 
 
@@ -124,8 +124,8 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Piece]]) -> None:
 def column_widths(natural: Sequence[int], room: int) -> list[int]:
     """Return how wide each column of a table is in a window of this many characters.
 
-    The first is an id, which people copy: it is never cut. The last is the longest text, and gives way first; then the widest
-    of the others. Where that is not enough the window wraps.
+    The first is an id, which people copy: it is never cut. The last has the longest text and is cut first, then the widest of
+    the others. If that is not enough, the window wraps.
     """
     widths = list(natural)
     excess = sum(widths) + GAP * (len(widths) - 1) - room
@@ -139,16 +139,16 @@ def column_widths(natural: Sequence[int], room: int) -> list[int]:
 
 
 def wants_traceback() -> bool:
-    """Tell whether the person asked to see our insides (``TURNGATE_LOG_LEVEL=debug``)."""
+    """Return whether errors are printed with a traceback (``TURNGATE_LOG_LEVEL=debug``)."""
     return os.environ.get("TURNGATE_LOG_LEVEL", "").lower() == "debug"
 
 
 def _console(*, stderr: bool) -> Console:
-    # rich itself keeps bold and dim under NO_COLOR; whoever sets it wants no escape sequences at all (https://no-color.org).
-    plain_asked = bool(os.environ.get("NO_COLOR"))
+    # Under NO_COLOR rich itself keeps bold and dim. Users who set it want no escape sequences at all (https://no-color.org).
+    no_color = bool(os.environ.get("NO_COLOR"))
     return Console(
         stderr=stderr,
-        color_system=None if plain_asked else "auto",
+        color_system=None if no_color else "auto",
         soft_wrap=True,
         highlight=False,
         markup=False,
@@ -157,27 +157,26 @@ def _console(*, stderr: bool) -> Console:
 
 
 def _text(pieces: tuple[Piece, ...]) -> Text:
-    """Return the pieces with what cannot be seen as markers. Callers do that where they cut or indent; here none forgets it."""
+    """Return the pieces with markers for hidden characters. Callers that cut or indent do so too; here no one can forget it."""
     return Text.assemble(*(plain(piece) if isinstance(piece, str) else (plain(piece[0]), piece[1]) for piece in pieces))
 
 
-# Noticing that nobody reads stdout any more, also while there is nothing to write: ``turngate watch RUN | head -1``.
-#
-# A write to a pipe without a reader fails, but a command that waits for a person's decision may not write for days.
+def when_unread(on_unread: Callable[[], None]) -> None:
+    """Call ``on_unread`` once stdout is a pipe that has lost its reader (``turngate watch RUN | head -1``), and never otherwise.
 
-
-def when_unread(tell: Callable[[], None]) -> None:
-    """Call ``tell``, on a thread of its own, once stdout is a pipe that has lost its reader; never for anything else."""
-    with suppress(OSError, ValueError):  # closed, or none of the system's
+    A write to such a pipe fails, but a command that waits for a decision may not write for days. The call comes from a thread
+    of its own.
+    """
+    with suppress(OSError, ValueError):  # closed, or no stream of the operating system
         descriptor = sys.stdout.fileno()
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
-            threading.Thread(target=_wait, args=(descriptor, tell), name="stdout-reader", daemon=True).start()
+            threading.Thread(target=_wait, args=(descriptor, on_unread), name="stdout-reader", daemon=True).start()
 
 
-def _wait(descriptor: int, tell: Callable[[], None]) -> None:
+def _wait(descriptor: int, on_unread: Callable[[], None]) -> None:
     poller = select.poll()
-    poller.register(descriptor, 0)  # for no event: errors and hang-ups are told always
+    poller.register(descriptor, 0)  # for no event: errors and hang-ups are always reported
     with suppress(OSError):
         poller.poll()
-        tell()
+        on_unread()

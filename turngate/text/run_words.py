@@ -1,4 +1,4 @@
-"""Words for what only some runs and calls have: a past of another run, a signal, a wait, a result shown in part."""
+"""Events of a run in words, and what only some calls have: a judge's answer, a wait, a result shown in part."""
 
 from __future__ import annotations
 
@@ -13,95 +13,123 @@ from turngate.domain.tools.control_calls import WaitUntil
 from turngate.text.plain_text import plain_line
 from turngate.wire.calls import CallView, ResultInPart
 
-
-def handed_off(said: Mapping[str, Any]) -> str:
-    """Return what the event ``run.handed_off`` says."""
-    return f"handed over from {_plain(said['from'])} to {_plain(said['to'])}, who continues"
+Payload = Mapping[str, Any]
+"""An event's payload."""
 
 
-def model_switched(said: Mapping[str, Any]) -> str:
-    """Return what the event ``run.model_switched`` says; of one that a call asked for no one is named."""
-    by = f", as {_plain(said['by'])} says" if "by" in said else ""
-    return f"the model {_plain(said['to'])} continues, in place of {_plain(said['from'])}{by}"
+def handed_off(payload: Payload) -> str:
+    """Return the event ``run.handed_off`` in words."""
+    return f"handed over from {_plain(payload['from'])} to {_plain(payload['to'])}, who continues"
 
 
-def model_fell_back(said: Mapping[str, Any]) -> str:
-    """Return what the event ``run.model_fell_back`` says."""
-    why = f"{_plain(said['error_class'])}: {_plain(said['message'])}"
-    return f"the model {_plain(said['to'])} stands in for {_plain(said['from'])}, which cannot be used ({why})"
+def model_switched(payload: Payload) -> str:
+    """Return the event ``run.model_switched`` in words. A switch that a call asked for names no person."""
+    by = f", switched by {_plain(payload['by'])}" if "by" in payload else ""
+    return f"model {_plain(payload['to'])} continues instead of {_plain(payload['from'])}{by}"
 
 
-def forked_from(said: Mapping[str, Any]) -> str:
-    """Return where the run of the event ``run.started`` was forked from."""
-    afresh = ", to begin afresh with a summary of it" if said.get("summarise") else ""
-    return f"forked from run {_plain(said['run_id'])} after step {_plain(said['step'])}{afresh}"
+def model_fell_back(payload: Payload) -> str:
+    """Return the event ``run.model_fell_back`` in words."""
+    why = f"{_plain(payload['error_class'])}: {_plain(payload['message'])}"
+    return f"model {_plain(payload['to'])} stands in for {_plain(payload['from'])}, which cannot be used ({why})"
 
 
-def scheduled(said: Mapping[str, Any]) -> str:
-    """Return which schedule opened the run of the event ``run.started``, and that no one attends it."""
-    return f"opened by schedule {_plain(said['schedule_id'])}: no one attends it"
+def forked_from(fork: Payload) -> str:
+    """Return where a run was forked from. ``fork``: of the event ``run.started``."""
+    summary = ", and begins with a summary of it" if fork.get("summarise") else ""
+    return f"forked from run {_plain(fork['run_id'])} after step {_plain(fork['step'])}{summary}"
 
 
-def replay_of(said: Mapping[str, Any]) -> str:
-    """Return what the run of the event ``run.started`` is a dry run of."""
-    behind = f" behind step {_plain(said['step'])}" if said["step"] else ""
-    return f"dry run of run {_plain(said['run_id'])}{behind}: nothing runs, no one is asked"
+def scheduled(payload: Payload) -> str:
+    """Return which schedule opened the run of the event ``run.started``."""
+    return f"opened by schedule {_plain(payload['schedule_id'])}: no one attends it"
 
 
-def own_world(own: Mapping[str, Any]) -> str:
-    """Return what the run of the event ``run.started`` has of its own."""
-    told = ["instructions"] if "instructions" in own else []
+def dry_run_of(source: Payload) -> str:
+    """Return which run a dry run repeats. ``source``: of the event ``run.started``."""
+    after = f" after step {_plain(source['step'])}" if source["step"] else ""
+    return f"dry run of run {_plain(source['run_id'])}{after}: no tool runs, no one is asked"
+
+
+def overrides(own: Payload) -> str:
+    """Return what a run has in place of its agent's and its app's. ``own``: of the event ``run.started``."""
+    parts = ["instructions"] if "instructions" in own else []
     if "tools" in own:
-        told.append(f"tools ({', '.join(own['tools']) or 'none'})")
+        parts.append(f"tools ({', '.join(own['tools']) or 'none'})")
     if "policy" in own:
-        told.append(f"policy ({own['policy'][:12]}; no grant counts beside it)")
-    return _plain(f"has its own {', '.join(told)}")
+        parts.append(f"policy ({own['policy'][:12]}; grants do not count)")
+    return _plain(f"has its own {', '.join(parts)}")
 
 
-def steered(kind: str, said: Mapping[str, Any]) -> str:
-    """Return what an event says of someone who held the run, let it continue, or spoke to it; or of a budget it used up."""
-    who = _plain(said.get("by", said.get("sent_by", "somebody")))
+def steered(kind: str, payload: Payload) -> str:
+    """Return in words who held or resumed the run or sent a message, or which budget it used up."""
+    who = _plain(payload.get("by", payload.get("sent_by", "someone")))
     match kind:
         case "run.paused":
-            why = f": {_plain(said['reason'])}" if said["reason"] else ""
+            why = f": {_plain(payload['reason'])}" if payload["reason"] else ""
             return f"{who} holds the run{why}"
         case "run.resumed":
-            return f"{who} lets the run continue"
+            return f"{who} resumes the run"
         case "message.queued":
-            when = "in the next run" if said["while_running"] == "queue" else "before the next step"
-            return f"{who} sent a message, to be read {when}"
+            when = "in the next run" if payload["while_running"] == "queue" else "before the next step"
+            return f"{who} sent a message; the agent reads it {when}"
         case "budget.used_up":
-            return (
-                f"{_plain(said['budget']).replace('_', ' ')} used up: {_plain(said['used'])} of {_plain(said['limit'])}"
-            )
+            budget = _plain(payload["budget"]).replace("_", " ")
+            return f"{budget} used up: {_plain(payload['used'])} of {_plain(payload['limit'])}"
         case _:
             return f"the agent reads the message of {who}"
 
 
-def judged_said(judged: Judgement) -> str:
-    """Return what the judge said of a call, its words marked as a model's."""
-    words = plain_line(judged.reason, 400)
-    words = words if judged.problem is not None else f"“{words}” (a model's words)"
-    return f"(model {plain_line(judged.model, 80)}) {judged.said}: {words}"
+def nudged(payload: Payload) -> str:
+    """Return the event ``run.nudged`` in words."""
+    steps = int(payload["in_a_row"])
+    count = f"{steps} step{'' if steps == 1 else 's'}"
+    return f"no progress for {count}: the same calls with the same results; the model gets a hint about it"
 
 
-def nudged(said: Mapping[str, Any]) -> str:
-    """Return what the event ``run.nudged`` says."""
-    steps = int(said["in_a_row"])
-    return f"no progress for {steps} step{'' if steps == 1 else 's'}: the same calls, the same results; the model is told so"
+def context_words(kind: str, payload: Payload) -> str:
+    """Return an event ``context.*`` in words: a long conversation was summarised, cut, carried over, or was not."""
+    match kind:
+        case "context.compacted":
+            return f"{_messages(payload)} summarised by {_plain(payload['model'])} ({_tokens(payload)})"
+        case "context.trimmed":
+            return f"{_messages(payload)} left out ({_tokens(payload)})"
+        case "context.carried_over":
+            of = f"run {_plain(payload['from_run_id'])} up to step {_plain(payload['step'])}"
+            return f"begins with a summary of {of}, written by {_plain(payload['model'])}"
+        case _:
+            why = not_summarised(str(payload["reason"]), error_class=_plain(payload["error_class"] or ""))
+            return f"the conversation is not summarised: {why}"
 
 
-def wait_said(call: CallView) -> str | None:
-    """Return how long a call that waits will wait; None for every other call."""
+def _messages(payload: Payload) -> str:
+    count = int(payload["messages"])
+    of_provider = "the provider refused the conversation as too long: " if payload["forced"] else ""
+    return f"{of_provider}{count} earlier message{'' if count == 1 else 's'}"
+
+
+def _tokens(payload: Payload) -> str:
+    return f"about {int(payload['tokens_before']):,} tokens before, {int(payload['tokens_after']):,} now"
+
+
+def judgement_words(judgement: Judgement) -> str:
+    """Return the judge's answer about a call. What the model wrote is marked as a model's words."""
+    words = plain_line(judgement.reason, 400)
+    words = words if judgement.problem is not None else f"“{words}” (a model's words)"
+    return f"(model {plain_line(judgement.model, 80)}) {judgement.said}: {words}"
+
+
+def wait_words(call: CallView) -> str | None:
+    """Return until when a call waits; None for a call that does not wait."""
     if not isinstance(call.signal, WaitUntil):
         return None
     if call.waits_until is None:
         return "waits"
     until = datetime.fromisoformat(call.waits_until)
-    return f"waits until {until:%Y-%m-%d %H:%M:%S} UTC; it costs nothing, and outlives restarts"
+    return f"waits until {until:%Y-%m-%d %H:%M:%S} UTC; this costs nothing and survives restarts"
 
 
-def in_part_said(part: ResultInPart, run_id: str, tool_call_id: str) -> str:
+def part_words(part: ResultInPart, run_id: str, tool_call_id: str) -> str:
     """Return how much of a result is shown, and the command that prints all of it."""
     return (
         f"shown in part ({part.shown_chars:,} of {part.total_chars:,} characters); all of it: "
@@ -110,36 +138,4 @@ def in_part_said(part: ResultInPart, run_id: str, tool_call_id: str) -> str:
 
 
 def _plain(value: object) -> str:
-    return plain_line(str(value), 200)
-
-
-# Words for what happened to a long conversation: summarised, cut short, carried over; and why it was not.
-
-
-def context_said(kind: str, said: Mapping[str, Any]) -> str:
-    """Return what an event ``context.*`` says."""
-    match kind:
-        case "context.compacted":
-            return f"{_messages(said)} summarised by {_plain_text(said['model'])} ({_tokens(said)})"
-        case "context.trimmed":
-            return f"{_messages(said)} left out ({_tokens(said)})"
-        case "context.carried_over":
-            of = f"run {_plain_text(said['from_run_id'])} up to step {_plain_text(said['step'])}"
-            return f"begins with a summary of {of}, written by {_plain_text(said['model'])}"
-        case _:
-            why = not_summarised(str(said["reason"]), error_class=_plain_text(said["error_class"] or ""))
-            return f"the conversation is not summarised: {why}"
-
-
-def _messages(said: Mapping[str, Any]) -> str:
-    count = int(said["messages"])
-    of_provider = "the provider refused the conversation as too long: " if said["forced"] else ""
-    return f"{of_provider}{count} earlier message{'' if count == 1 else 's'}"
-
-
-def _tokens(said: Mapping[str, Any]) -> str:
-    return f"about {int(said['tokens_before']):,} tokens before, {int(said['tokens_after']):,} now"
-
-
-def _plain_text(value: object) -> str:
     return plain_line(str(value), 200)

@@ -24,7 +24,7 @@ from approvals_api.gateway.client import Gateway
 from turngate.cli import main
 from turngate.cli.api_link import ApiLink
 from turngate.cli.commands.runs.runs import task_text
-from turngate.cli.follow.run import Shown, follow
+from turngate.cli.follow.run import Output, follow
 from turngate.client import event_stream
 from turngate.domain.errors import ConfigurationError, InvalidInputError, UnavailableError
 
@@ -166,7 +166,7 @@ async def test_who_loses_sight_of_a_run_is_told_how_to_come_back(
         link = ApiLink(url=passing.url, token=await owner_token(passing), data_dir=None, url_given=True)
         client = link.client()
         follower = asyncio.create_task(
-            asyncio.to_thread(follow, link, client, run["id"], shown=Shown.STORY, stream=False)
+            asyncio.to_thread(follow, link, client, run["id"], output=Output.STORY, stream=False)
         )
         said: list[str] = []
 
@@ -178,5 +178,5 @@ async def test_who_loses_sight_of_a_run_is_told_how_to_come_back(
     with client, pytest.raises(UnavailableError, match="no Turngate answers"):
         await follower
     told = capfd.readouterr().err
-    assert "lost sight of the run, which goes on" in told
+    assert "The connection is lost; the run continues" in told
     assert f"turngate watch --url {link.url} {run['id']}" in told

@@ -87,10 +87,10 @@ async def test_the_doctor_lists_agents_and_warns_without_failing(tmp_path: Path,
     settings = load_settings(data_dir=tmp_path / "data", api_port=embedded_temporal.choose_port())
     shown: list[Finding] = []
     found = await examine(settings, "surveyed_app:app", probe=False, show=shown.append)
-    assert [finding.said for finding in found if finding.what == "agent"] == [
+    assert [finding.text for finding in found if finding.what == "agent"] == [
         "support (scripted:s); sub-agents: helper"
     ]
-    assert [finding.said for finding in found if finding.what == "sub-agent"] == [
+    assert [finding.text for finding in found if finding.what == "sub-agent"] == [
         "helper of support (scripted:s); tools: apart"
     ]
     [warned] = [finding for finding in found if finding.warns]

@@ -102,7 +102,7 @@ def test_an_export_is_the_whole_log_and_holds_without_the_store(store: Path, tmp
     assert json.loads(first["payload"]) == {"by": "ann", "number": 0, "é": "\u2028"}
     for given in ({"words": (str(file),)}, {"words": ("-",), "stdin": file.read_text()}):
         _, said = turngate("verify", *given["words"], stdin=given.get("stdin"))  # type: ignore[misc, arg-type]
-        assert "the log holds: 14 event(s) in 4 chain(s)" in said
+        assert "the log is intact: 14 event(s) in 4 chain(s)" in said
 
 
 def test_heads_are_printed_to_be_noted_elsewhere(store: Path, tmp_path: Path) -> None:
@@ -213,9 +213,9 @@ TAMPERINGS: dict[str, tuple[Callable[[Lines], Lines], str]] = {
     ),
     "the last chain removed without a trace": (
         lambda lines: changed(16, end={"events": 12, "chains": 3})(dropped(13, 14, 18)(lines)),
-        "the log does not hold. the events numbered 13 to 14 are missing",
+        "the log was changed or is damaged. the events numbered 13 to 14 are missing",
     ),
-    "chain's end removed": (dropped(16), "it says that the export holds"),
+    "chain's end removed": (dropped(16), "the export should hold"),
     "chain's end and count removed": (
         lambda lines: changed(18, end={"events": 14, "chains": 3})(dropped(16)(lines)),
         "chain run_b, event 5: it may be missing: nothing says how long this chain is",
@@ -227,12 +227,12 @@ TAMPERINGS: dict[str, tuple[Callable[[Lines], Lines], str]] = {
         lambda lines: [*lines[:15], {**lines[1], "seq": 15, "run_id": "run_x"}, *lines[15:]],
         "chain run_x, event 1: its content is not",
     ),
-    "header removed": (dropped(0), "line 1: it is not the header of an audit export"),
+    "header removed": (dropped(0), "line 1: this is not the header of an audit export"),
     "nothing": (lambda lines: lines[:0], "the file is empty"),
     "another format": (changed(0, turngate_audit=2), "the export's format is 2, and this version of Turngate reads 1"),
-    "events behind the end": (lambda lines: [*lines, lines[1]], "it stands behind the line that ends the export"),
-    "a member added": (changed(4, more=1), "line 5: it is neither an event nor a closing line"),
-    "a number as text": (changed(4, run_seq="2"), "line 5: it is neither an event nor a closing line"),
+    "events behind the end": (lambda lines: [*lines, lines[1]], "this comes after the line that ends the export"),
+    "a member added": (changed(4, more=1), "line 5: this is neither an event nor a closing line"),
+    "a number as text": (changed(4, run_seq="2"), "line 5: this is neither an event nor a closing line"),
 }
 
 
@@ -257,10 +257,10 @@ def test_what_is_not_an_export_is_no_crash(store: Path, tmp_path: Path) -> None:
     head, _, rest = log.partition("\n")
     twice = rest.replace('"type":', '"type":"other","type":', 1)
     for broken, said in (
-        (log[: len(log) // 2], "in the middle of it"),
-        (f"{head}\n\udcff\udcfe\n", "line 2: it is not JSON"),
-        (f"{head}\n{'[' * 100_000}\n", "line 2: it is not JSON"),
-        (f"{head}\n{twice}", "line 2: it is not JSON, or names a member twice"),
+        (log[: len(log) // 2], "in the middle of this line"),
+        (f"{head}\n\udcff\udcfe\n", "line 2: this is not JSON"),
+        (f"{head}\n{'[' * 100_000}\n", "line 2: this is not JSON"),
+        (f"{head}\n{twice}", "line 2: this is not JSON, or has a member twice"),
         ("[]\n", "line 1: it is not a line of an audit export"),
     ):
         file = tmp_path / "broken"

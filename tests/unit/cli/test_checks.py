@@ -23,7 +23,7 @@ async def bad(target: str = DEFAULT_APP, **overrides) -> dict[str, str]:
     settings = load_settings(**{"api_port": embedded_temporal.choose_port(), **overrides})
     found = await examine(settings, target, probe=False, show=shown.append)
     assert shown == found
-    return {finding.what: finding.said for finding in found if not finding.good}
+    return {finding.what: finding.text for finding in found if not finding.good}
 
 
 async def test_a_fresh_directory_is_in_order(tmp_path: Path):

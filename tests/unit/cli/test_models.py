@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from turngate import Agent, App, Toolkit
 from turngate.cli.commands.setup import doctor
-from turngate.cli.commands.setup.models import Seen, survey
+from turngate.cli.commands.setup.models import Usable, survey
 from turngate.cli.main import app
 from turngate.cli.model_registry import require_model_names
 from turngate.domain.errors import ConfigurationError
@@ -50,7 +50,7 @@ def with_agent(model: str, *fallback: str) -> LoadedApp:
     return check_app(App(agents=[agent]), base=Path.cwd())
 
 
-async def seen(settings: Settings, loaded: LoadedApp, *, probe: bool) -> dict[str, Seen]:
+async def seen(settings: Settings, loaded: LoadedApp, *, probe: bool) -> dict[str, Usable]:
     return {each.name: each async for each in survey(settings, loaded, probe=probe)}
 
 
@@ -113,4 +113,4 @@ async def test_doctor_tells_of_a_wrong_models_file(settings: Settings) -> None:
     (settings.data_dir / "models.toml").write_text("[profile.fast]\nmodel = 3")
     found = [each async for each in doctor._models(settings, with_agent("fast"), probe=False)]
     assert [(each.what, each.good) for each in found] == [("models", False)]
-    assert f"models file {settings.data_dir / 'models.toml'}, [profile.fast]: model:" in found[0].said
+    assert f"models file {settings.data_dir / 'models.toml'}, [profile.fast]: model:" in found[0].text

@@ -111,7 +111,7 @@ def test_explain_works_on_a_file_alone_and_with_the_apps_own_tools(here: Path) -
     assert json.loads(ran(*with_app, '{"cents": 50}').stdout)["answer"] == "ask"
     small = json.loads(ran(*with_app, '{"cents": 5}').stdout)
     assert (small["answer"], small["rule"], small["agent"]) == ("allow", "tool:ask", "agent")
-    assert "policy is never asked" in ran(*with_app, '{"cents": "much"}', code=1).stderr
+    assert "policy would never judge the call" in ran(*with_app, '{"cents": "much"}', code=1).stderr
     assert "the tools are: pay" in ran("explain", "--tool", "refund", "--app", "paying_app:app", code=2).stderr
     shown = ran("explain", "--tool", "pay", "--args", '{"cents": 500}', "--file", "rules.toml")
     assert "▶ ask   large (file): argument /cents gt 100" in shown.stdout

@@ -91,7 +91,7 @@ def test_every_recorded_run_can_go_on_and_is_kept(tmp_path: Path) -> None:
     code, out, said = check("--file", RECORDED, "--save", kept)
     assert (code, out) == (0, "")
     count = len(list(RECORDED.glob("*.json")))
-    assert f"{count} runs replayed: this release can go on with them" in said
+    assert f"{count} runs replayed: this release can continue them" in said
     code, out, _ = check("--file", kept, "--json")
     found = json.loads(out)
     assert code == 0
@@ -114,7 +114,7 @@ def test_what_cannot_go_on_is_told_apart(
     failing = found["failing"]
     assert (failing["kind"], (failing["event_id"], failing["event"])) == (kind, event)
     assert reason in failing["reason"]
-    assert said == "1 of 1 run cannot go on with this release\n"
+    assert said == "this release cannot continue 1 of 1 run\n"
 
 
 def test_a_person_reads_the_run_the_event_the_meaning_and_the_fix(
@@ -126,9 +126,9 @@ def test_a_person_reads_the_run_the_event_the_meaning_and_the_fix(
     first, second, third = out.splitlines()
     assert first.startswith("run_")
     assert first.endswith("fails at event 5, ActivityTaskScheduled")
-    assert "cannot continue this run: keep a worker of the release that runs it" in second
+    assert "cannot continue this run: keep a worker of its own release" in second
     assert "Nondeterminism" in third
-    assert said == "1 of 2 runs cannot go on with this release\n"
+    assert said == "this release cannot continue 1 of 2 runs\n"
 
 
 @pytest.mark.parametrize(

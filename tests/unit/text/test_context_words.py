@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turngate.text.run_words import context_said
+from turngate.text.run_words import context_words
 
 CUT: dict[str, Any] = {"messages": 12, "tokens_before": 150_000, "tokens_after": 9_000, "forced": False}
 NUMBERS = "(about 150,000 tokens before, 9,000 now)"
@@ -45,4 +45,4 @@ SKIPPED: dict[str, Any] = {"step": 3, "model": "m:n", "error_class": "", "forced
 )
 def test_each_event_is_one_plain_sentence(kind: str, said: dict[str, Any], words: str) -> None:
     """Nothing of it can steer the terminal."""
-    assert context_said(f"context.{kind}", said) == words
+    assert context_words(f"context.{kind}", said) == words

@@ -1,4 +1,4 @@
-"""Answering a request right in the terminal. It never takes a key that was typed before the request was on screen."""
+"""Answer a request in the terminal. A key that was typed before the request was on screen never counts."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ MENU: Final = {
     "reject": "[r]eject",
     "respond": "re[s]pond",
 }
-OUTCOME_MENU: Final = "it [h]appened, it [d]id not happen, [t]ell the model that nobody knows"
+OUTCOME_MENU: Final = "it [h]appened, it [d]id not happen, [t]ell the model that no one knows"
 KEYS: Final[dict[str, Verb]] = {"a": "approve", "e": "edit", "r": "reject", "s": "respond"}
 
 
 class _DecidedElsewhereError(Exception):
-    """Somebody answered on the page while we asked here."""
+    """The request ended, for example on the page, while the prompt was waiting."""
 
 
 class GatePrompt:
-    """Asks the person at this terminal about one request at a time."""
+    """Asks the user at this terminal about one request at a time."""
 
     def __init__(self, client: SyncTurngateClient) -> None:
         self._client = client
 
     def __call__(self, request: RequestDetail, still_open: StillOpen) -> None:
-        """Show the request and decide it as the person says; Enter leaves it to the page."""
+        """Print the request and send the user's decision. Enter leaves it to the page."""
         show_request(request, with_words=False)
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # Keys from before now were not meant for this.
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # Earlier keys were not meant for this request.
         try:
             while not self._answered(request, still_open):
                 pass
@@ -56,7 +56,7 @@ class GatePrompt:
             return
 
     def _answered(self, request: RequestDetail, still_open: StillOpen) -> bool:
-        """Take one answer; False: ask again."""
+        """Take one answer. Return False to ask again."""
         try:
             return self._outcome(request, still_open) if request.kind == "outcome" else self._verb(request, still_open)
         except InvalidInputError as wrong:
@@ -129,7 +129,7 @@ class GatePrompt:
             terminal.line("  recorded; it takes effect when a worker runs again")
 
     def _line(self, prompt: str, still_open: StillOpen) -> str:
-        """Read one line, showing what happens meanwhile. Raises _DecidedElsewhereError when the request ends first."""
+        """Read one line, and print what happens meanwhile. Raises _DecidedElsewhereError when the request ends first."""
         _show_prompt(prompt)
         while True:
             ready, _writable, _failed = select.select([sys.stdin], [], [], POLL_SECONDS)
@@ -146,15 +146,15 @@ def _show_prompt(prompt: str) -> None:
 
 
 def edit_text(text: str) -> str | None:
-    """Let the person change a text in $VISUAL or $EDITOR; None when it was left as it is or the editor failed."""
+    """Let the user change a text in $VISUAL or $EDITOR. Return None if it was not changed."""
     parsed = json_text.parse(text)
-    # Numbers keep their digits, and what an editor would hide is written as \\u escapes, which mean the same in JSON.
-    shown = text if parsed is None or parsed.doubled else json_text.dump(parsed.tree, indent=2)
-    shown = escape_hidden(shown)
+    # Numbers keep their digits. Characters that an editor would hide become \\u escapes, which mean the same in JSON.
+    original = text if parsed is None or parsed.doubled else json_text.dump(parsed.tree, indent=2)
+    original = escape_hidden(original)
     editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     with tempfile.TemporaryDirectory(prefix="turngate-edit-") as directory:
         file = Path(directory) / "arguments.json"
-        file.write_text(shown + "\n", encoding="utf-8")
+        file.write_text(original + "\n", encoding="utf-8")
         try:
             subprocess.run([*editor, str(file)], check=True)
         except (OSError, subprocess.CalledProcessError) as error:
@@ -162,11 +162,11 @@ def edit_text(text: str) -> str | None:
                 f"the editor {editor[0]!r} failed ({error}): set EDITOR to one that works"
             ) from None
         edited = file.read_text(encoding="utf-8").strip()
-    return None if edited == shown.strip() else edited
+    return None if edited == original.strip() else edited
 
 
 def answer_json(request: RequestDetail, text: str) -> str:
-    """Return a question's answer as JSON: the text itself when it is JSON, else as the one text that is asked for."""
+    """Return a question's answer as JSON: the text as the one string that is asked for, else the text itself."""
     properties = request.manifest.success.get("properties")
     if isinstance(properties, dict) and len(properties) == 1:
         name, schema = next(iter(properties.items()))

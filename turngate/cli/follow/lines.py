@@ -1,4 +1,4 @@
-"""A run as lines on the terminal: one function per kind of event, from what the API says about the run."""
+"""A run as lines of a terminal: one function per kind of event, and the model's words while it says them."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from turngate.domain.tools.results import Failure
 from turngate.text.plain_text import clipped, indented, plain, plain_line
 from turngate.text.presentation import first_lines, on_one_line
 from turngate.text.run_words import (
-    context_said,
+    context_words,
+    dry_run_of,
     forked_from,
     handed_off,
-    in_part_said,
-    judged_said,
+    judgement_words,
     model_fell_back,
     model_switched,
     nudged,
-    own_world,
-    replay_of,
+    overrides,
+    part_words,
     scheduled,
     steered,
-    wait_said,
+    wait_words,
 )
 from turngate.wire.calls import CallView
 from turngate.wire.events import DeltaView, EventView, ProgressView
 from turngate.wire.runs import RunDetail, RunSummary, StepView
 
 AGENT_MARGIN: Final = "  │ "
-"""Before every line that the agent wrote: no line of it can pass for one of ours."""
+"""Before every line that the agent wrote, so that none can pass for a line of Turngate's."""
 RESULT_MARGIN: Final = "    ┊ "
 """The same for every line of a result."""
 RESULT_LINES: Final = 10
-"""Most lines of one result: the page shows the rest."""
+"""How many lines of a result are printed at most. The page shows the rest."""
 STATUS_STYLE: Final[dict[RunStatus, str]] = {"completed": "green", "failed": "red", "interrupted": "yellow"}
 WAITING_FOR: Final = {
     "approval": "waits for approval",
     "question": "asks you",
     "outcome": "may or may not have happened",
 }
-VERB_SAID: Final = {"approve": "approved", "edit": "edited and approved", "reject": "rejected", "respond": "answered"}
+VERB_WORDS: Final = {"approve": "approved", "edit": "edited and approved", "reject": "rejected", "respond": "answered"}
 
 
 class RunLines:
-    """Prints one run's events. Fetches the run again only when an event speaks of something not seen yet."""
+    """Prints one run's events. Fetches the run again only when an event names something not seen yet."""
 
     def __init__(self, client: SyncTurngateClient, run: RunDetail) -> None:
         self._client = client
@@ -62,73 +62,75 @@ class RunLines:
         self._take(run)
 
     def show(self, event: EventView) -> None:
-        """Print what this event means for a person; events that mean nothing to them print nothing."""
-        said: dict[str, Any] = event.payload
+        """Print what this event means for a person. Some events mean nothing to a person and print nothing."""
+        payload: dict[str, Any] = event.payload
         if event.type != "step.responded":
             self.live.break_line()
         match event.type:
             case "step.responded":
-                self._step(int(said["step"]), calls=int(said["calls"]))
+                self._step(int(payload["step"]), calls=int(payload["calls"]))
             case "request.opened":
-                self._gate(str(said["request_id"]), str(said["tool_call_id"]), str(said["kind"]))
+                self._gate(str(payload["request_id"]), str(payload["tool_call_id"]), str(payload["kind"]))
             case "request.decided":
-                self._decided(said)
+                self._decided(payload)
             case "request.expired" | "request.cancelled" | "request.superseded":
                 how = event.type.removeprefix("request.")
-                terminal.line(("  ✗ ", "yellow"), f"{self._tool(said)}: the request {how}")
+                terminal.line(("  ✗ ", "yellow"), f"{self._tool(payload)}: the request {how}")
             case "execution.started":
-                self._started(said)
+                self._started(payload)
             case "execution.finished" | "call.closed":
-                self._ended(str(said["tool_call_id"]))
+                self._ended(str(payload["tool_call_id"]))
             case _:
-                self._about_the_run(event.type, said)
+                self._about_the_run(event.type, payload)
 
-    def _about_the_run(self, kind: str, said: dict[str, Any]) -> None:
+    def _about_the_run(self, kind: str, payload: dict[str, Any]) -> None:
         if kind.startswith("context."):
-            terminal.line(("  ⇒ ", "magenta"), context_said(kind, said))
+            terminal.line(("  ⇒ ", "magenta"), context_words(kind, payload))
             return
         match kind:
             case "run.started":
-                self._begun(said)
+                self._begun(payload)
             case "run.handed_off":
-                terminal.line(("  ⇒ ", "magenta"), handed_off(said))
+                terminal.line(("  ⇒ ", "magenta"), handed_off(payload))
             case "run.model_switched":
-                terminal.line(("  ⇒ ", "magenta"), model_switched(said))
+                terminal.line(("  ⇒ ", "magenta"), model_switched(payload))
             case "run.model_fell_back" | "run.nudged":
-                terminal.line(("  ! ", "yellow"), nudged(said) if kind == "run.nudged" else model_fell_back(said))
+                terminal.line(("  ! ", "yellow"), nudged(payload) if kind == "run.nudged" else model_fell_back(payload))
             case "run.paused" | "run.resumed" | "message.queued" | "message.taken" | "budget.used_up":
-                terminal.line(("  ⇒ ", "magenta"), steered(kind, said))
+                terminal.line(("  ⇒ ", "magenta"), steered(kind, payload))
             case "run.recovered":
                 terminal.line(
-                    ("  ⇒ ", "magenta"), f"recovered by {plain_line(str(said['by']), 80)}: step {said['step']}"
+                    ("  ⇒ ", "magenta"), f"recovered by {plain_line(str(payload['by']), 80)}: step {payload['step']}"
                 )
             case "model.retrying":
-                self._retrying(said)
+                self._retrying(payload)
             case "run.ended":
                 self._end()
             case _:
                 pass
 
-    def _begun(self, said: dict[str, Any]) -> None:
-        terminal.line((f"run {self._run_id}", "bold"), f"  agent {said['agent']}, model {said['model']}")
-        if said.get("schedule_id"):
-            terminal.line(("  ⇒ ", "magenta"), scheduled(said))
-        if fork := said.get("forked_from"):
+    def _begun(self, payload: dict[str, Any]) -> None:
+        terminal.line((f"run {self._run_id}", "bold"), f"  agent {payload['agent']}, model {payload['model']}")
+        if payload.get("schedule_id"):
+            terminal.line(("  ⇒ ", "magenta"), scheduled(payload))
+        if fork := payload.get("forked_from"):
             terminal.line(("  ⇒ ", "magenta"), forked_from(fork))
             terminal.line("    ", (f"{self._client.url}/runs/{fork['run_id']}", "underline"))
-        if record := said.get("replay_of"):
-            terminal.line(("  ⇒ ", "magenta"), replay_of(record))
-        if own := said.get("own"):
-            terminal.line(("  ⇒ ", "magenta"), own_world(own))
+        if record := payload.get("replay_of"):
+            terminal.line(("  ⇒ ", "magenta"), dry_run_of(record))
+        if own := payload.get("own"):
+            terminal.line(("  ⇒ ", "magenta"), overrides(own))
 
-    def show_progress(self, said: ProgressView) -> None:
+    def show_progress(self, progress: ProgressView) -> None:
         """Print what a running tool says, in a line under its call."""
         self.live.break_line()
-        call = self._call(said.tool_call_id)
+        call = self._call(progress.tool_call_id)
         name = plain_line(call.tool_name, 64) if call else "a tool"
-        if said.dropped:
-            terminal.line("    ", (f"{name}: {said.dropped:,} not shown", "dim"))
-        text = said.payload if isinstance(said.payload, str) else json.dumps(said.payload, ensure_ascii=False)
+        if progress.dropped:
+            terminal.line("    ", (f"{name}: {progress.dropped:,} not shown", "dim"))
+        text = (
+            progress.payload if isinstance(progress.payload, str) else json.dumps(progress.payload, ensure_ascii=False)
+        )
         terminal.line("    ", (f"{name}: ", "dim"), plain_line(text, terminal.width() - len(name) - 6))
 
     def _step(self, number: int, *, calls: int) -> None:
@@ -136,17 +138,17 @@ class RunLines:
         if step is None:
             self._refresh()
             step = self._steps.get(number)
-        shown = self.live.finish(number, "" if step is None else step.text)
-        self._answer_is_shown = shown and not calls
+        was_shown = self.live.finish(number, "" if step is None else step.text)
+        self._answer_is_shown = was_shown and not calls
         if step is None or (not calls and step.corrective is None):  # the final answer, which is printed at the end
             return
-        if not shown:
+        if not was_shown:
             terminal.line("")
             terminal.line((f"step {number}", "bold"))
-        if step.text.strip() and not shown:
+        if step.text.strip() and not was_shown:
             terminal.line((indented(step.text.strip(), AGENT_MARGIN), "cyan"))
         if step.corrective is not None:
-            terminal.line(("  ! ", "yellow"), "nothing could be made of this response; the model is told:")
+            terminal.line(("  ! ", "yellow"), "this response could not be used; the model gets this answer:")
             terminal.line((indented(step.corrective, RESULT_MARGIN), "dim"))
 
     def _gate(self, request_id: str, call_id: str, kind: str) -> None:
@@ -155,43 +157,43 @@ class RunLines:
         self._tool_of_request[request_id] = name
         if call is not None:
             self._shown_input[call_id] = call.input
-        # What was asked about; an edit that came later, and is known when an old run is watched, has a line of its own.
-        asked = _input_of(call, edited=kind == "outcome")
-        terminal.line(("  ⏸ ", "yellow"), (name, "bold"), f" {WAITING_FOR[kind]}: {asked}")
+        # The arguments the request was opened with. A later edit has a line of its own, also in the watch of an old run.
+        arguments = _input_of(call, edited=kind == "outcome")
+        terminal.line(("  ⏸ ", "yellow"), (name, "bold"), f" {WAITING_FOR[kind]}: {arguments}")
         terminal.line("    ", (f"{self._client.url}/requests/{request_id}", "underline"))
 
-    def _decided(self, said: dict[str, Any]) -> None:
-        verb, by = str(said["verb"]), plain_line(str(said["by"]), 100)
+    def _decided(self, payload: dict[str, Any]) -> None:
+        verb, by = str(payload["verb"]), plain_line(str(payload["by"]), 100)
         mark = ("  ✗ ", "red") if verb == "reject" else ("  ✓ ", "green")
-        detail = self._client.get_request(str(said["request_id"])).decision
+        detail = self._client.get_request(str(payload["request_id"])).decision
         reason = f": {plain_line(detail.message, terminal.width())}" if detail and detail.message else ""
-        outcome = f" ({str(said['outcome']).replace('_', ' ')})" if said.get("outcome") else ""
-        terminal.line(mark, f"{self._tool(said)} {VERB_SAID[verb]}{outcome} by {by}{reason}")
+        outcome = f" ({str(payload['outcome']).replace('_', ' ')})" if payload.get("outcome") else ""
+        terminal.line(mark, f"{self._tool(payload)} {VERB_WORDS[verb]}{outcome} by {by}{reason}")
 
-    def _started(self, said: dict[str, Any]) -> None:
-        call_id, attempt, child = str(said["tool_call_id"]), int(said["attempt"]), said.get("child_run_id")
+    def _started(self, payload: dict[str, Any]) -> None:
+        call_id, attempt, child = str(payload["tool_call_id"]), int(payload["attempt"]), payload.get("child_run_id")
         call = self._call(call_id)
         if call is None:
             return
-        if (call.requests and call.edited_input is None) or said.get("signal"):
-            self._refresh()  # An edit may have come since: what runs is what must be shown. Signals come with the start.
+        if (call.requests and call.edited_input is None) or payload.get("signal"):
+            self._refresh()  # An edit may have come since, and what runs must be shown. Signals come with the start.
             call = self._calls[call_id]
         runs = call.edited_input or call.input
-        shown = "" if self._shown_input.get(call_id) == runs else f" {_input_of(call)}"
+        arguments = "" if self._shown_input.get(call_id) == runs else f" {_input_of(call)}"
         again = f" (attempt {attempt})" if attempt > 1 else ""
-        terminal.line(("  → ", "dim"), call.tool_name, (f"{shown}{again}", "dim"))
+        terminal.line(("  → ", "dim"), call.tool_name, (f"{arguments}{again}", "dim"))
         if call.verdict is not None and call.verdict.answer == "allow" and call.verdict.judged is not None:
-            terminal.line(("    ⚖ ", "magenta"), "the judge ", judged_said(call.verdict.judged))
+            terminal.line(("    ⚖ ", "magenta"), "the judge ", judgement_words(call.verdict.judged))
         if child:
-            terminal.line(("    ↳ ", "dim"), f"answered by a run of its own: {child}")
-        if (wait := wait_said(call)) is not None:
+            terminal.line(("    ↳ ", "dim"), f"answered by its own run: {child}")
+        if (wait := wait_words(call)) is not None:
             terminal.line(("    ⏲ ", "yellow"), wait)
 
     def _ended(self, call_id: str) -> None:
         call = self._call(call_id, settled=True)
         if call is None or call.result is None:
             return
-        name = plain_line(call.tool_name, 64)  # of a tool that nobody declared it may be anything
+        name = plain_line(call.tool_name, 64)  # a model may call a tool that is not declared, by any name
         if call.recorded_call_id is not None:
             name += " (recorded)"
         if isinstance(call.result, Failure):
@@ -200,17 +202,17 @@ class RunLines:
         else:
             _success(name, call)
         if call.in_part is not None:
-            told = in_part_said(call.in_part, self._run_id, call.tool_call_id)
-            terminal.line((RESULT_MARGIN, "dim"), (told, "yellow"))
+            part = part_words(call.in_part, self._run_id, call.tool_call_id)
+            terminal.line((RESULT_MARGIN, "dim"), (part, "yellow"))
 
-    def _retrying(self, said: dict[str, Any]) -> None:
-        wait = said.get("retry_in_seconds")
+    def _retrying(self, payload: dict[str, Any]) -> None:
+        wait = payload.get("retry_in_seconds")
         when = "again soon" if wait is None else f"again in {wait:g} s"
-        message = plain_line(str(said["message"]), 300)
-        void = "; what it said is void" if said.get("shown") else ""
+        message = plain_line(str(payload["message"]), 300)
+        void = "; its words so far are void" if payload.get("shown") else ""
         terminal.line(
             ("  ! ", "yellow"),
-            f"the model fails ({said['error_class']}, attempt {said['attempt']}){void}, {when}: {message}",
+            f"the model failed ({payload['error_class']}, attempt {payload['attempt']}){void}, {when}: {message}",
         )
 
     def _end(self) -> None:
@@ -221,8 +223,8 @@ class RunLines:
         if run.final_text.strip() and not self._answer_is_shown:
             terminal.line((indented(run.final_text.strip(), AGENT_MARGIN), "cyan"))
 
-    def _tool(self, said: dict[str, Any]) -> str:
-        request_id = str(said["request_id"])
+    def _tool(self, payload: dict[str, Any]) -> str:
+        request_id = str(payload["request_id"])
         if request_id not in self._tool_of_request:
             self._tool_of_request[request_id] = self._client.get_request(request_id).tool_name
         return self._tool_of_request[request_id]
@@ -246,18 +248,18 @@ class RunLines:
 
 
 def _success(name: str, call: CallView) -> None:
-    shown = call.presentation or ()
-    if (one_line := on_one_line(shown)) is not None:
+    presentation = call.presentation or ()
+    if (one_line := on_one_line(presentation)) is not None:
         terminal.line(("  ✓ ", "green"), f"{name} ", (clipped(one_line, terminal.width() - len(name) - 6), "dim"))
         return
     terminal.line(("  ✓ ", "green"), name)
-    for piece in first_lines(shown, RESULT_LINES):
+    for piece in first_lines(presentation, RESULT_LINES):
         text, style = (piece, "") if isinstance(piece, str) else piece
         terminal.line((RESULT_MARGIN, "dim"), (clipped(text, terminal.width() - len(RESULT_MARGIN)), style or "dim"))
 
 
 def _input_of(call: CallView | None, *, edited: bool = True) -> str:
-    """Return on one line what runs: the edited arguments once there are any, if ``edited``."""
+    """Return the arguments on one line. ``edited``: the edited ones, once there are any."""
     if call is None:
         return ""
     raw = (call.edited_input if edited else None) or call.input
@@ -267,9 +269,9 @@ def _input_of(call: CallView | None, *, edited: bool = True) -> str:
 
 
 def ended_piece(run: RunSummary, style: str = "") -> tuple[str, str]:
-    """Return a run's status to be printed; of one that was interrupted with who did it."""
-    said = run.how_it_ended if run.status == "interrupted" else run.status
-    return plain_line(said or run.status, 120), f"{style}{STATUS_STYLE.get(run.status, '')}"
+    """Return a run's status to be printed. Of an interrupted run it names who interrupted it."""
+    status = run.how_it_ended if run.status == "interrupted" else run.status
+    return plain_line(status or run.status, 120), f"{style}{STATUS_STYLE.get(run.status, '')}"
 
 
 def _why(run: RunDetail) -> str:
@@ -278,16 +280,13 @@ def _why(run: RunDetail) -> str:
     return f"{error}{reason}"
 
 
-# What the model says, on a terminal as it comes: word by word, each line behind a margin that no word can leave.
-
-
 TEXT_MARGIN: Final = "  │ "
 REASONING_MARGIN: Final = "  ┆ "
 LONGEST_NAME: Final = 64
 
 
 class LiveText:
-    """What was printed of one run's response that is still being made."""
+    """Prints a response of one run while the model writes it, each line after a margin that no word can leave."""
 
     def __init__(self) -> None:
         self._step = 0
@@ -300,20 +299,20 @@ class LiveText:
         self._line_is_open = False
         self._printed = False
 
-    def show(self, said: DeltaView) -> None:
+    def show(self, news: DeltaView) -> None:
         """Print what is new."""
-        if said.step != self._step:
-            self._begin(said)
+        if news.step != self._step:
+            self._begin(news)
             terminal.line("")
-            terminal.line((f"step {said.step}", "bold"))
-        elif said.reset is not None or said.attempt != self._attempt:
+            terminal.line((f"step {news.step}", "bold"))
+        elif news.reset is not None or news.attempt != self._attempt:
             self.break_line()
             if self._printed:
-                why = plain_line(said.reset or "it is asked again", 300)
-                terminal.line(("  ! ", "yellow"), f"what it said is void: {why}")
-            self._begin(said)
-        self._whole = self._whole and not said.dropped
-        for delta in said.deltas:
+                why = plain_line(news.reset or "it is asked again", 300)
+                terminal.line(("  ! ", "yellow"), f"the words so far are void: {why}")
+            self._begin(news)
+        self._whole = self._whole and not news.dropped
+        for delta in news.deltas:
             self._show(delta)
 
     def break_line(self) -> None:
@@ -326,10 +325,10 @@ class LiveText:
         """Print what is missing of a step's stored text; False when nothing of the step was printed."""
         if step != self._step:
             return False
-        told, whole = self._text.strip(), text.strip()
-        if self._whole and told and whole.startswith(told):
+        printed, whole = self._text.strip(), text.strip()
+        if self._whole and printed and whole.startswith(printed):
             self._held = ""
-            if rest := whole[len(told) :]:
+            if rest := whole[len(printed) :]:
                 self._say(rest, TEXT_MARGIN, "cyan")
             self.break_line()
         else:
@@ -340,9 +339,9 @@ class LiveText:
         self._step = 0
         return True
 
-    def _begin(self, said: DeltaView) -> None:
-        self._step, self._attempt = said.step, said.attempt
-        self._part, self._text, self._whole, self._held = None, "", said.n == 1 or said.reset is not None, ""
+    def _begin(self, news: DeltaView) -> None:
+        self._step, self._attempt = news.step, news.attempt
+        self._part, self._text, self._whole, self._held = None, "", news.n == 1 or news.reset is not None, ""
         self._printed = False
 
     def _show(self, delta: Delta) -> None:
@@ -362,11 +361,11 @@ class LiveText:
     def _say(self, text: str, margin: str, style: str) -> None:
         """Print a piece of a part. White space at its end is held back until something follows it."""
         text = self._held + text
-        said = text.rstrip()
-        self._held = text[len(said) :]
+        words = text.rstrip()
+        self._held = text[len(words) :]
         if not self._line_is_open:
-            said = said.lstrip()
-        for place, line in enumerate(plain(said).split("\n") if said else []):
+            words = words.lstrip()
+        for place, line in enumerate(plain(words).split("\n") if words else []):
             if place:
                 terminal.piece("\n")
                 self._line_is_open = False

@@ -1,4 +1,4 @@
-"""A request as an operator must see it before deciding: the exact call first, then why it was asked, then the preview."""
+"""A request as an operator must see it before deciding: the exact call, then why it needs a decision, then the preview."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text, now
 from turngate.text.plain_text import Piece, plain, plain_line
 from turngate.text.presentation import diff_lines, exact_arguments, presentation_lines
-from turngate.text.run_words import in_part_said, judged_said
+from turngate.text.run_words import judgement_words, part_words
 from turngate.wire.requests import RequestDetail
 
 MARGIN: Final = "    "
@@ -24,7 +24,7 @@ RISK_STYLE: Final = {"low": "green", "medium": "yellow", "high": "bold red"}
 def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
     """Print everything that a decision needs. Nothing in it can move the cursor or hide a character.
 
-    ``with_words``: also what the agent said with the call; not needed where its step was printed just before.
+    ``with_words``: also print what the agent said with the call; False where its step was printed just before.
     """
     risk = request.risk
     terminal.line("")
@@ -69,23 +69,23 @@ def _show_result(request: RequestDetail) -> None:
 
 
 def _more_facts(request: RequestDetail) -> Iterator[tuple[str, str]]:
-    """Yield what only some requests have, as a label and a line."""
+    """Yield the facts that only some requests have, each as a label and a line."""
     if request.manifest.kind == "agent":
-        yield "runs", "another agent, whose own calls are asked about by themselves"
+        yield "runs", "another agent; its own calls are judged one by one"
     if request.manifest.origin:
-        told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in request.manifest.origin.items())
-        yield "comes from", plain_line(told, 300)
+        origin = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in request.manifest.origin.items())
+        yield "comes from", plain_line(origin, 300)
     if request.judged is not None:
-        yield "the judge", judged_said(request.judged)
+        yield "the judge", judgement_words(request.judged)
     yield from _deciding(request)
     if request.precondition is not None:
         yield "depends on", plain_line(depends_on(request.precondition, indented=False), 300)
     if request.instead_of:
-        yield "instead of", f"the approval {request.instead_of}{_by_whom(request)}, which does not count any more"
+        yield "instead of", f"the approval {request.instead_of}{_by_whom(request)}, which no longer counts"
     if request.replaced_by:
-        yield "asked again", f"as {request.replaced_by}; this answer does not count any more"
+        yield "asked again", f"as {request.replaced_by}; this answer no longer counts"
     if request.in_part is not None:
-        yield "the result", in_part_said(request.in_part, request.run_id, request.tool_call_id)
+        yield "the result", part_words(request.in_part, request.run_id, request.tool_call_id)
 
 
 def _by_whom(request: RequestDetail) -> str:
@@ -94,7 +94,7 @@ def _by_whom(request: RequestDetail) -> str:
 
 
 def _deciding(request: RequestDetail) -> Iterator[tuple[str, str]]:
-    """Yield who may decide it and how far it has come, where that is out of the ordinary."""
+    """Yield who may decide and what is still missing, where that is out of the ordinary."""
     terms = request.ask_terms
     if request.quorum > 1:
         who = ", ".join(plain_line(each.decided_by, 100) for each in request.given)
@@ -106,7 +106,7 @@ def _deciding(request: RequestDetail) -> Iterator[tuple[str, str]]:
     if request.claimed_by and request.claimed_until and from_text(request.claimed_until) > now():
         yield "claimed by", f"{plain_line(request.claimed_by, 100)} until {request.claimed_until}"
     if request.parked_at and request.status == "pending":
-        yield "parked", f"since {request.parked_at}: it waits without a clock"
+        yield "parked", f"since {request.parked_at}: it does not expire"
 
 
 def preview_lines(preview: str, *, is_diff: bool) -> Iterator[Piece]:

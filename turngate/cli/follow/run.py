@@ -1,4 +1,4 @@
-"""A run followed from the command line: as a story, as JSON lines or quietly; with its gates asked about, or told of."""
+"""A run followed from the command line: as a story, as JSON lines, or for its answer alone."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ EXIT_OF: Final[dict[RunStatus, int]] = {
 }
 
 
-class Shown(StrEnum):
-    """What stdout gets: a story for people, lines for programs, or the agent's answer alone."""
+class Output(StrEnum):
+    """What goes to stdout: a story for people, lines for programs, or the agent's answer alone."""
 
     STORY = "story"
     JSON = "json"
@@ -46,57 +46,57 @@ class Shown(StrEnum):
         return cls("json" if as_json else "story")
 
 
-def tell_started(
+def show_started(
     link: ApiLink,
     client: SyncTurngateClient,
     started: RunSummary,
     *,
     watch: bool,
-    shown: Shown,
+    output: Output,
     stream: bool = True,
 ) -> None:
-    """Say which run was started, or follow it to its end, as :func:`follow` does."""
+    """Print which run was started, or follow it to its end as :func:`follow` does."""
     if watch:
-        follow(link, client, started.id, shown=shown, stream=stream)
-    if shown == Shown.JSON:
+        follow(link, client, started.id, output=output, stream=stream)
+    if output == Output.JSON:
         terminal.raw(json.dumps(started.model_dump(mode="json")))
         return
     terminal.line(started.id)
-    if shown == Shown.STORY:
+    if output == Output.STORY:
         terminal.note(f"follow it: turngate watch{link.options} {started.id}, or {link.url}/runs/{started.id}")
 
 
-def follow(link: ApiLink, client: SyncTurngateClient, run_id: str, *, shown: Shown, stream: bool = True) -> None:
-    """Follow the run and exit as it ended; Ctrl-C detaches. Raises typer.Exit always.
+def follow(link: ApiLink, client: SyncTurngateClient, run_id: str, *, output: Output, stream: bool = True) -> None:
+    """Follow the run and exit as it ended. Ctrl-C leaves the run running. Always raises typer.Exit.
 
-    ``stream``: on a terminal, and in JSON, tell what the model says as it comes.
+    ``stream``: on a terminal, and in JSON, print what the model says while it says it.
     """
     lines = RunAsJson()
-    on_told = {Shown.STORY: None, Shown.JSON: lines.show, Shown.ANSWER: _nothing}[shown]
-    live = stream and (shown == Shown.JSON or (shown == Shown.STORY and terminal.out().is_terminal))
+    on_item = {Output.STORY: None, Output.JSON: lines.show, Output.ANSWER: _ignore}[output]
+    live = stream and (output == Output.JSON or (output == Output.STORY and terminal.out().is_terminal))
     try:
-        watched = Watch(link, client, run_id, on_told=on_told, on_gate=_on_gate(client, shown), live=live)
-        ended = _seen_to_its_end(watched, link, run_id)
+        watched = Watch(link, client, run_id, on_item=on_item, on_gate=_on_gate(client, output), live=live)
+        ended = _followed_to_its_end(watched, link, run_id)
     except KeyboardInterrupt:
         terminal.note("")
-        _left(link, run_id, "left; the run goes on.")
+        _left(link, run_id, "You left; the run continues.")
         raise typer.Exit(EXIT_CTRL_C) from None
-    match shown:
-        case Shown.JSON:
+    match output:
+        case Output.JSON:
             lines.end(ended, exit_code=EXIT_OF[ended.status])
-        case Shown.ANSWER:
+        case Output.ANSWER:
             _answer(ended)
-        case Shown.STORY if ended.status == "completed":
+        case Output.STORY if ended.status == "completed":
             more = f'turngate run{link.options} --agent {ended.agent} --conversation {ended.conversation_id} "…"'
-            terminal.note((f"go on with it:  {more}", "dim"))
+            terminal.note((f"continue it:  {more}", "dim"))
     raise typer.Exit(EXIT_OF[ended.status])
 
 
-def _seen_to_its_end(watched: Watch, link: ApiLink, run_id: str) -> RunDetail:
+def _followed_to_its_end(watched: Watch, link: ApiLink, run_id: str) -> RunDetail:
     try:
         return watched.to_the_end()
     except UnavailableError:
-        _left(link, run_id, "lost sight of the run, which goes on with its server.")
+        _left(link, run_id, "The connection is lost; the run continues on its server.")
         raise
 
 
@@ -106,70 +106,68 @@ def _left(link: ApiLink, run_id: str, why: str) -> None:
     terminal.note(f"  stop it:          turngate interrupt{link.options} {run_id}")
 
 
-def _on_gate(client: SyncTurngateClient, shown: Shown) -> OnGate | None:
-    """Return what to do about an open request: ask the person at the terminal, or tell whoever reads stderr of it.
+def _on_gate(client: SyncTurngateClient, output: Output) -> OnGate | None:
+    """Return what to do about an open request: ask the user at the terminal, or print a note on stderr.
 
-    The story names each request by itself, but in a file nobody sees it.
+    The story itself names each request, but in a file no one sees it.
     """
-    if shown == Shown.STORY and terminal.is_interactive():
+    if output == Output.STORY and terminal.is_interactive():
         return GatePrompt(client)
-    unseen = shown != Shown.ANSWER and (terminal.out().is_terminal or not terminal.err().is_terminal)
-    return None if unseen else _WaitingNote(client)
+    is_in_story = output != Output.ANSWER and (terminal.out().is_terminal or not terminal.err().is_terminal)
+    return None if is_in_story else _WaitingNote(client)
 
 
 class _WaitingNote:
-    """Says on stderr that a run waits, and where it can be decided: somebody wonders why nothing comes."""
+    """Prints on stderr that a run waits for a decision, and where to make it. Else its silence has no reason."""
 
     def __init__(self, client: SyncTurngateClient) -> None:
         self._client = client
 
     def __call__(self, request: RequestDetail, still_open: StillOpen) -> None:
-        """Tell of a request. It is decided elsewhere."""
+        """Print the note. The request is decided elsewhere."""
         del still_open
         tool = plain_line(request.tool_name, 64)
         terminal.note(("⏸ ", "yellow"), f"waits for an operator: {tool}  {self._client.url}/requests/{request.id}")
 
 
 def _answer(run: RunDetail) -> None:
-    """Print the answer: to a program byte for byte, to a person with what nobody can see made visible."""
+    """Print the answer: to a pipe byte for byte, to a terminal with hidden characters made visible."""
     if run.status != "completed":
-        told = plain_line(run.how_it_ended or run.status, 120)
+        how = plain_line(run.how_it_ended or run.status, 120)
         reason = f": {plain_line(run.reason, 1_000)}" if run.reason else ""
-        terminal.error(f"run {run.id} has no answer ({told}){reason}")
+        terminal.error(f"run {run.id} has no answer ({how}){reason}")
     elif run.final_text:
         terminal.raw(plain(run.final_text) if terminal.out().is_terminal else run.final_text)
 
 
-def _nothing(_told: StreamItem) -> None:
+def _ignore(_item: StreamItem) -> None:
     """Print nothing."""
 
 
-# A followed run as lines for programs: one JSON object each, with ``type`` and ``seq``, flushed as it is printed.
-#
-# The objects are those of the API's event stream. ``seq`` is None for what is told live and kept nowhere: what a running tool
-# says (``call.progress``) and what a model says (``response.delta``). The last line is ``run.outcome``.
-
-
 class RunAsJson:
-    """The lines of one run."""
+    """A followed run as lines for programs: one JSON object each, with ``type`` and ``seq``, flushed as it is printed.
+
+    The objects are those of the API's event stream. ``seq`` is None for messages that are sent live and stored nowhere: a
+    tool's progress (``call.progress``) and a model's words (``response.delta``). The last line is ``run.outcome``.
+    """
 
     def __init__(self) -> None:
         self._last_seq: int | None = None
 
-    def show(self, told: StreamItem) -> None:
-        """Print an event, or what is said live."""
-        if isinstance(told, EventView):
-            self._last_seq = told.seq
+    def show(self, item: StreamItem) -> None:
+        """Print an event, or a live item."""
+        if isinstance(item, EventView):
+            self._last_seq = item.seq
         _print(
             {
-                "type": told.type,
-                "seq": told.seq if isinstance(told, EventView) else None,
-                **told.model_dump(mode="json"),
+                "type": item.type,
+                "seq": item.seq if isinstance(item, EventView) else None,
+                **item.model_dump(mode="json"),
             }
         )
 
     def end(self, run: RunDetail, *, exit_code: int) -> None:
-        """Print the last line: how the run ended, the exit code that says it, and the run. ``seq``: of the last event."""
+        """Print the last line: how the run ended, the command's exit code, and the run. ``seq``: of the last event."""
         _print(
             {
                 "type": "run.outcome",

@@ -29,7 +29,7 @@ from turngate.frontends.tui.texts import (
     exact_arguments,
     folded,
     joined,
-    judged_said,
+    judgement_words,
     line,
     lines_of,
     plain_line,
@@ -143,7 +143,7 @@ def _why(request: RequestDetail) -> Iterator[Line]:
         yield _fact("reason", plain_line(request.reason, 500))
     if request.judged is not None:
         follows = "nothing follows from it" if request.judged.mode == "shadow" else "a person decides"
-        yield _fact("the judge", judged_said(request.judged), (f"; {follows}", "dim"))
+        yield _fact("the judge", judgement_words(request.judged), (f"; {follows}", "dim"))
     if request.precondition is not None:
         yield _fact("depends on", plain_line(request.precondition, 300))
     if request.instead_of:

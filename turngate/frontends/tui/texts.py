@@ -22,7 +22,7 @@ from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import escape_hidden
 from turngate.text.plain_text import Piece, clipped, plain, plain_line
 from turngate.text.presentation import diff_lines, exact_arguments, first_lines, presentation_lines
-from turngate.text.run_words import judged_said
+from turngate.text.run_words import judgement_words
 
 __all__ = [
     "Piece",
@@ -31,7 +31,7 @@ __all__ = [
     "escape_hidden",
     "exact_arguments",
     "first_lines",
-    "judged_said",
+    "judgement_words",
     "plain",
     "plain_line",
     "presentation_lines",

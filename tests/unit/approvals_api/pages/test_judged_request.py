@@ -13,7 +13,7 @@ from support.planted_text import Filling
 from approvals_api.requests.views import request_detail
 from turngate.cli.follow.request_view import show_request
 from turngate.cli.terminal import out
-from turngate.text.run_words import judged_said
+from turngate.text.run_words import judgement_words
 
 SAID = "small\u202e enough"
 
@@ -59,4 +59,4 @@ async def test_what_the_judge_said_is_labelled(
     assert "(a model's words)" in shown
     assert detail.judged is not None
     failed = detail.judged.model_copy(update={"verdict": "ask", "problem": "timeout", "reason": "It was late."})
-    assert judged_said(failed).endswith("gave no answer: It was late.")
+    assert judgement_words(failed).endswith("gave no answer: It was late.")

@@ -105,7 +105,7 @@ def test_an_apps_price_counts_before_a_profiles_own() -> None:
 def test_the_terminal_says_who_goes_on_and_why() -> None:
     """Who switched, or what was wrong; on one line, whatever the provider said."""
     names = {"from": "a", "to": "b"}
-    assert model_switched(names) == "the model b continues, in place of a"
-    assert model_switched({**names, "by": "ada"}) == "the model b continues, in place of a, as ada says"
+    assert model_switched(names) == "model b continues instead of a"
+    assert model_switched({**names, "by": "ada"}) == "model b continues instead of a, switched by ada"
     told = model_fell_back({**names, "error_class": "permission", "message": "no\x1b[31m\ncredit"})
-    assert told == "the model b stands in for a, which cannot be used (permission: no⟨U+001B⟩[31m ⏎ credit)"
+    assert told == "model b stands in for a, which cannot be used (permission: no⟨U+001B⟩[31m ⏎ credit)"

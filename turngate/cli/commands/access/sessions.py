@@ -1,4 +1,4 @@
-"""``turngate login-link`` and ``session``: letting browsers in, and out. They write the store."""
+"""``turngate login-link`` and ``session``: log people in, see who is logged in, log them out. They write the store."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ app = typer.Typer(no_args_is_help=True, help="See who is logged in, and log peop
 
 def login_link(
     name: Annotated[
-        str | None, typer.Argument(help="Whose name decisions carry.", show_default="your user name")
+        str | None, typer.Argument(help="The name that decisions carry.", show_default="your user name")
     ] = None,
     role: Annotated[
         RoleChoice | None,
-        typer.Option(help="What they may do.", show_default="operator; a stored user keeps their role"),
+        typer.Option(help="What the person may do.", show_default="operator; a stored user keeps their role"),
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
@@ -44,12 +44,12 @@ def login_link(
 
     terminal.line(asyncio.run(make()))
     if note is None and settings.api_url is None:
-        terminal.note(f"nothing runs from {settings.data_dir} now: the link works once `turngate up` does")
+        terminal.note(f"nothing runs from {settings.data_dir} now: the link works after you start `turngate up`")
 
 
 @app.command("list")
 def session_list(data_dir: DataDir = None) -> None:
-    """List who is logged in: id, name, role, by what, since, last seen, with which browser."""
+    """List who is logged in: id, name, role, how, since when, last seen, browser."""
     settings = load_settings(data_dir=data_dir)
 
     async def read() -> list[Session]:
@@ -76,12 +76,12 @@ def session_list(data_dir: DataDir = None) -> None:
 @app.command("revoke")
 def session_revoke(
     session: Annotated[str | None, typer.Argument(help="The session's id.", show_default=False)] = None,
-    user: Annotated[str | None, typer.Option(help="Everywhere this person is logged in, instead of one.")] = None,
+    user: Annotated[str | None, typer.Option(help="Log this person out everywhere, instead of one session.")] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Log somebody out, at once: one session, or all of a person."""
+    """Log a person out at once: one session, or all of them."""
     if (session is None) == (user is None):
-        raise ConfigurationError("say which: the id of a session, or --user NAME for all of somebody's")
+        raise ConfigurationError("say which sessions: the id of one, or --user NAME for all of a person")
     settings = load_settings(data_dir=data_dir)
 
     async def change() -> int:

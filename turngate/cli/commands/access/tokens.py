@@ -1,4 +1,4 @@
-"""``turngate token``: API tokens. It writes the store."""
+"""``turngate token``: API tokens for programs. It writes the store."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class ScopeChoice(StrEnum):
 
 
 class _Tokens(TyperGroup):
-    """``turngate token NAME …`` is ``turngate token add NAME …``: making one is what people come for."""
+    """``turngate token NAME …`` is short for ``turngate token add NAME …``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer's base class takes its own, private Context
-        """Put the command in when the first word is none."""
+        """Insert ``add`` when the first word is no command."""
         if args and args[0] not in self.commands and args[0] not in {"-h", "--help"}:
             args = ["add", *args]
         parsed: list[str] = super().parse_args(ctx, args)
@@ -47,21 +47,22 @@ app = typer.Typer(cls=_Tokens, no_args_is_help=True, help="API tokens for progra
 
 @app.command("add")
 def token_add(
-    name: Annotated[str, typer.Argument(help="Who or what holds it; decisions and runs carry this name.")],
+    name: Annotated[str, typer.Argument(help="Who or what uses it; decisions and runs carry this name.")],
     scope: Annotated[
-        list[ScopeChoice], typer.Option(help="What it may do; repeat for more. An agent's needs runs:write only.")
+        list[ScopeChoice], typer.Option(help="What it may do; repeat for more. An agent needs runs:write only.")
     ],
     user: Annotated[
-        str | None, typer.Option(help="A user it acts for: decisions and runs carry that name instead.")
+        str | None, typer.Option(help="The user it acts for: decisions and runs carry that name instead.")
     ] = None,
     days: Annotated[
-        int | None, typer.Option(min=1, max=3_650, help="How long it holds.", show_default="until it is revoked")
+        int | None,
+        typer.Option(min=1, max=3_650, help="How many days it is valid.", show_default="until it is revoked"),
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Make an API token and print it, this once. `turngate token NAME --scope …` is short for it.
+    """Make an API token and print it, this once. `turngate token NAME --scope …` does the same.
 
-    Programs send it as `Authorization: Bearer TOKEN`; turngate's own commands read it from TURNGATE_TOKEN.
+    Programs send it as `Authorization: Bearer TOKEN`. Turngate's own commands read it from TURNGATE_TOKEN.
     """
     settings = load_settings(data_dir=data_dir)
     chosen = {choice.value for choice in scope}
@@ -79,12 +80,12 @@ def token_add(
             )
 
     terminal.line(asyncio.run(make()))
-    terminal.note("keep it safe: it is stored hashed and cannot be shown again")
+    terminal.note("keep it safe: only its hash is stored, so it cannot be shown again")
 
 
 @app.command("list")
 def token_list(data_dir: DataDir = None) -> None:
-    """List the tokens that hold: id, name, scopes, whose, made, last used, out of date. Never a secret."""
+    """List the valid tokens: id, name, scopes, user, made, last used, valid until. Never a secret."""
     settings = load_settings(data_dir=data_dir)
 
     async def read() -> list[Token]:
@@ -110,7 +111,7 @@ def token_list(data_dir: DataDir = None) -> None:
 
 @app.command("revoke")
 def token_revoke(
-    name: Annotated[str, typer.Argument(help="The token's name, for all of that name, or its id.")],
+    name: Annotated[str, typer.Argument(help="The id of a token, or a name for all tokens of that name.")],
     data_dir: DataDir = None,
 ) -> None:
     """Revoke tokens; they stop working at once."""
@@ -122,5 +123,5 @@ def token_revoke(
 
     count = asyncio.run(change())
     if count == 0:
-        raise NotFoundError(f"there is no token {name!r}: `turngate token list` shows which hold")
+        raise NotFoundError(f"there is no token {name!r}: `turngate token list` shows the valid ones")
     terminal.line(f"revoked {count} token{'' if count == 1 else 's'}")

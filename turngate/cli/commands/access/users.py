@@ -1,4 +1,4 @@
-"""``turngate user``: the people Turngate knows. They write the store themselves, as whoever may read the data directory."""
+"""``turngate user``: the people Turngate knows. It writes the store, as any user who can read the data directory may."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RoleChoice(StrEnum):
 
 app = typer.Typer(no_args_is_help=True, help="The people who can log in: names, roles, passwords.")
 
-UserName = Annotated[str, typer.Argument(help="The user's name; large and small letters count as the same.")]
+UserName = Annotated[str, typer.Argument(help="The user's name, in upper or lower case.")]
 PasswordStdin = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from the first line of stdin instead of asking.")
 ]
@@ -44,39 +44,41 @@ PasswordStdin = Annotated[
 
 @app.command("add")
 def add(
-    name: Annotated[str, typer.Argument(help="Their name: decisions carry it.")],
-    role: Annotated[RoleChoice, typer.Option(help="viewer sees, operator decides too, admin looks after it all.")],
-    email: Annotated[str, typer.Option(help="Where to reach them.")] = "",
+    name: Annotated[str, typer.Argument(help="The user's name, which decisions carry.")],
+    role: Annotated[
+        RoleChoice, typer.Option(help="A viewer sees, an operator also decides, an admin manages everything.")
+    ],
+    email: Annotated[str, typer.Option(help="The user's e-mail address.")] = "",
     password_stdin: PasswordStdin = False,
     no_password: Annotated[
-        bool, typer.Option("--no-password", help="They come in by `turngate login-link NAME` only.")
+        bool, typer.Option("--no-password", help="The user logs in with `turngate login-link NAME` only.")
     ] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Add a user. A password has at least 12 characters; a few words are easy to keep."""
+    """Add a user. A password has at least 12 characters; a few words are easy to remember."""
     if password_stdin and no_password:
-        raise ConfigurationError("--password-stdin and --no-password contradict each other: leave one out")
+        raise ConfigurationError("--password-stdin and --no-password contradict each other: use only one")
     password = None if no_password else _password(from_stdin=password_stdin)
 
     async def change(conn: Connection, by: str) -> str:
-        made = None if password is None else await hash_password(password)
-        user = await users.add(conn, name=name, role=role.value, password_hash=made, email=email, by=by)
+        hashed = None if password is None else await hash_password(password)
+        user = await users.add(conn, name=name, role=role.value, password_hash=hashed, email=email, by=by)
         return user.name
 
     terminal.line(f"{plain_line(_changed(data_dir, change))} is {role.value} now")
     if no_password:
-        terminal.note(f"let them in with `turngate login-link {plain_line(name)}`")
+        terminal.note(f"log them in with `turngate login-link {plain_line(name)}`")
 
 
 @app.command("list")
 def listed(data_dir: DataDir = None) -> None:
-    """List the users: name, role, how they come in, since when, e-mail."""
+    """List the users: name, role, how they log in, since when, e-mail."""
 
     async def read(conn: Connection, _by: str) -> list[User]:
         return await users.all_users(conn)
 
     terminal.table(
-        ("NAME", "ROLE", "COMES IN BY", "SINCE", "E-MAIL"),
+        ("NAME", "ROLE", "LOGS IN BY", "SINCE", "E-MAIL"),
         [
             (plain_line(each.name), each.role, _way(each), minute(each.created_at), plain_line(each.email))
             for each in _changed(data_dir, read)
@@ -87,10 +89,10 @@ def listed(data_dir: DataDir = None) -> None:
 @app.command("role")
 def role(
     name: UserName,
-    role: Annotated[RoleChoice, typer.Argument(help="Their role from now on.")],
+    role: Annotated[RoleChoice, typer.Argument(help="The new role.")],
     data_dir: DataDir = None,
 ) -> None:
-    """Give a user another role. It counts at once, in every session and for every token of theirs."""
+    """Give a user another role. It applies at once, to all sessions and tokens of the user."""
 
     async def change(conn: Connection, by: str) -> None:
         await users.set_role(conn, name, role.value, by=by)
@@ -101,25 +103,25 @@ def role(
 
 @app.command("password")
 def password(name: UserName, password_stdin: PasswordStdin = False, data_dir: DataDir = None) -> None:
-    """Give a user another password. Every session of theirs ends."""
+    """Set a new password. All sessions of the user end."""
     wanted = _password(from_stdin=password_stdin)
 
     async def change(conn: Connection, by: str) -> None:
         await users.set_password(conn, name, await hash_password(wanted), by=by)
 
     _changed(data_dir, change)
-    terminal.line(f"{plain_line(name)} has another password; their sessions have ended")
+    terminal.line(f"{plain_line(name)} has a new password; their sessions have ended")
 
 
 @app.command("disable")
 def disable(name: UserName, data_dir: DataDir = None) -> None:
-    """Keep a user out: their sessions end, their tokens stop working, at once."""
+    """Lock a user out at once: their sessions end and their tokens stop working."""
     _set_disabled(data_dir, name, disabled=True)
 
 
 @app.command("enable")
 def enable(name: UserName, data_dir: DataDir = None) -> None:
-    """Let a disabled user in again."""
+    """Unlock a disabled user."""
     _set_disabled(data_dir, name, disabled=False)
 
 
@@ -142,13 +144,13 @@ def _changed(data_dir: Path | None, change: Callable[[Connection, str], Awaitabl
 
 
 def _password(*, from_stdin: bool) -> str:
-    """Return a checked password. Never an option's value: other users of the machine see those in the process list."""
+    """Return a checked password. It is never an option: other users of the machine see those in the process list."""
     if from_stdin:
         typed = sys.stdin.readline().removesuffix("\n").removesuffix("\r")
     elif terminal.is_interactive():
         typed = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
     else:
-        raise ConfigurationError("there is no terminal to ask for the password: pipe it in with --password-stdin")
+        raise ConfigurationError("there is no terminal to ask for the password: pipe it to --password-stdin")
     return checked_password(typed)
 
 

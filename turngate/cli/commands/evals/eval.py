@@ -1,4 +1,4 @@
-"""An evaluation from the command line: its files checked first, its progress on stderr, its exit code."""
+"""``turngate eval``: an app against a file of cases (docs/howto/evaluate-an-agent.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turngate.cli import terminal
 from turngate.cli.builders_app import load_builders_app
 from turngate.cli.commands.evals import views
 from turngate.cli.errors import EXIT_CTRL_C, EXIT_WENT_WRONG
-from turngate.cli.posix_signals import stop_signals
+from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.domain.errors import ConfigurationError
 from turngate.evals import Attempt, Case, Report, changes, junit_xml, load_cases, load_report, run_cases
 from turngate.runtime.app_loader import LoadedApp
@@ -26,8 +26,8 @@ STDOUT: Final = Path("-")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """What the command was asked for, as it stands in its options."""
+class EvalOrder:
+    """The command's options."""
 
     app: str
     cases: Path
@@ -42,13 +42,13 @@ class Order:
     keep: Path | None
 
 
-def evaluate(settings: Settings, order: Order) -> None:
+def evaluate(settings: Settings, order: EvalOrder) -> None:
     """Run the cases, report, and raise typer.Exit with the exit code unless it is 0. Raises ConfigurationError."""
     cases = _chosen(load_cases(order.cases), order.only)
     before = None if order.baseline is None else load_report(order.baseline)
     for file in (order.json_file, order.junit_file):
         _require_place(file)
-    # What the engine logs of each run is for servers; here it would bury the progress.
+    # The engine's log of each run is for servers. Here it would bury the progress.
     configure_logging("debug" if settings.log_level == "debug" else "error", settings.log_format)
     app = load_builders_app(order.app)
     report = asyncio.run(_run(settings, order, app, cases))
@@ -65,17 +65,17 @@ def evaluate(settings: Settings, order: Order) -> None:
         raise typer.Exit(EXIT_WENT_WRONG)
 
 
-async def _run(settings: Settings, order: Order, app: LoadedApp, cases: list[Case]) -> Report:
+async def _run(settings: Settings, order: EvalOrder, app: LoadedApp, cases: list[Case]) -> Report:
     beside = order.cases.resolve().parent
     runs = len(cases) * max(len(order.models), 1) * order.repeat
     ended = 0
 
-    def told(attempt: Attempt) -> None:
+    def on_attempt(attempt: Attempt) -> None:
         nonlocal ended
         ended += 1
         terminal.note(*views.progress(attempt, ended, runs))
 
-    with stop_signals() as stop:
+    with stop_on_posix_signals() as stop:
         stop.running()
         return await run_cases(
             app,
@@ -86,16 +86,16 @@ async def _run(settings: Settings, order: Order, app: LoadedApp, cases: list[Cas
             keep=order.keep,
             beside=beside,
             settings=settings,
-            on_attempt=told,
-            stop=stop.told,
+            on_attempt=on_attempt,
+            stop=stop.requested,
         )
 
 
 def _chosen(cases: list[Case], only: list[str]) -> list[Case]:
-    """Return the cases whose names fit one of the patterns; all without any."""
+    """Return the cases whose names match one of the patterns; all cases without a pattern."""
     for pattern in only:
         if not any(fnmatchcase(case.name, pattern) for case in cases):
-            raise ConfigurationError(f"--only {pattern}: no case has such a name; there are: {_names(cases)}")
+            raise ConfigurationError(f"--only {pattern}: no case has such a name. The cases are: {_names(cases)}")
     return [case for case in cases if not only or any(fnmatchcase(case.name, pattern) for pattern in only)]
 
 
@@ -104,9 +104,9 @@ def _names(cases: list[Case]) -> str:
 
 
 def _require_place(file: Path | None) -> None:
-    """Refuse a file whose directory is not there, before anything is paid for."""
+    """Refuse a file whose directory does not exist, before anything costs money."""
     if file is not None and file != STDOUT and (file.is_dir() or not file.resolve().parent.is_dir()):
-        raise ConfigurationError(f"{file} cannot be written: it is a directory, or lies in one that is not there")
+        raise ConfigurationError(f"{file} cannot be written: it is a directory, or its directory does not exist")
 
 
 def _write(file: Path | None, text: Callable[[], str]) -> None:
@@ -118,15 +118,12 @@ def _write(file: Path | None, text: Callable[[], str]) -> None:
         raise ConfigurationError(f"the file {file} cannot be written: {error.strerror}") from None
 
 
-# ``turngate eval``: an app against a file of cases (docs/howto/evaluate-an-agent.md).
-
-
 def eval_app(
     app: Annotated[
         str, typer.Argument(metavar="APP", show_default=False, help="Your app as MODULE:NAME, such as my_app:app.")
     ],
     cases: Annotated[
-        Path, typer.Argument(metavar="CASES", show_default=False, help="The file of cases: YAML, or JSON.")
+        Path, typer.Argument(metavar="CASES", show_default=False, help="The file of cases: YAML or JSON.")
     ],
     models: Annotated[
         list[str] | None,
@@ -134,59 +131,65 @@ def eval_app(
             "--model",
             metavar="MODEL|AGENT=MODEL,…",
             show_default=False,
-            help="Run every case under this model; several are compared, a column each. By agent, sub-agents too: "
-            "`support=fast,reader=openai:gpt-5`; `*=fast` for all.",
+            help="Run every case with this model. Several models are compared, a column each. Agents and sub-agents can have "
+            "models of their own: `support=fast,reader=openai:gpt-5`; `*=fast` is for all.",
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
-            "--only", metavar="NAME", show_default=False, help="Only cases whose name fits; `*` stands for anything."
+            "--only",
+            metavar="NAME",
+            show_default=False,
+            help="Run only cases whose name matches; `*` matches anything.",
         ),
     ] = None,
-    parallel: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="How many attempts run at a time.")] = 4,
-    repeat: Annotated[int, typer.Option(min=1, max=1_000, metavar="N", help="How often each case is tried.")] = 1,
+    parallel: Annotated[
+        int, typer.Option(min=1, max=64, metavar="N", help="How many attempts run at the same time.")
+    ] = 4,
+    repeat: Annotated[int, typer.Option(min=1, max=1_000, metavar="N", help="How many attempts each case gets.")] = 1,
     fail_under: Annotated[
         float | None,
         typer.Option(
             min=0,
             max=1,
             metavar="RATE",
-            show_default="1: all have to pass",
-            help="The least pass rate for exit code 0.",
+            show_default="1: all must pass",
+            help="The lowest pass rate for exit code 0.",
         ),
     ] = None,
     json_file: Annotated[
         Path | None,
         typer.Option(
-            "--json", metavar="FILE", show_default=False, help="Write the report as JSON; `-` prints it instead."
+            "--json", metavar="FILE", show_default=False, help="Write the report as JSON to this file; `-` prints it."
         ),
     ] = None,
     junit_file: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE", show_default=False, help="Write the report as JUnit XML.")
+        Path | None,
+        typer.Option("--junit", metavar="FILE", show_default=False, help="Write the report as JUnit XML to this file."),
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="An earlier `--json` report: show what changed."),
+        typer.Option(metavar="FILE", show_default=False, help="An earlier `--json` report to compare with."),
     ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", show_default=False, help="Keep the store in this new directory, to look at runs afterwards."
+            metavar="DIR", show_default=False, help="Keep the store in this new directory, to look at the runs later."
         ),
     ] = None,
 ) -> None:
     """Run your app against a file of cases, and report how it did.
 
-    Each case goes through the real engine, on a server of its own that is gone afterwards. Keys of providers are taken from
-    the environment, as by `turngate up`.
+    Handlers can be replaced, and approvers are scripted. Each case runs on the real engine, on a server of its own that is
+    deleted afterwards. Providers' keys come from the environment, as for `turngate up`.
 
-    Exit code: 0 all passed (or as many as --fail-under asks for); 1 some did not; 2 a case or an option is wrong, and nothing
-    has run; 130 stopped by Ctrl-C, after a report on what was known.
+    Exit code: 0 all passed (or as many as --fail-under wants) · 1 some failed · 2 a case or an option is wrong, and nothing
+    has run · 130 stopped by Ctrl-C, after a report of the attempts so far.
     """
     evaluate(
         load_settings(),
-        Order(
+        EvalOrder(
             app=app,
             cases=cases,
             models=models or [],

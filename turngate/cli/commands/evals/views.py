@@ -1,4 +1,4 @@
-"""A report as people read it: a table, why each failed, what changed, and the totals."""
+"""A report for people: a table, the reasons of each failure, the changes, and the totals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOT_KNOWN: Final = "-"
 
 
 def progress(attempt: Attempt, ended: int, of: int) -> list[Piece]:
-    """Return the line that says that an attempt is over."""
+    """Return the line for an attempt that has ended."""
     named = f" ({plain_line(attempt.model)}{f', {attempt.attempt}' if attempt.attempt > 1 else ''})"
     return [
         (f"{ended}/{of} ", "dim"),
@@ -37,7 +37,7 @@ def progress(attempt: Attempt, ended: int, of: int) -> list[Piece]:
 
 
 def show(report: Report, *, changed: Sequence[Change], app: str) -> None:
-    """Print a report on stdout. ``app``: as the command was given it, for the commands that open what was kept."""
+    """Print a report on stdout. ``app``: the command's argument, for the commands that open the kept store."""
     columns = _is_comparison(report)
     if columns:
         _compared(report)
@@ -58,7 +58,7 @@ def show(report: Report, *, changed: Sequence[Change], app: str) -> None:
 
 
 def _is_comparison(report: Report) -> bool:
-    """Tell whether each case was run under each of several models; cases with models of their own are no comparison."""
+    """Return whether each case ran with each of several models. Cases with models of their own are no comparison."""
     several = len(report.models) > 1
     return several and all(report.of(case=case, model=model) for case in report.cases for model in report.models)
 
@@ -69,17 +69,17 @@ def _table(report: Report) -> None:
     headers.append("seconds")
     rows: list[list[Piece]] = []
     for case in report.cases:
-        made = report.of(case=case)
-        sums, worst = totals(made), _worst(made)
+        attempts = report.of(case=case)
+        sums, worst = totals(attempts), _worst(attempts)
         rows.append(
             [
                 plain_line(case),
-                *([", ".join(dict.fromkeys(plain_line(each.model) for each in made))] if several else []),
-                _passed(made),
-                ", ".join(dict.fromkeys(each.outcome or NOT_KNOWN for each in made)),
+                *([", ".join(dict.fromkeys(plain_line(each.model) for each in attempts))] if several else []),
+                _passed(attempts),
+                ", ".join(dict.fromkeys(each.outcome or NOT_KNOWN for each in attempts)),
                 str(sums.steps),
                 str(sums.asks),
-                _decisions(worst) if len(made) == 1 else str(sums.decisions),
+                _decisions(worst) if len(attempts) == 1 else str(sums.decisions),
                 f"{sums.tokens:,}",
                 money(sums.cost),
                 f"{sums.seconds:.1f}",
@@ -94,11 +94,11 @@ def _compared(report: Report) -> None:
     for case in report.cases:
         row: list[Piece] = [plain_line(case)]
         for model in report.models:
-            made = report.of(case=case, model=model)
-            sums = totals(made)
-            word, style = _passed(made)
-            told = [word, f"{sums.asks} asked", f"{sums.tokens:,} tok", money(sums.cost)]
-            row.append((" · ".join(each for each in told if each != NOT_KNOWN), style))
+            attempts = report.of(case=case, model=model)
+            sums = totals(attempts)
+            word, style = _passed(attempts)
+            facts = [word, f"{sums.asks} asked", f"{sums.tokens:,} tok", money(sums.cost)]
+            row.append((" · ".join(each for each in facts if each != NOT_KNOWN), style))
         rows.append(row)
     terminal.table(["case", *(plain_line(model) for model in report.models)], rows)
 
@@ -113,14 +113,14 @@ def _why(attempt: Attempt, report: Report) -> None:
     if report.directory is not None:
         for run_id in attempt.run_ids:
             directory = shlex.quote(report.directory)
-            terminal.line(("  while that is up: ", "dim"), f"turngate explain {run_id} --data-dir {directory}")
+            terminal.line(("  while it is up: ", "dim"), f"turngate explain {run_id} --data-dir {directory}")
     elif attempt.run_ids:
-        terminal.line(("  to look at its run, repeat it with --keep DIR", "dim"))
+        terminal.line(("  to look at its run, repeat the command with --keep DIR", "dim"))
 
 
 def _changes(changed: Sequence[Change]) -> None:
     terminal.line("")
-    terminal.line(("beside the baseline", "bold"))
+    terminal.line(("compared with the baseline", "bold"))
     for each in changed:
         word, style = CHANGED[each.kind]
         was, now = (NOT_KNOWN if rate is None else f"{rate:.0%}" for rate in (each.before, each.now))
@@ -140,25 +140,25 @@ def _sums(sums: Totals, *, repeated: bool) -> Iterator[str]:
     if sums.asks_per_run is not None:
         yield f"{sums.asks_per_run:.2f} asks per run"
     yield f"{sums.tokens:,} tokens"
-    yield "cost not known" if sums.cost is None else f"cost {money(sums.cost)}"
+    yield "cost unknown" if sums.cost is None else f"cost {money(sums.cost)}"
 
 
 def money(cost: Decimal | None) -> str:
-    """Return an amount without needless zeros, in whatever currency the prices are."""
+    """Return an amount without needless zeros, in the currency of the prices."""
     if cost is None:
         return NOT_KNOWN
     text = f"{cost:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _passed(made: Sequence[Attempt]) -> tuple[str, str]:
-    worst = _worst(made)
-    if len(made) == 1:
+def _passed(attempts: Sequence[Attempt]) -> tuple[str, str]:
+    worst = _worst(attempts)
+    if len(attempts) == 1:
         return WORD[worst.status], STYLE[worst.status]
-    return f"{sum(each.status == 'passed' for each in made)}/{len(made)}", STYLE[worst.status]
+    return f"{sum(each.status == 'passed' for each in attempts)}/{len(attempts)}", STYLE[worst.status]
 
 
-def _worst(made: Sequence[Attempt]) -> Attempt:
+def _worst(attempts: Sequence[Attempt]) -> Attempt:
     def badness(attempt: Attempt) -> int:
         match attempt.status:
             case "passed":
@@ -170,7 +170,7 @@ def _worst(made: Sequence[Attempt]) -> Attempt:
             case _:
                 assert_never(attempt.status)
 
-    return max(made, key=badness)
+    return max(attempts, key=badness)
 
 
 def _decisions(attempt: Attempt) -> str:

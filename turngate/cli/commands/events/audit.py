@@ -1,4 +1,9 @@
-"""``turngate audit``: take the event log out of the store, and check it, here or in an export, without any server."""
+"""``turngate audit``: export the event log, and verify the store or an export. No server is needed.
+
+An export is JSON lines. First a header; then one line per event with all that its hash is made over, ``payload`` as the exact
+text; then one line per chain with its length and newest hash; then one line with the number of events and chains. So a file
+that was cut off anywhere is detected.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +30,8 @@ from turngate.store.events import audit, events
 from turngate.text.plain_text import plain
 
 STREAM: Final = "-"
-TOLD_EACH: Final = 50_000
-"""After so many events a line on stderr says how far it is."""
+NOTE_EACH: Final = 50_000
+"""A line of progress goes to stderr after so many events."""
 
 app = typer.Typer(no_args_is_help=True, help="The audit log: export it, and verify that no one has changed it.")
 
@@ -36,20 +41,21 @@ def export(
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="SEQ|TIME", help="From this event's number on, or from this time on: ISO 8601, UTC unless it says."
+            metavar="SEQ|TIME",
+            help="Begin at this event's number, or at this time: ISO 8601, UTC unless it has a zone.",
         ),
     ] = None,
     run: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only this run's chain; `system` for events of no run.")
+        str | None, typer.Option(metavar="ID", help="Export only this run's chain; `system` for events of no run.")
     ] = None,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write; - is the standard output.")
+        str, typer.Option("--output", "-o", metavar="FILE", help="The file to write; - is stdout.")
     ] = STREAM,
     data_dir: DataDir = None,
 ) -> None:
-    """Write the audit log as JSON lines, with everything its hashes are made over.
+    """Write the audit log as JSON lines, with everything that its hashes are made over.
 
-    Reads the store itself; whatever runs goes on. A file is complete, or not there.
+    Reads the store directly; other processes may keep running. A file is complete, or not there.
     """
     settings = load_settings(data_dir=data_dir)
     with _written(output) as write:
@@ -61,35 +67,35 @@ def export(
 def verify(
     file: Annotated[
         str | None,
-        typer.Argument(metavar="[FILE]", help="An export, - for the standard input; without it the store itself."),
+        typer.Argument(metavar="[FILE]", help="An export; - is stdin. Without it, the store itself."),
     ] = None,
     heads: Annotated[
         bool,
         typer.Option(
-            "--heads", help="Print each chain's run, length and newest hash, to be noted where nobody can change them."
+            "--heads", help="Print each chain's run, length and newest hash. Keep them where no one can change them."
         ),
     ] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Compute every hash anew and look for gaps, repeats, swapped and cut-off events.
+    """Compute every hash again, and look for gaps, repeats, swapped and cut-off events.
 
-    Exits with 1 and says where when something is wrong. An export is checked without any store.
+    An export is checked without a store. Exit code: 0, or 1 when something is wrong; the message says where.
     """
     checked = _check_file(file) if file is not None else asyncio.run(_check_store(load_settings(data_dir=data_dir)))
     if checked.broken is not None:
-        terminal.error(plain(f"the log does not hold. {checked.broken}"))
+        terminal.error(plain(f"the log was changed or is damaged. {checked.broken}"))
         raise typer.Exit(EXIT_WENT_WRONG)
     if heads:
         for head in checked.heads:
             terminal.raw(f"{plain(head.run_id)}\t{head.length}\t{head.hash}")
-    terminal.note(f"the log holds: {checked.events:,} event(s) in {len(checked.heads):,} chain(s)")
+    terminal.note(f"the log is intact: {checked.events:,} event(s) in {len(checked.heads):,} chain(s)")
 
 
 async def _export(
     settings: Settings, since: str | None, run: str | None, write: Callable[[str], object]
 ) -> tuple[int, int]:
     counted, chains = 0, 0
-    # One transaction, so that events and heads are of one moment.
+    # One transaction, so that events and heads are from the same moment.
     async with stores.opened_store(settings) as database, database.read() as conn:
         if run is not None and await events.chain_head(conn, run) is None:
             raise NotFoundError(f"there is no run {run!r}: `turngate runs` lists them")
@@ -100,7 +106,7 @@ async def _export(
         async for event in audit.every(conn, since=first, run_id=run):
             write(event_line(event))
             counted += 1
-            _tell(counted)
+            _note_progress(counted)
         async for head in _heads(conn, first, run):
             write(head)
             chains += 1
@@ -149,7 +155,7 @@ async def _check_store(settings: Settings) -> Checked:
             broken = check.add(event)
             if broken is not None:
                 return Checked(events=check.events, heads=check.heads, broken=str(broken))
-            _tell(check.events)
+            _note_progress(check.events)
         async for head in audit.kept_heads(conn):
             broken = check.close(head)
             if broken is not None:
@@ -160,7 +166,7 @@ async def _check_store(settings: Settings) -> Checked:
 
 @contextmanager
 def _written(output: str) -> Iterator[Callable[[str], object]]:
-    """Give the function that writes; a file takes its name only when all of it is there."""
+    """Yield the function that writes. A file gets its name when all of it is written."""
     if output == STREAM:
         yield sys.stdout.write
         sys.stdout.flush()
@@ -178,16 +184,9 @@ def _written(output: str) -> Iterator[Callable[[str], object]]:
             part.unlink(missing_ok=True)
 
 
-def _tell(counted: int) -> None:
-    if counted % TOLD_EACH == 0:
-        terminal.note(f"{counted:,} events …")
-
-
-# The audit export's lines: how each is written, how each is read, and a whole export checked without any store.
-#
-# JSON lines. First a header; then one line per event with all that its hash is made over, ``payload`` as the exact text; then
-# one line per chain with its length and newest hash; then one line that says how many of both there were. So a file that was
-# cut off anywhere is noticed.
+def _note_progress(count: int) -> None:
+    if count % NOTE_EACH == 0:
+        terminal.note(f"{count:,} events …")
 
 
 VERSION: Final = 1
@@ -205,7 +204,7 @@ _MEMBERS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What an export holds. ``since``: the number it begins at; ``only``: the one chain; ``last_seq``: the newest number."""
+    """What an export holds. ``since``: its first number; ``only``: its only chain; ``last_seq``: the newest number."""
 
     since: int
     only: str | None
@@ -215,7 +214,7 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """The outcome of a check. ``broken``: the first thing that is wrong, in a sentence; None when all holds."""
+    """The result of a check. ``broken``: the first thing that is wrong, in a sentence; None when nothing is."""
 
     events: int
     heads: list[ChainHead]
@@ -243,8 +242,8 @@ def end_line(*, events: int, chains: int) -> str:
 
 
 def check_lines(lines: Iterable[str]) -> Checked:
-    """Check an export, line by line; memory grows with the number of chains only."""
-    reading = _Reading()
+    """Check an export line by line. Memory grows with the number of chains only."""
+    reading = _FileCheck()
     for number, line in enumerate(lines, start=1):
         broken = reading.take(number, line)
         if broken is not None:
@@ -252,8 +251,8 @@ def check_lines(lines: Iterable[str]) -> Checked:
     return reading.outcome(reading.finish())
 
 
-class _Reading:
-    """Where the check of a file stands."""
+class _FileCheck:
+    """The state of the check of a file."""
 
     def __init__(self) -> None:
         self._header: Header | None = None
@@ -265,18 +264,18 @@ class _Reading:
         return Checked(events=self._check.events, heads=self._check.heads, broken=broken)
 
     def take(self, number: int, line: str) -> str | None:
-        """Take the next line; returns what is wrong with it."""
+        """Take the next line, and return what is wrong with it, or None."""
         where = f"line {number}"
         if not line.endswith("\n"):
-            return f"{where}: the file is cut off in the middle of it"
+            return f"{where}: the file is cut off in the middle of this line"
         try:
             read = json.loads(line, object_pairs_hook=_without_repeats)
         except (ValueError, RecursionError):
-            return f"{where}: it is not JSON, or names a member twice"
+            return f"{where}: this is not JSON, or has a member twice"
         if not isinstance(read, dict):
-            return f"{where}: it is not a line of an audit export"
+            return f"{where}: this is not a line of an audit export"
         if self._ended:
-            return f"{where}: it stands behind the line that ends the export"
+            return f"{where}: this comes after the line that ends the export"
         if self._header is None:
             return self._begin(where, read)
         if "end" in read:
@@ -285,7 +284,7 @@ class _Reading:
         return None if broken is None else f"{where}: {broken}"
 
     def finish(self) -> str | None:
-        """Say that the file is over; returns what is missing."""
+        """End the file, and return what is missing, or None."""
         if self._header is None:
             return "the file is empty: an audit export begins with a header"
         if not self._ended:
@@ -296,7 +295,7 @@ class _Reading:
     def _begin(self, where: str, read: Mapping[str, Any]) -> str | None:
         version, since, only, last = (read.get(name) for name in ("turngate_audit", "since", "only", "last_seq"))
         if version is None:
-            return f"{where}: it is not the header of an audit export"
+            return f"{where}: this is not the header of an audit export"
         if version != VERSION:
             return f"{where}: the export's format is {version!r}, and this version of Turngate reads {VERSION}"
         if not (isinstance(since, int) and isinstance(last, int) and (only is None or isinstance(only, str))):
@@ -307,15 +306,15 @@ class _Reading:
 
     def _event(self, read: Mapping[str, Any]) -> ChainBreak | str | None:
         if self._chains:
-            return "an event stands behind the closing lines"
+            return "an event comes after the closing lines"
         if set(read) != set(_MEMBERS) or any(type(read[name]) is not kind for name, kind in _MEMBERS.items()):
-            return "it is neither an event nor a closing line"
+            return "this is neither an event nor a closing line"
         return self._check.add(ChainedEvent(**read))
 
     def _close(self, read: Mapping[str, Any]) -> ChainBreak | str | None:
         run_id, length, head = (read.get(name) for name in ("chain", "length", "head"))
         if not (isinstance(run_id, str) and isinstance(length, int) and isinstance(head, str)):
-            return "it is not a closing line"
+            return "this is not a closing line"
         self._chains += 1
         return self._check.close(ChainHead(run_id=run_id, length=length, hash=head))
 
@@ -323,7 +322,7 @@ class _Reading:
         self._ended = True
         here = {"events": self._check.events, "chains": self._chains}
         if counts != here:
-            return f"{where}: it says that the export holds {counts}, and {here} are here"
+            return f"{where}: the export should hold {counts}, but holds {here}"
         return None
 
 
@@ -333,7 +332,7 @@ def _line(members: Mapping[str, Any]) -> str:
 
 
 def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse what two readers could read in two ways."""
+    """Refuse JSON that two readers could read in two ways."""
     members = dict(pairs)
     if len(members) < len(pairs):
         raise ValueError("a member is there twice")

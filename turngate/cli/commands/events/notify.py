@@ -1,6 +1,6 @@
-"""``turngate notify``: check the notifications file, try a channel, read the delivery log, send something once more.
+"""``turngate notify``: check the notifications file, test a channel, read the delivery log, retry a delivery.
 
-They work on the store themselves, so they need no running API; what they make due is sent by one that runs.
+The commands use the store directly, so they need no running API. A delivery that they make due is sent by a running API.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ app = typer.Typer(no_args_is_help=True, help="Notifications: check channels, tes
 
 
 class StatusChoice(StrEnum):
-    """What became of a delivery (``turngate.domain.runs.deliveries.DeliveryStatus``)."""
+    """The state of a delivery (``turngate.domain.runs.deliveries.DeliveryStatus``)."""
 
     GATHERING = "gathering"
     WAITING = "waiting"
@@ -48,7 +48,7 @@ def check(
         Path | None, typer.Argument(show_default="$TURNGATE_NOTIFICATIONS", help="The notifications file (TOML).")
     ] = None,
 ) -> None:
-    """Read a notifications file with the secrets it names, and say who would be told of what. Sends nothing."""
+    """Read a notifications file with the secrets it names, and print who gets which messages. Sends nothing."""
     settings = load_settings()
     for channel in _channels(settings, file):
         terminal.line((channel.name, "bold"), f" ({channel.kind}): {_wanted(channel)}")
@@ -59,16 +59,16 @@ def check(
 
 @app.command("test")
 def try_channel(
-    channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="Its name in the notifications file.")],
+    channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="The channel's name in the notifications file.")],
     data_dir: DataDir = None,
 ) -> None:
-    """Send a test message to a channel, once, and print what came of it. It is in the delivery log, too."""
+    """Send one test message to a channel and print the answer. The delivery log shows it too."""
     settings = load_settings(data_dir=data_dir)
     delivery, outcome = asyncio.run(_send_test(settings, named_channel(_channels(settings, None), channel)))
     if not isinstance(outcome, Delivered):
-        terminal.error(f"{channel} did not take {delivery.id}: {plain_line(outcome.answer)}")
+        terminal.error(f"{channel} refused {delivery.id}: {plain_line(outcome.answer)}")
         raise typer.Exit(EXIT_WENT_WRONG)
-    terminal.line(f"{channel} took {delivery.id}: {plain_line(outcome.answer)}")
+    terminal.line(f"{channel} accepted {delivery.id}: {plain_line(outcome.answer)}")
 
 
 @app.command()
@@ -79,12 +79,12 @@ def log(
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Show the delivery log, newest first: status, attempts, and the receiver's last answer."""
-    shown = asyncio.run(_read(load_settings(data_dir=data_dir), channel, status, limit))
+    """List deliveries, newest first: status, attempts, and the receiver's last answer."""
+    deliveries = asyncio.run(_read(load_settings(data_dir=data_dir), channel, status, limit))
     if as_json:
-        terminal.raw("[" + ",\n ".join(each.model_dump_json() for each in shown) + "]")
+        terminal.raw("[" + ",\n ".join(each.model_dump_json() for each in deliveries) + "]")
         return
-    if not shown:
+    if not deliveries:
         terminal.note("no deliveries")
         return
     rows = [
@@ -97,40 +97,40 @@ def log(
             plain_line(each.title, 60),
             plain_line(each.last_answer, 80),
         )
-        for each in shown
+        for each in deliveries
     ]
     terminal.table(("DELIVERY", "CHANNEL", "STATUS", "ATTEMPTS", "SINCE", "MESSAGE", "LAST ANSWER"), rows)
 
 
 @app.command()
 def retry(
-    delivery: Annotated[str, typer.Argument(metavar="DELIVERY", help="Its id, as `turngate notify log` shows it.")],
+    delivery: Annotated[str, typer.Argument(metavar="DELIVERY", help="The delivery's id, from `turngate notify log`.")],
     data_dir: DataDir = None,
 ) -> None:
-    """Send a failed or waiting delivery once more; the API that runs does so within seconds."""
+    """Send a failed or waiting delivery again. A running API does that within seconds."""
     settings = load_settings(data_dir=data_dir)
     asyncio.run(_send_again(settings, delivery))
-    terminal.line(f"{delivery} is due now; `turngate notify log` shows what comes of it")
+    terminal.line(f"{delivery} is due now; `turngate notify log` shows the result")
 
 
 def _channels(settings: Settings, file: Path | None) -> tuple[Channel, ...]:
     channels = configured_channels(settings, file)
     if not channels:
-        raise ConfigurationError("no notifications file: set TURNGATE_NOTIFICATIONS to one, or name it")
+        raise ConfigurationError("there is no notifications file: set TURNGATE_NOTIFICATIONS to one, or name it")
     return channels
 
 
 def _wanted(channel: Channel) -> str:
-    """Return in words what the channel is told of."""
+    """Return in words which events the channel gets."""
     chosen = channel.selection
-    said = ", ".join(chosen.events)
+    words = ", ".join(chosen.events)
     if chosen.agents is not None:
-        said += f"; of agents {', '.join(chosen.agents)}"
+        words += f"; of agents {', '.join(chosen.agents)}"
     if chosen.tools is not None:
-        said += f"; of tools {', '.join(chosen.tools)}"
+        words += f"; of tools {', '.join(chosen.tools)}"
     if chosen.risk_at_least is not None:
-        said += f"; of {chosen.risk_at_least} risk or more"
-    return f"{said}; digest after {channel.window.total_seconds():g} s" if channel.window else f"{said}; no digest"
+        words += f"; of {chosen.risk_at_least} risk or more"
+    return f"{words}; digest after {channel.window.total_seconds():g} s" if channel.window else f"{words}; no digest"
 
 
 async def _send_test(settings: Settings, channel: Channel) -> tuple[Delivery, Outcome]:

@@ -1,4 +1,4 @@
-"""``turngate rpc`` and ``turngate acp``: Turngate driven by another program, over its stdin and stdout."""
+"""``turngate rpc`` and ``acp``: another program drives Turngate over stdin and stdout."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from turngate.frontends.lines import JsonLines
 from turngate.text.plain_text import plain
 
 SESSIONS: Final = Path("turngate") / "acp-sessions"
-"""Below the user's state directory (https://specifications.freedesktop.org/basedir-spec): which session is which conversation."""
+"""Each session's conversation, below the user's state directory (https://specifications.freedesktop.org/basedir-spec)."""
 
 
 def rpc(data_dir: DataDir = None, url: Url = None) -> None:
     """Let a program drive Turngate: JSON-RPC 2.0 on stdin and stdout.
 
-    `rpc.discover` lists the methods with JSON Schemas. Params are given by name. What the token may not do, the API refuses.
-    stdout has nothing but messages; notes and errors go to stderr. Ends when stdin ends, or nobody reads stdout any more; runs
-    go on. Exit code: 0.
+    One message a line: start, follow and stop runs, read and decide requests. `rpc.discover` lists the methods with JSON
+    Schemas. Parameters have names. The API refuses what the token may not do. stdout has messages only; notes and errors go to
+    stderr. The command ends when stdin ends or no one reads stdout; runs continue. Exit code: 0.
 
         echo '{"jsonrpc": "2.0", "id": 1, "method": "agents.list"}' | turngate rpc
     """
@@ -48,16 +48,16 @@ def rpc(data_dir: DataDir = None, url: Url = None) -> None:
 def acp(
     agent: Annotated[str | None, typer.Option(help="Which agent.", show_default="the only one there is")] = None,
     model: Annotated[
-        str | None, typer.Option(help="In place of the agent's own, as PROVIDER:NAME.", show_default=False)
+        str | None, typer.Option(help="A model instead of the agent's own, as PROVIDER:NAME.", show_default=False)
     ] = None,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
     """Let an editor drive an agent: the Agent Client Protocol on stdin and stdout.
 
-    The editor starts this command by itself; docs/howto/use-from-an-editor.md shows its configuration. A session is a
-    conversation, and works in the editor's project directory. Answers in the editor are yours: decisions go by the name of
-    the token's owner. Needs the extra `acp`. Ends when stdin ends; runs go on. Exit code: 0.
+    The editor starts this command; docs/howto/use-from-an-editor.md shows how to configure it. A session is a conversation, and
+    works in the editor's project directory. Decisions in the editor carry the name of the token's owner. Needs the extra `acp`.
+    Ends when stdin ends; runs continue. Exit code: 0.
     """
     try:
         from turngate.frontends.acp.agent import serve_acp  # noqa: PLC0415 - an extra, needed here alone
@@ -79,7 +79,7 @@ def acp(
 
 
 async def _introduce(client: TurngateClient, protocol: str) -> None:
-    """Tell a person who tries the command in a terminal whose it is, and that it waits. Raises what is wrong."""
+    """Print for a user who tries the command in a terminal whose token it uses, and that it waits. Raises the API's errors."""
     me = await client.get_me()
     terminal.note(f"speaks {protocol} as {plain(me.name)} at {client.url}, one message a line; Ctrl-D ends it")
 
@@ -90,10 +90,10 @@ def _client(link: ApiLink) -> TurngateClient:
 
 def _stdio() -> JsonLines:
     lines = JsonLines(sys.stdin.buffer, sys.stdout.buffer)
-    when_unread(lines.hang_up)  # also while there is nothing to tell
+    when_unread(lines.hang_up)  # also while there is nothing to write
     return lines
 
 
 def _state_home() -> Path:
-    given = Path(os.environ.get("XDG_STATE_HOME", ""))
-    return given if given.is_absolute() else Path.home() / ".local" / "state"
+    state_home = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return state_home if state_home.is_absolute() else Path.home() / ".local" / "state"

@@ -1,4 +1,4 @@
-"""``turngate tui``: the inbox and the runs in a terminal, live."""
+"""``turngate tui``: the inbox and the runs, live in a terminal."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from turngate.domain.errors import ConfigurationError, MissingExtraError
 def tui(data_dir: DataDir = None, url: Url = None) -> None:
     """Answer requests and follow runs in a terminal UI, with the keys of the pages.
 
-    Decisions go by the name of the token's owner. It shows what was known while the API is away, and goes on when it is
-    back. Works without colour (`NO_COLOR`), from 80 columns by 24 lines. Needs the extra `tui`.
-    Exit code: 0; runs go on.
+    `?` shows the keys. Decisions carry the name of the token's owner. While the API is away, the last known state stays on
+    screen. Works without colour (`NO_COLOR`), from 80 columns by 24 lines. Needs the extra `tui`. Runs continue when you leave.
+    Exit code: 0.
     """
     try:
         from turngate.frontends.tui.app import TurngateTui  # noqa: PLC0415 - an extra, needed here alone

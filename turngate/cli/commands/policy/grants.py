@@ -1,4 +1,4 @@
-"""``turngate grants``: what is approved in advance, and taking it back; and the grant that goes with a decision."""
+"""``turngate grants``: calls that are approved in advance. List grants, or revoke one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turngate.cli.options import AsJson, DataDir, Url
 from turngate.text.plain_text import Piece, plain_line
 from turngate.wire.policy import GrantView
 
-SHOWN: Final = 50
+MOST_ROWS: Final = 50
 
 app = typer.Typer(invoke_without_command=True, help="Calls that are approved in advance: list grants, revoke one.")
 
@@ -21,24 +21,24 @@ app = typer.Typer(invoke_without_command=True, help="Calls that are approved in 
 @app.callback()
 def grants(
     context: typer.Context,
-    every: Annotated[bool, typer.Option("--all", help="Ended ones too.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Include ended grants.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """List the grants that stand, newest first: what runs without asking, and until when."""
+    """List the valid grants, newest first: which calls they approve, and until when."""
     if context.invoked_subcommand is not None:
         return
     with find_api(data_dir, url).client() as client:
-        page = client.list_grants(status="all" if every else "standing", limit=SHOWN)
+        page = client.list_grants(status="all" if every else "standing", limit=MOST_ROWS)
     if as_json:
         terminal.raw(json.dumps([each.model_dump(mode="json") for each in page.items]))
         return
     terminal.table(("GRANT", "FOR", "USES", "UNTIL", "BY", "CALLS"), [_row(each) for each in page.items])
     if page.next_cursor:
-        terminal.note(f"the newest {SHOWN}")
+        terminal.note(f"the newest {MOST_ROWS}")
     elif not page.items:
-        terminal.note("there are no grants" if every else "no grant stands")
+        terminal.note("there are no grants" if every else "no grant is valid now")
 
 
 @app.command()
@@ -47,10 +47,10 @@ def revoke(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Take a grant back at once: no call that has not started by now passes on it."""
+    """Revoke a grant at once: it approves no call that has not started yet."""
     with find_api(data_dir, url).client() as client:
         revoked = client.revoke_grant(grant_id)
-    terminal.line(("✓ ", "bold"), f"{revoked.id} is revoked; it let {revoked.uses} call(s) through")
+    terminal.line(("✓ ", "bold"), f"{revoked.id} is revoked; it approved {revoked.uses} call(s)")
 
 
 def _row(grant: GrantView) -> tuple[Piece, ...]:

@@ -1,4 +1,4 @@
-"""``turngate policy``: check, explain and try rules, here or against a running API; show and change the stored ones."""
+"""``turngate policy``: check, explain and try rules, here or at a running API; show and change the stored rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
-from turngate.cli.commands.policy.trials import Trial, asked_now, backtested, explained, recorded, tools_by_agent
+from turngate.cli.commands.policy.trials import Trial, ask_now, backtested, explained, recorded, tools_by_agent
 from turngate.cli.commands.policy.views import (
     backtest_json,
     show_backtest,
@@ -30,27 +30,25 @@ from turngate.policies.explain import in_order, rule_views
 from turngate.policies.lint import doubts
 from turngate.text.plain_text import plain, plain_line
 
-SHOWN: Final = 50
+MOST_ROWS: Final = 50
 
 app = typer.Typer(no_args_is_help=True, help="The rules that judge each call: check, explain, try, store.")
 
 RulesFile = Annotated[Path, typer.Argument(metavar="FILE", help="A policy file (TOML).")]
 AppOption = Annotated[
     str | None,
-    typer.Option(
-        "--app", metavar="APP", help="Your app as MODULE:NAME, to judge with its own tools.", show_default=False
-    ),
+    typer.Option("--app", metavar="APP", help="Your app as MODULE:NAME, to judge with its tools.", show_default=False),
 ]
 Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Runs that began since: 2026-05-01, or 7d.", show_default=False)
+    str | None, typer.Option(metavar="TIME", help="Only runs that began since: 2026-05-01, or 7d.", show_default=False)
 ]
 
 
 @app.command()
 def check(file: RulesFile, app_name: AppOption = None) -> None:
-    """Read a policy file, list its rules in the order they count, and warn of rules that do not do what they say.
+    """Read a policy file, list its rules in the order of evaluation, and warn of rules with no or an unexpected effect.
 
-    Exits with 1 when it cannot be read.
+    Exit code: 0, or 1 when the file cannot be read.
     """
     try:
         policy = read_policy(file)
@@ -64,63 +62,65 @@ def check(file: RulesFile, app_name: AppOption = None) -> None:
 
 @app.command()
 def explain(
-    tool: Annotated[str, typer.Option(help="The tool that is called.")],
-    args: Annotated[str, typer.Option(metavar="JSON|@FILE", help="Its arguments.")] = "{}",
-    agent: Annotated[str | None, typer.Option(help="Who calls it.", show_default="the one that has the tool")] = None,
+    tool: Annotated[str, typer.Option(help="The tool of the call.")],
+    args: Annotated[str, typer.Option(metavar="JSON|@FILE", help="The call's arguments.")] = "{}",
+    agent: Annotated[
+        str | None, typer.Option(help="The agent that makes the call.", show_default="the one that has the tool")
+    ] = None,
     workspace: Annotated[Path | None, typer.Option(help="The run's directory.", show_default=False)] = None,
     file: Annotated[
-        Path | None, typer.Option(help="Judge by this file alone, without a server.", show_default=False)
+        Path | None, typer.Option(help="Judge with this file only, without a server.", show_default=False)
     ] = None,
     app_name: AppOption = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Say what policy answers to a call: by which rule, and why each other one does not speak of it.
+    """Explain the policy's answer to a call: which rule gives it, and why each other rule does not apply.
 
-    Without --file and --app it asks the running API: the stored rules, the app's file, and standing grants.
+    Without --file and --app it asks the running API, which knows the stored rules, the app's file and the valid grants.
     """
     text = read_text(Path(args[1:]), what="--args") if args.startswith("@") else args
     directory = None if workspace is None else str(workspace.absolute())
     if file is None and app_name is None:
         with find_api(data_dir, url).client() as client:
-            told = client.explain_policy(tool, args=text, agent=agent, workspace=directory)
+            explanation = client.explain_policy(tool, args=text, agent=agent, workspace=directory)
     else:
         rules = None if file is None else read_policy(file)
-        told = explained(tool, text, agent=agent, workspace=directory, rules=rules, app_name=app_name)
+        explanation = explained(tool, text, agent=agent, workspace=directory, rules=rules, app_name=app_name)
     if as_json:
-        terminal.raw(told.model_dump_json())
+        terminal.raw(explanation.model_dump_json())
     else:
-        show_explanation(told)
+        show_explanation(explanation)
 
 
 @app.command()
 def backtest(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A policy file (TOML); without one, the judge alone.")
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A policy file (TOML). Without one, only the judge is tried."),
     ] = None,
     since: Since = None,
-    limit: Annotated[int, typer.Option(min=1, help="Look at so many calls at most, the newest.")] = 100_000,
-    examples: Annotated[int, typer.Option(min=0, max=1_000, help="List so many calls of each change.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Use at most so many calls, the newest.")] = 100_000,
+    examples: Annotated[int, typer.Option(min=0, max=1_000, help="List up to so many calls of each change.")] = 20,
     app_name: AppOption = None,
     judge: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODEL", help="Ask this model now, as a judge; each call is paid for.", show_default=False
-        ),
+        typer.Option(metavar="MODEL", help="Ask this model as a judge now. Each call costs money.", show_default=False),
     ] = None,
     criteria: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What it may allow.", show_default="those of --app's judge")
+        Path | None,
+        typer.Option(metavar="FILE", help="What the judge may allow.", show_default="those of --app's judge"),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Ask it about more than 50 calls.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm to ask about more than 50 calls.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Try a file's rules, or the judge, on the calls of the store: what would have been otherwise.
+    """Try a file's rules, or the judge, on stored calls, and report what would have been different.
 
-    The rules stand alone, in the place of all that were in force; with --app the tools' own `ask` is asked. The judge is
-    held against what people decided: by what it said when the calls were made, or with --judge by what it says now, of the
-    newest 1,000 at most. Reads the store itself, runs no tool and stores nothing.
+    The file's rules replace all others; with --app, the tools' own `ask` counts too. The judge's answers are compared with
+    people's decisions: the answers it gave when the calls were made, or with --judge the answers that a model gives now, for
+    at most the newest 1,000 calls. Reads the store directly, runs no tool and stores nothing.
     """
     policy = None if file is None else read_policy(file)
     begun = None if since is None else instant_of(since, "--since")
@@ -132,7 +132,7 @@ def backtest(
     trial = Trial(
         data_dir=data_dir, since=begun, limit=limit, examples=examples, app_name=app_name, criteria=criteria, yes=yes
     )
-    judged = asyncio.run(recorded(trial) if judge is None else asked_now(judge, trial))
+    judged = asyncio.run(recorded(trial) if judge is None else ask_now(judge, trial))
     if as_json:
         rules = {} if report is None else backtest_json(report)
         terminal.raw(json.dumps({**rules, "judge": judged.as_json()}))
@@ -145,13 +145,13 @@ def backtest(
 
 @app.command()
 def show(
-    source: Annotated[bool, typer.Option("--source", help="Print the stored rules' own text, to be changed.")] = False,
-    version: Annotated[int | None, typer.Option(min=1, help="That version of the stored rules.")] = None,
+    source: Annotated[bool, typer.Option("--source", help="Print the text of the stored rules, for editing.")] = False,
+    version: Annotated[int | None, typer.Option(min=1, help="Show this version of the stored rules.")] = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Show the rules in force: stored ones, those of each app's file, and how they count."""
+    """Show the rules in force: the stored rules, those of each app's file, and the order of evaluation."""
     with find_api(data_dir, url).client() as client:
         policy = client.get_policy()
         stored = policy.stored if version is None else client.get_policy_version(version)
@@ -168,14 +168,17 @@ def show(
 @app.command("set")
 def set_rules(
     file: RulesFile,
-    comment: Annotated[str, typer.Option(help="Why, for whoever reads the history.")] = "",
+    comment: Annotated[str, typer.Option(help="The reason, for the history.")] = "",
     if_version: Annotated[
-        int | None, typer.Option(min=0, help="Only if this version is in force.", show_default="the one in force now")
+        int | None,
+        typer.Option(
+            min=0, help="Change the rules only if this version is in force.", show_default="the one in force now"
+        ),
     ] = None,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Put a file's rules in force, in the place of the stored ones. Needs an admin."""
+    """Put a file's rules in force instead of the stored rules. Needs an admin."""
     policy = read_policy(file)
     _warn(policy, None, str(file))
     with find_api(data_dir, url).client() as client:
@@ -188,7 +191,7 @@ def set_rules(
 def history(as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -> None:
     """List the versions of the stored rules, newest first."""
     with find_api(data_dir, url).client() as client:
-        page = client.list_policy_versions(limit=SHOWN)
+        page = client.list_policy_versions(limit=MOST_ROWS)
     if as_json:
         terminal.raw(json.dumps([each.model_dump(mode="json") for each in page.items]))
         return
@@ -198,15 +201,15 @@ def history(as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) 
     ]
     terminal.table(("VERSION", "AT", "BY", "COMMENT"), rows)
     if not rows:
-        terminal.note("no rules were ever stored; the apps' files count alone")
+        terminal.note("no rules were ever stored; only the apps' files count")
     elif page.next_cursor:
-        terminal.note(f"the newest {SHOWN}")
+        terminal.note(f"the newest {MOST_ROWS}")
 
 
 @app.command()
 def revert(
     version: Annotated[int, typer.Argument(min=1, help="The version to go back to.")],
-    comment: Annotated[str, typer.Option(help="Why, for whoever reads the history.")] = "",
+    comment: Annotated[str, typer.Option(help="The reason, for the history.")] = "",
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
@@ -218,13 +221,13 @@ def revert(
 
 @app.command()
 def shadow(
-    rule: Annotated[str | None, typer.Option(help="Only this shadow rule.", show_default=False)] = None,
+    rule: Annotated[str | None, typer.Option(help="Report only this shadow rule.", show_default=False)] = None,
     since: Since = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Report what rules with shadow = true would have changed, had they counted."""
+    """Report what rules with shadow = true would have changed if they had counted."""
     begun = None if since is None else instant_of(since, "--since")
     with find_api(data_dir, url).client() as client:
         report = client.get_shadow_report(rule=rule, since=begun)
@@ -235,8 +238,8 @@ def shadow(
 
 
 def _warn(policy: Policy, app_name: str | None, source: str) -> int:
-    """Print what is doubtful; returns how much it is."""
-    found = doubts(policy, None if app_name is None else tools_by_agent(app_name))
-    for doubt in found:
+    """Print a warning for each doubtful rule, and return their number."""
+    warnings = doubts(policy, None if app_name is None else tools_by_agent(app_name))
+    for doubt in warnings:
         terminal.note(("warning: ", "bold yellow"), f"{source}: {plain_line(doubt.rule)}: {plain_line(doubt.message)}")
-    return len(found)
+    return len(warnings)

@@ -1,4 +1,4 @@
-"""Rules tried without a server: on one call, and on the calls of the store. With an app, by its own tools."""
+"""Rules and the judge tried without a server: on one call, and on the calls of the store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GRANTS_KEPT = 1_000
 
 
 def tools_by_agent(app_name: str) -> Mapping[str, Sequence[Tool]]:
-    """Return agent → its tools, of an app and all its sub-agents."""
+    """Return agent → its tools, for an app's agents and sub-agents."""
     return {name: list(agent.toolkit) for name, agent in load_builders_app(app_name).agents.items()}
 
 
@@ -53,33 +53,35 @@ def explained(
     rules: Policy | None,
     app_name: str | None,
 ) -> Explanation:
-    """Return what rules answer to one call. ``rules`` None: those of the app's own file.
+    """Return the rules' answer to one call. ``rules``: None means those of the app's own file.
 
     Raises:
         ConfigurationError: no such agent or tool in the app, or a name that no tool can have.
-        InvalidInputError: the arguments are no JSON, or such as the app's tool does not take: policy would never be asked.
+        InvalidInputError: the arguments are no JSON, or the app's tool refuses them, so that policy would never judge them.
     """
     parse_exact(raw_args, pointer="/args", code="invalid_input")
     if app_name is None:
         call = AskedCall(
             tool=KnownTool(name=tool).stand_in(), raw_input=raw_args, agent=agent or "", workspace=workspace
         )
-        notes = ["The tool's kind, effect and own ask are not known without --app."]
+        notes = ["Without --app the tool's kind, effect and own ask are not known."]
         if agent is None:
-            notes.append("No agent was named: rules about some agents only are taken as not speaking of the call.")
+            notes.append("Without --agent, rules for certain agents count as not applying.")
         return explain(in_order(("file", rules or Policy())), call, notes=notes)
     app = load_builders_app(app_name)
-    who, found = _found(app, tool, agent)
+    who, declared = _tool_of(app, tool, agent)
     try:
-        params = found.decode(raw_args)
+        params = declared.decode(raw_args)
     except InvalidToolInput as wrong:
-        raise InvalidInputError(f"{tool} does not take these arguments, so policy is never asked: {wrong}") from None
-    notes = [] if agent is not None else [f"No agent was named, so it is asked for {who}."]
+        raise InvalidInputError(
+            f"{tool} refuses these arguments, so policy would never judge the call: {wrong}"
+        ) from None
+    notes = [] if agent is not None else [f"Without --agent, the call is judged as one of {who}."]
     policy = app.policy if rules is None else rules
     if rules is None and workspace is not None and app.policy_file is not None and lies_in(app.policy_file, workspace):
         policy = without_permissions(policy)
         notes.append(DISTRUSTED)
-    call = AskedCall(tool=found, raw_input=raw_args, agent=who, params=params, workspace=workspace)
+    call = AskedCall(tool=declared, raw_input=raw_args, agent=who, params=params, workspace=workspace)
     return explain(in_order(("file", policy)), call, notes=notes)
 
 
@@ -92,7 +94,7 @@ async def backtested(
     examples: int,
     app_name: str | None,
 ) -> Report:
-    """Return what rules answer to the newest ``limit`` calls of the store, and what changes."""
+    """Return the rules' answers to the newest ``limit`` calls of the store, and what changes."""
     app = None if app_name is None else load_builders_app(app_name)
     report = Report(examples_kept=examples)
     granted: dict[str, Grant | None] = {}
@@ -119,11 +121,11 @@ async def backtested(
 
 
 def _declared(app: LoadedApp | None, agent: str, tool: str) -> Tool | None:
-    found = None if app is None else app.agents.get(agent)
-    return None if found is None else found.toolkit.find(tool)
+    owner = None if app is None else app.agents.get(agent)
+    return None if owner is None else owner.toolkit.find(tool)
 
 
-def _found(app: LoadedApp, tool: str, agent: str | None) -> tuple[str, Tool]:
+def _tool_of(app: LoadedApp, tool: str, agent: str | None) -> tuple[str, Tool]:
     """Return an agent that has the tool, and the tool."""
     if agent is not None and agent not in app.agents:
         raise ConfigurationError(f"the app has no agent {agent!r}; it has: {', '.join(app.agents)}")
@@ -131,13 +133,10 @@ def _found(app: LoadedApp, tool: str, agent: str | None) -> tuple[str, Tool]:
         declared = app.agents[name].toolkit.find(tool)
         if declared is not None:
             return name, declared
-    names = sorted({each.name for found in app.agents.values() for each in found.toolkit})
+    names = sorted({each.name for owner in app.agents.values() for each in owner.toolkit})
     whose = "no agent of the app" if agent is None else f"the agent {agent!r} does not"
     verb = "has" if agent is None else "have"
     raise ConfigurationError(f"{whose} {verb} a tool {tool!r}; the tools are: {', '.join(names)}")
-
-
-# The judge against people: what it said of calls of the store, or what a model says of them now. Stores nothing.
 
 
 ASKED_WITHOUT_YES: Final = 50
@@ -147,7 +146,7 @@ AT_ONCE: Final = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What is to be looked at. ``criteria``: a file; None: those of the app's judge."""
+    """Which calls to judge, and how. ``criteria``: a file; None means those of the app's judge."""
 
     data_dir: Path | None
     since: datetime | None
@@ -165,7 +164,7 @@ class _Models:
 
 
 async def recorded(trial: Trial) -> JudgeReport:
-    """Return what judges said of the newest calls when they were made, and what people decided then."""
+    """Return the judge's answers to the newest calls when they were made, and people's decisions."""
     report = JudgeReport(examples_kept=trial.examples)
     begun = None if trial.since is None else as_text(trial.since)
     async with stores.opened_store(load_settings(data_dir=trial.data_dir)) as database:
@@ -175,8 +174,8 @@ async def recorded(trial: Trial) -> JudgeReport:
     return report
 
 
-async def asked_now(model: str, trial: Trial) -> JudgeReport:
-    """Ask a model about the newest calls that people approved or rejected. Each request is paid for.
+async def ask_now(model: str, trial: Trial) -> JudgeReport:
+    """Ask a model about the newest calls that people approved or rejected. Each request costs money.
 
     Raises:
         ConfigurationError: no criteria, no such model, or more than 50 calls without ``yes``.
@@ -186,21 +185,23 @@ async def asked_now(model: str, trial: Trial) -> JudgeReport:
     begun = None if trial.since is None else as_text(trial.since)
     async with stores.opened_store(settings) as database:
         limit = min(trial.limit, ASKED_AT_MOST)
-        asked = await judgements.decided_by_people(database, limit=limit, since=begun)
-    if len(asked) > ASKED_WITHOUT_YES and not trial.yes:
+        requests = await judgements.decided_by_people(database, limit=limit, since=begun)
+    if len(requests) > ASKED_WITHOUT_YES and not trial.yes:
         raise ConfigurationError(
-            f"this asks {model!r} about {len(asked):,} calls, and each is paid for: add --yes, or --limit {ASKED_WITHOUT_YES}"
+            f"this asks {model!r} about {len(requests):,} calls, and each costs money: add --yes, or --limit {ASKED_WITHOUT_YES}"
         )
-    terminal.note(f"asking {plain_line(model, 100)} about {len(asked):,} call(s)")
-    return await _asked(judge, asked, settings, base, trial.examples)
+    terminal.note(f"asking {plain_line(model, 100)} about {len(requests):,} call(s)")
+    return await _ask_about(judge, requests, settings, base, trial.examples)
 
 
-async def _asked(judge: Judge, asked: list[Request], settings: Settings, base: Path, examples: int) -> JudgeReport:
+async def _ask_about(
+    judge: Judge, requests: list[Request], settings: Settings, base: Path, examples: int
+) -> JudgeReport:
     models = build_models(settings, script_base=base)
-    places, heard = asyncio.Semaphore(AT_ONCE), dict[str, JudgeReply]()
+    places, answers = asyncio.Semaphore(AT_ONCE), dict[str, JudgeReply]()
     with_models = _Models(models, models.profiles)
     try:
-        models.resolve(judge.model)  # one that is not there is said once, and not as an answer to each call
+        models.resolve(judge.model)  # a missing model is one error, not an answer to each call
 
         async def ask(request: Request) -> None:
             call = CallToJudge(
@@ -211,20 +212,20 @@ async def _asked(judge: Judge, asked: list[Request], settings: Settings, base: P
                 asked_by=request.rule,
             )
             async with places:
-                heard.update(await ask_judge(with_models, judge, [call]))
+                answers.update(await ask_judge(with_models, judge, [call]))
 
-        await asyncio.gather(*(ask(request) for request in asked))
+        await asyncio.gather(*(ask(request) for request in requests))
     finally:
         await models.aclose()
     report = JudgeReport(model=judge.model, examples_kept=examples)
-    for request in asked:
+    for request in requests:
         by_people = decided(request.status, request.verb)
-        report.add(heard[request.id].judgement, by_people, run_id=request.run_id, named=request.id)
+        report.add(answers[request.id].judgement, by_people, run_id=request.run_id, named=request.id)
     return report
 
 
 def _judge(model: str, trial: Trial) -> tuple[Judge, Path]:
-    """Return who is asked, as the app's judge is where it has one; and where relative paths of models start."""
+    """Return the judge to ask, declared as the app's judge if it has one, and the base of the models' relative paths."""
     app = None if trial.app_name is None else load_builders_app(trial.app_name)
     base = Path.cwd() if app is None else app.base
     declared = None if app is None else app.app.judge
@@ -232,5 +233,5 @@ def _judge(model: str, trial: Trial) -> tuple[Judge, Path]:
     if declared is not None:
         return replace(declared, model=model, mode="shadow", criteria=criteria or declared.criteria), base
     if criteria is None:
-        raise ConfigurationError("a judge needs criteria: --criteria FILE, or --app with an app that has a judge")
+        raise ConfigurationError("a judge needs criteria: use --criteria FILE, or --app with an app that has a judge")
     return Judge(model=model, criteria=criteria), base

@@ -1,4 +1,4 @@
-"""Policy as lines of a terminal: rules in their order, an explanation, a backtest's report. Nothing in it moves the cursor."""
+"""Policy as lines of a terminal: rules in their order, an explanation, the report of a backtest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMED: Final = frozenset({"name", "verdict", "shadow", "tools", "reason"})
 
 
 def show_rules(rules: Sequence[RuleView]) -> None:
-    """Print rules in the order of evaluation, each with what it is about."""
+    """Print rules in the order of evaluation, each with the calls that it applies to."""
     for rule in rules:
         shadow = ("  shadow", "magenta") if rule.shadow else ""
         terminal.line(
@@ -31,17 +31,17 @@ def show_rules(rules: Sequence[RuleView]) -> None:
 
 
 def show_policy(policy: PolicyView) -> None:
-    """Print the rules in force, those of each source, and how they count."""
+    """Print the rules of each source, and the order of evaluation."""
     stored = policy.stored
     if stored is None:
         terminal.line(("stored rules", "bold"), "  none")
     else:
-        said = (
+        summary = (
             f"  version {stored.version} by {_line(stored.changed_by)} at {stored.created_at}  {_line(stored.comment)}"
         )
-        terminal.line(("stored rules", "bold"), said.rstrip())
+        terminal.line(("stored rules", "bold"), summary.rstrip())
         if stored.problem:
-            terminal.line(("  cannot be read, so every call is asked for: ", "bold red"), _line(stored.problem))
+            terminal.line(("  cannot be read, so every call needs approval: ", "bold red"), _line(stored.problem))
         show_rules(stored.rules)
     for file in policy.files:
         terminal.line("")
@@ -49,34 +49,40 @@ def show_policy(policy: PolicyView) -> None:
         terminal.line((_line(where), "bold"), f"  for {', '.join(file.agents)}; published {file.published_at}")
         show_rules(file.rules)
     terminal.line("")
-    for place, said in enumerate(PRECEDENCE, 1):
-        terminal.line((f"{place}. {said}", "dim"))
+    for place, text in enumerate(PRECEDENCE, 1):
+        terminal.line((f"{place}. {text}", "dim"))
 
 
-def show_explanation(told: Explanation) -> None:
+def show_explanation(explanation: Explanation) -> None:
     """Print the answer, then every rule and grant with its reason."""
-    terminal.line((told.answer, STYLE[told.answer]), f"  by {_line(told.rule)}  ", (f"risk {told.risk}", "dim"))
-    if told.reason:
-        terminal.line("  ", _line(told.reason))
-    if told.terms is not None and (terms := told.terms.model_dump(mode="json", exclude_defaults=True)):
+    terminal.line(
+        (explanation.answer, STYLE[explanation.answer]),
+        f"  by {_line(explanation.rule)}  ",
+        (f"risk {explanation.risk}", "dim"),
+    )
+    if explanation.reason:
+        terminal.line("  ", _line(explanation.reason))
+    if explanation.terms is not None and (terms := explanation.terms.model_dump(mode="json", exclude_defaults=True)):
         terminal.line(("  terms ", "dim"), _line(json.dumps(terms, ensure_ascii=False)))
-    if told.shadow is not None:
-        terminal.line(("  with shadow rules: ", "magenta"), f"{told.shadow.answer} by {_line(told.shadow.rule)}")
-    for rule in told.rules:
+    if explanation.shadow is not None:
+        terminal.line(
+            ("  with shadow rules: ", "magenta"), f"{explanation.shadow.answer} by {_line(explanation.shadow.rule)}"
+        )
+    for rule in explanation.rules:
         mark = "▶" if rule.decides else MARK[rule.match]
         named = f"{_line(rule.name)} ({rule.source}{', shadow' if rule.shadow else ''})"
         terminal.line(
             f"  {mark} ", (rule.verdict.ljust(5), STYLE[rule.verdict]), f" {named}: ", (_line(rule.why), "dim")
         )
-    for grant in told.grants:
+    for grant in explanation.grants:
         mark = MARK["yes" if grant.covers else "no"]
         terminal.line(f"  {mark} grant {grant.id} by {_line(grant.created_by)}: ", (_line(grant.why), "dim"))
-    for note in told.notes:
+    for note in explanation.notes:
         terminal.note(_line(note))
 
 
 def show_backtest(report: Report) -> None:
-    """Print what rules would have answered to calls of the past, and what changes."""
+    """Print what the rules would have answered to past calls, and what changes."""
     counted = ", ".join(f"{report.answers[answer]:,} {word}" for answer, word in _ANSWERED)
     terminal.line((f"{report.looked_at:,} calls", "bold"), f": {counted}")
     for (answer, rule), number in report.by_rule.most_common():
@@ -84,7 +90,7 @@ def show_backtest(report: Report) -> None:
     changed = report.changes.total()
     terminal.line("")
     terminal.line(
-        (f"{changed:,} would be answered otherwise", "bold"), f"; {report.same_answer:,} alike by another rule"
+        (f"{changed:,} would get another answer", "bold"), f"; {report.same_answer:,} the same answer by another rule"
     )
     for change, number in report.changes.most_common():
         terminal.line(
@@ -118,21 +124,23 @@ def backtest_json(report: Report) -> dict[str, Any]:
 
 
 def show_judge(report: JudgeReport) -> None:
-    """Print how the judge's answers differ from what people decided; the calls it would have let run against them first."""
+    """Print how the judge's answers differ from people's decisions. Calls that it would have let run against them come first."""
     who = "the judge" if report.model is None else f"the judge {_line(report.model)}"
     terminal.line(
         (f"{report.judged:,} calls", "bold"),
         f": {who} said allow of {report.said('allow'):,}, ask of {report.said('ask'):,}",
     )
     for pair in DIFFERENCES:
-        said, by_people = pair
+        answer, by_people = pair
         number, rate = report.pairs[pair], report.rate(pair)
-        share = "" if rate is None else f" ({rate:.1%} of {report.said(said, decided_only=True):,} that people decided)"
+        share = (
+            "" if rate is None else f" ({rate:.1%} of {report.said(answer, decided_only=True):,} that people decided)"
+        )
         style = "bold" if number else "dim"
         if number and pair == DIFFERENCES[0]:
             style = "bold red"
-        told = f"judge {said}, person {by_people}: {number:,}{share}"
-        terminal.line("  ", (told, style))
+        line = f"judge {answer}, person {by_people}: {number:,}{share}"
+        terminal.line("  ", (line, style))
         if number:
             _show_calls(report.examples.get(pair, []), number)
     for problem, number in report.problems.most_common():
@@ -141,8 +149,8 @@ def show_judge(report: JudgeReport) -> None:
 
 def show_shadow(report: ShadowReport) -> None:
     """Print what shadow rules would have changed."""
-    bound = "" if report.whole else ", the newest; older ones were not looked at"
-    terminal.line((f"{report.looked_at:,} calls", "bold"), f" looked at{bound}")
+    bound = "" if report.whole else ", the newest; older ones were not checked"
+    terminal.line((f"{report.looked_at:,} calls", "bold"), f" checked{bound}")
     for change in report.changes:
         terminal.line(
             "  ", (change.was, STYLE[change.was]), " → ", (change.would_be, STYLE[change.would_be]),

@@ -1,6 +1,6 @@
-"""``turngate recover`` and ``turngate reconcile``: runs whose workflow is gone, and an inbox that differs from them.
+"""``turngate recover`` and ``reconcile``: runs whose workflow is gone, and an inbox that differs from the workflows.
 
-They work on the store and on Temporal themselves, so they need no running API.
+They use the store and Temporal themselves, so they need no running API.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from turngate.cli.temporal_link import connect_when_there
 from turngate.runtime.settings import Settings, load_settings
 from turngate.text.plain_text import plain_line
 
-TOLD_EACH: Final = 500
-"""After so many runs a line on stderr says how far it is."""
+NOTE_EACH: Final = 500
+"""A line of progress goes to stderr after so many runs."""
 WAIT_SECONDS: Final = 5.0
 LEFT: Final = frozenset({"stopping", "not_published"})
-"""What a person has to do something about before the run can be recovered."""
+"""Outcomes that need a person's help before the run can be recovered."""
 DID: Final = {
     "recovered": ("✓ ", "recovered"),
     "would_recover": ("· ", "would be recovered"),
@@ -55,18 +55,21 @@ OFF: Final = {
 
 
 def recover(
-    run_ids: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="The runs.", show_default=False)] = None,
-    all_runs: Annotated[bool, typer.Option("--all", help="Every live run whose workflow is gone.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    run_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="RUN", help="The runs to recover.", show_default=False)
+    ] = None,
+    all_runs: Annotated[bool, typer.Option("--all", help="Recover every live run whose workflow is gone.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what the command would do.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
     """Continue runs whose workflow is gone, from their last closed step.
 
-    It is gone when Temporal's database was lost, or when somebody terminated it. What was decided counts, and nothing is
-    done again: a `once` call that was at work becomes a question. A run whose workflow is open is left alone. Without RUN
-    and --all it lists what --all would recover. Works on the store and on Temporal themselves, whatever else runs. Exits
-    with 1 when a run could not be recovered.
+    A workflow is gone when Temporal's database was lost, or when someone terminated it. Decisions still count, and nothing runs
+    twice: a `once` call that was running becomes a question. Runs with an open workflow stay as they are. Without RUN and --all
+    the command lists what --all would recover. It uses the store and Temporal directly; other processes may keep running.
+
+    Exit code: 0, or 1 when a run could not be recovered.
     """
     listing = dry_run or not (run_ids or all_runs)
     reports = asyncio.run(_recover(load_settings(data_dir=data_dir), run_ids or None, listing, quiet=as_json))
@@ -74,7 +77,7 @@ def recover(
     if as_json:
         terminal.raw(json.dumps([asdict(each) for each in reports]))
     else:
-        hint = "; `turngate recover --all` does it" if done and not (run_ids or all_runs) else ""
+        hint = "; `turngate recover --all` recovers them" if done and not (run_ids or all_runs) else ""
         what = "run(s) would be recovered" if listing else "run(s) recovered"
         terminal.note(f"{done:,} of {len(reports):,} {what}{hint}")
     if any(each.outcome in LEFT for each in reports):
@@ -88,54 +91,56 @@ def reconcile(
 ) -> None:
     """Compare the store with Temporal, and report runs and requests that differ.
 
-    Asks the workflow of each live run, so a worker has to run. --fix brings the inbox to what the workflows say, and
-    decides nothing. Exits with 1 when something is off (with --fix: and stays so).
+    Finds runs without workflows, workflows without runs, and requests that differ. It asks the workflow of each live run, so a
+    worker must be running. --fix makes the inbox agree with the workflows, and decides nothing.
+
+    Exit code: 0, or 1 when something differs (with --fix: and could not be fixed).
     """
-    found = asyncio.run(_reconcile(load_settings(data_dir=data_dir), fix=fix, quiet=as_json))
-    off = sum(not each.fixed for each in found)
+    findings = asyncio.run(_reconcile(load_settings(data_dir=data_dir), fix=fix, quiet=as_json))
+    open_count = sum(not each.fixed for each in findings)
     if as_json:
-        terminal.raw(json.dumps([_document(each) for each in found]))
-    elif not found:
+        terminal.raw(json.dumps([_document(each) for each in findings]))
+    elif not findings:
         terminal.note("store and workflows agree")
     else:
-        terminal.note(f"{len(found):,} thing(s) off, {len(found) - off:,} put right")
-        if any(each.kind == "lost_run" for each in found):
-            terminal.note("`turngate recover --all` goes on with the runs that have no workflow")
-    if off:
+        terminal.note(f"{len(findings):,} difference(s), {len(findings) - open_count:,} fixed")
+        if any(each.kind == "lost_run" for each in findings):
+            terminal.note("`turngate recover --all` continues the runs that have no workflow")
+    if open_count:
         raise typer.Exit(EXIT_WENT_WRONG)
 
 
 async def _recover(settings: Settings, run_ids: list[str] | None, dry_run: bool, *, quiet: bool) -> list[RunReport]:
     looked_at = 0
 
-    def tell(report: RunReport) -> None:
+    def show(report: RunReport) -> None:
         nonlocal looked_at
         looked_at += 1
-        if looked_at % TOLD_EACH == 0:
+        if looked_at % NOTE_EACH == 0:
             terminal.note(f"{looked_at:,} runs looked at …")
         if not quiet and (run_ids is not None or report.outcome != "alive"):
             _show(report)
 
     async with _services(settings) as services:
-        return await recover_runs.recover(services, run_ids, by=acting_as(), dry_run=dry_run, on_report=tell)
+        return await recover_runs.recover(services, run_ids, by=acting_as(), dry_run=dry_run, on_report=show)
 
 
 async def _reconcile(settings: Settings, *, fix: bool, quiet: bool) -> list[Finding]:
-    def tell(finding: Finding) -> None:
+    def show(finding: Finding) -> None:
         if not quiet:
             mark = ("✓ ", "green") if finding.fixed else ("✗ ", "red")
             which = f" {finding.request_id}" if finding.request_id else ""
-            put_right = "; put right" if finding.fixed else ""
+            fixed = "; fixed" if finding.fixed else ""
             terminal.line(
                 mark,
                 (plain_line(finding.run_id, 80), "bold"),
                 f"{which}  {OFF[finding.kind]}: ",
                 finding.detail,
-                put_right,
+                fixed,
             )
 
     async with _services(settings) as services:
-        return await reconcile_store.reconcile(services, fix=fix, by=acting_as(), on_finding=tell)
+        return await reconcile_store.reconcile(services, fix=fix, by=acting_as(), on_finding=show)
 
 
 def _show(report: RunReport) -> None:
@@ -153,7 +158,7 @@ def _document(finding: Finding) -> dict[str, object]:
 
 @asynccontextmanager
 async def _services(settings: Settings) -> AsyncIterator[Services]:
-    """Give what an API stands on, without one."""
+    """Yield the services of an API, without its HTTP server."""
     async with opened_store(settings) as database:
         client = await connect_when_there(settings, terminal.note, wait_seconds=WAIT_SECONDS)
         yield Services(

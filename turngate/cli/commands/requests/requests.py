@@ -1,4 +1,4 @@
-"""``turngate requests`` and ``turngate decide``: the operators' inbox from a terminal or a script."""
+"""``turngate requests`` and ``decide``: the operators' inbox from a terminal or a script."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from turngate.policies.explain import in_words
 from turngate.text.plain_text import Piece, plain_line
 from turngate.wire.requests import RequestDetail, RequestItem
 
-SHOWN: Final = 50
+MOST_ROWS: Final = 50
 
 
 class ScopeChoice(StrEnum):
-    """Whom a grant reaches (``turngate.domain.policy.grants.GrantScope``)."""
+    """Whom a grant covers (``turngate.domain.policy.grants.GrantScope``)."""
 
     RUN = "run"
     AGENT = "agent"
@@ -43,7 +43,7 @@ class VerbChoice(StrEnum):
 
 
 class OutcomeChoice(StrEnum):
-    """What became of a call (``turngate.domain.requests.Outcome``)."""
+    """What happened to a call (``turngate.domain.requests.Outcome``)."""
 
     HAPPENED = "happened"
     DID_NOT_HAPPEN = "did_not_happen"
@@ -51,58 +51,65 @@ class OutcomeChoice(StrEnum):
 
 
 def requests(
-    every: Annotated[bool, typer.Option("--all", help="Decided and ended ones too.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Include decided and ended requests.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """List the requests that wait for a decision, oldest first."""
+    """List the requests that wait for a decision, oldest first.
+
+    A sub-agent's request shows the agents above it.
+    """
     link = find_api(data_dir, url)
     with link.client() as client:
-        page = client.list_requests(status="all" if every else "pending", limit=SHOWN)
+        page = client.list_requests(status="all" if every else "pending", limit=MOST_ROWS)
     if as_json:
         terminal.raw(json.dumps([item.model_dump(mode="json") for item in page.items]))
         return
     terminal.table(("REQUEST", "STATUS", "RISK", "AGENT", "TOOL", "ARGUMENTS"), [_row(item) for item in page.items])
     if page.next_cursor:
-        terminal.note(f"the oldest {SHOWN}; all of them: {link.url}/")
+        terminal.note(f"the oldest {MOST_ROWS}; all of them: {link.url}/")
     elif not page.items:
         terminal.note("nothing waits for a decision")
 
 
 def decide(
     request_id: Annotated[str, typer.Argument(metavar="REQUEST", help="The request's id.")],
-    verb: Annotated[VerbChoice, typer.Argument(metavar="DECISION", help="What you decide.")],
+    verb: Annotated[VerbChoice, typer.Argument(metavar="DECISION", help="Your decision.")],
     args: Annotated[
         str | None,
         typer.Option(
             metavar="JSON|@FILE|-",
-            help="Edited arguments, an answer, or what a call returned: JSON, a file of it, or stdin.",
+            help="Edited arguments, an answer, or the result of a call, as JSON: the text, a file, or stdin.",
             show_default=False,
         ),
     ] = None,
-    message: Annotated[str, typer.Option(help="What the agent should read, such as the reason of a rejection.")] = "",
+    message: Annotated[str, typer.Option(help="A message to the agent, such as the reason for a rejection.")] = "",
     outcome: Annotated[
-        OutcomeChoice | None, typer.Option(help="For a call that may or may not have happened.", show_default=False)
+        OutcomeChoice | None,
+        typer.Option(help="What happened, for a call that may or may not have run.", show_default=False),
     ] = None,
     grant: Annotated[
         ScopeChoice | None,
-        typer.Option(help="Approve calls like this from now on, too: in this run, by this agent, by every one."),
+        typer.Option(help="Also approve calls like this from now on: in this run, by this agent, or by every agent."),
     ] = None,
     leave_open: Annotated[
         list[str] | None,
-        typer.Option("--open", metavar="ARG", help="With --grant: this argument may have any value; repeat for more."),
+        typer.Option("--open", metavar="ARG", help="With --grant: allow any value of this argument; repeat for more."),
     ] = None,
-    uses: Annotated[int, typer.Option(help="With --grant: for so many calls.")] = 1,
-    lasts: Annotated[str, typer.Option("--for", metavar="TIME", help="With --grant: for so long, such as 1h.")] = "1h",
-    yes: Annotated[bool, typer.Option("--yes", help="With --grant: do not ask whether to save it.")] = False,
+    uses: Annotated[int, typer.Option(help="With --grant: how many calls it approves.")] = 1,
+    lasts: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="With --grant: how long it is valid, such as 1h.")
+    ] = "1h",
+    yes: Annotated[bool, typer.Option("--yes", help="With --grant: save it without a question.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
     """Decide a request: approve, edit, reject, or answer it.
 
-    The decision names the call's digest: if the call is another one by then, nothing is decided.
+    The command prints the call and decides exactly that call: the decision names the call's digest. If the call has changed by
+    then, nothing is decided.
     """
     content = None if args is None else _read_args(args)
     with find_api(data_dir, url).client() as client:
@@ -152,14 +159,14 @@ def wanted_grant(
     lasts: str,
     yes: bool,
 ) -> WantedGrant:
-    """Return the grant for calls like this one, once the person has seen its exact pattern and said yes.
+    """Return the grant for calls like this one, after the user has seen its exact pattern and confirmed it.
 
-    ``args``: the edited arguments, where the call is edited. ``yes``: they said so with the command.
+    ``args``: the edited arguments, if the call is edited. ``yes``: the user has confirmed it with an option.
 
     Raises:
         InvalidInputError: no pattern can be made of the call.
-        ConfigurationError: an option is out of bounds, or nobody is there to be asked.
-        typer.Abort: they said no; nothing was decided.
+        ConfigurationError: an option is out of bounds, or there is no terminal to ask the user.
+        typer.Abort: the user declined; nothing was decided.
     """
     try:
         arguments = decode_arguments(request.input if args is None else args)
@@ -174,29 +181,29 @@ def wanted_grant(
     wanted = WantedGrant(pattern=pattern, scope=scope.value, expires_after_seconds=seconds, max_uses=uses)
     whom = {"run": f"in run {request.run_id}", "agent": f"by agent {request.agent}", "everyone": "by every agent"}
     terminal.note(("grant: ", "bold yellow"), plain_line(in_words(pattern)))
-    terminal.note(f"       {whom[scope.value]}, up to {uses} time(s), for {lasts}, without asking anybody")
+    terminal.note(f"       {whom[scope.value]}, up to {uses} time(s), for {lasts}, without asking anyone")
     terminal.note("       ", (plain_line(json.dumps(pattern.model_dump(mode="json"), ensure_ascii=False)), "dim"))
     if args is None:
         past = client.preview_grant(request.id, open_arguments=leave_open)
         covered = past.would_have_covered[scope.value]
-        terminal.note(f"       it would have let through {covered} of the {past.looked_at} newest calls of this tool")
+        terminal.note(f"       it would have approved {covered} of the {past.looked_at} newest calls of this tool")
     if not yes:
         if not terminal.is_interactive():
-            raise ConfigurationError("nobody is at the terminal to confirm the grant: look at it above, then add --yes")
+            raise ConfigurationError("there is no terminal to confirm the grant: check it above, then add --yes")
         typer.confirm("Save it with this decision?", abort=True, err=True)
     return wanted
 
 
-def _read_args(given: str) -> str:
-    if given == "-":
+def _read_args(argument: str) -> str:
+    if argument == "-":
         return sys.stdin.read()
-    if not given.startswith("@"):
-        return given
+    if not argument.startswith("@"):
+        return argument
     try:
-        return Path(given[1:]).read_text(encoding="utf-8")
+        return Path(argument[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigurationError(f"--args {given}: the file cannot be read ({reason})") from None
+        raise ConfigurationError(f"--args {argument}: the file cannot be read ({reason})") from None
 
 
 def _row(item: RequestItem) -> tuple[Piece, ...]:

@@ -1,4 +1,4 @@
-"""``turngate compare``: two runs side by side, and what differs between them."""
+"""``turngate compare``: two runs side by side, and their differences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LABEL_CELLS: Final = 17
 DIFFERS: Final = " ≠ "
 NOTHING: Final = "(none)"
 READ_CHARS: Final = 20_000
-"""How much of a value is looked at to show where two of them part."""
+"""How many characters of two values are compared to find where they part."""
 
 
 def compare(
@@ -34,50 +34,50 @@ def compare(
     """Compare two runs, such as a run and its fork: what they share and where they differ."""
     link = find_api(data_dir, url)
     with link.client() as client:
-        found = client.compare_runs(run_id, other_id)
+        comparison = client.compare_runs(run_id, other_id)
     if as_json:
-        terminal.raw(found.model_dump_json())
+        terminal.raw(comparison.model_dump_json())
         return
-    _show_runs(found)
-    if found.replay is not None:
-        show_report(found.replay)
-    for place, pair in enumerate(found.steps, 1):
-        _show_step(pair, parts_here=place == found.parts_at)
+    _show_runs(comparison)
+    if comparison.replay is not None:
+        show_report(comparison.replay)
+    for place, pair in enumerate(comparison.steps, 1):
+        _show_step(pair, parts_here=place == comparison.parts_at)
     terminal.line("")
-    if found.parts_at is None:
-        terminal.line(("no step differs" if found.steps else "neither run has a step of its own", "bold"))
-    page = f"{link.url}/runs/{found.run.id}/compare/{found.other.id}"
+    if comparison.parts_at is None:
+        terminal.line(("no step differs" if comparison.steps else "neither run has a step of its own", "bold"))
+    page = f"{link.url}/runs/{comparison.run.id}/compare/{comparison.other.id}"
     terminal.line(("page ", "dim"), (page, "underline"))
 
 
-def _show_runs(found: Comparison) -> None:
-    for letter, run in (("A", found.run), ("B", found.other)):
+def _show_runs(comparison: Comparison) -> None:
+    for letter, run in (("A", comparison.run), ("B", comparison.other)):
         status = (plain_line(run.how_it_ended or run.status, 100), f"bold {STATUS_STYLE.get(run.status, '')}")
         terminal.line((f"{letter} ", "bold"), f"{run.id}  ", status, f"  agent {plain_line(run.agents, 100)}")
-    for aspect in found.differs:
-        _show_row(aspect.replace("_", " "), *(_of_run(run, aspect) for run in (found.run, found.other)))
-    if found.shared is not None:
-        through = found.shared.through_step
+    for aspect in comparison.differs:
+        _show_row(aspect.replace("_", " "), *(_of_run(run, aspect) for run in (comparison.run, comparison.other)))
+    if comparison.shared is not None:
+        through = comparison.shared.through_step
         steps = "step 1" if through == 1 else f"steps 1 to {through}"
-        names = {found.run.id: "A", found.other.id: "B"}
-        whose = names.get(found.shared.run_id, f"run {found.shared.run_id}")
-        terminal.line(f"both go on from {steps} of {whose}")
+        names = {comparison.run.id: "A", comparison.other.id: "B"}
+        whose = names.get(comparison.shared.run_id, f"run {comparison.shared.run_id}")
+        terminal.line(f"both continue from {steps} of {whose}")
 
 
 def _show_step(pair: StepPair, *, parts_here: bool) -> None:
     both = pair.run is not None and pair.other is not None
     if both:
-        told = "same" if pair.same else "differs"
+        verdict = "same" if pair.same else "differs"
     else:
-        told = _only_in("B" if pair.run is None else "A")
+        verdict = _only_in("B" if pair.run is None else "A")
     here = ", here they part" if parts_here else ""
     names = ", ".join(_names(pair))
     terminal.line("")
-    terminal.line((names, "bold"), "  ", (f"{told}{here}", "dim" if pair.same else "yellow"))
+    terminal.line((names, "bold"), "  ", (f"{verdict}{here}", "dim" if pair.same else "yellow"))
     if not both or pair.text_differs:
-        said = (_said(pair.run), _said(pair.other))
-        if any(said):
-            _show_row("  text", *said)
+        texts = (_text_of(pair.run), _text_of(pair.other))
+        if any(texts):
+            _show_row("  text", *texts)
     for each in pair.calls:
         _show_call(each)
 
@@ -112,7 +112,7 @@ def _only_in(letter: str) -> str:
 
 
 def _show_row(label: str, run: str, other: str) -> None:
-    """Print two values beside each other, each cut to its half of the line."""
+    """Print two values side by side, each cut to its half of the line."""
     half = (terminal.width() - LABEL_CELLS - cell_len(DIFFERS)) // 2
     left, right = _where_they_part(plain_line(run[:READ_CHARS]), plain_line(other[:READ_CHARS]), half)
     terminal.line(
@@ -124,7 +124,7 @@ def _show_row(label: str, run: str, other: str) -> None:
 
 
 def _where_they_part(run: str, other: str, half: int) -> tuple[str, str]:
-    """Return both without a long beginning that they share: cut at their ends alone, they would look the same."""
+    """Return both without a long beginning that they share: if only their ends were cut, they would look the same."""
     alike = 0
     for one, two in zip(run, other, strict=False):
         if one != two:
@@ -137,7 +137,7 @@ def _where_they_part(run: str, other: str, half: int) -> tuple[str, str]:
 
 
 def _cut(line: str, cells: int) -> str:
-    # By cells, not characters: a wide character takes two, and would push the second column away.
+    # In cells, not characters: a wide character takes two and would shift the second column.
     return line if cell_len(line) <= cells else set_cell_size(line, cells - 1) + ELLIPSIS
 
 
@@ -145,16 +145,16 @@ def _of_run(run: ComparedRun, aspect: str) -> str:
     names = {"failure": "error_class", "answer": "final_text"}
     match aspect:
         case "instructions" | "tools":
-            given = run.of_its_own(aspect)
-            return "the agent's" if given is None else given or NOTHING
+            own = run.of_its_own(aspect)
+            return "the agent's" if own is None else own or NOTHING
         case "policy":
-            given = run.of_its_own(aspect)
-            return "the app's" if given is None else given or NOTHING
+            own = run.of_its_own(aspect)
+            return "the app's" if own is None else own or NOTHING
         case _:
             return getattr(run, names.get(aspect, aspect)) or NOTHING
 
 
-def _said(step: ComparedStep | None) -> str:
+def _text_of(step: ComparedStep | None) -> str:
     if step is None:
         return ""
     return step.text if step.corrective is None else f"{step.text} (not usable: {step.corrective})".strip()
@@ -167,8 +167,8 @@ def _of_call(call: CallView, aspect: Aspect) -> str:
         case "verdict":
             return NOTHING if call.verdict is None else f"{call.verdict.answer} by rule {call.verdict.rule}"
         case "decision":
-            made = ", ".join(f"{each.kind} {each.status}" for each in call.requests) or "nobody was asked"
-            return made if call.edited_input is None else f"{made}, edited to {call.edited_input}"
+            requests = ", ".join(f"{each.kind} {each.status}" for each in call.requests) or "no one was asked"
+            return requests if call.edited_input is None else f"{requests}, edited to {call.edited_input}"
         case "execution":
             return call.execution.replace("_", " ")
         case "result":

@@ -1,4 +1,4 @@
-"""``turngate replay``: do a run over from its record, with no effect, and say what came out otherwise."""
+"""``turngate replay --dry``: repeat a run from its record, without effects, and print what differs (a dry run)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turngate.cli.commands.runs.fork import (
     OtherModel,
     Plain,
     ToolNames,
-    tell_plan,
+    show_plan,
     tool_names,
 )
 from turngate.cli.errors import EXIT_CTRL_C, EXIT_DIVERGED
@@ -32,10 +32,10 @@ from turngate.wire.orders import DryRunOrder
 def replay(
     run_id: RunId,
     dry: Annotated[
-        bool, typer.Option("--dry", help="Has to be said: nothing runs, nobody is asked. There is no other replay.")
+        bool, typer.Option("--dry", help="Required: no tool runs and no one is asked. There is no other replay.")
     ] = False,
     step: Annotated[
-        int | None, typer.Option(min=1, help="The closed step to begin behind.", show_default="its beginning")
+        int | None, typer.Option(min=1, help="The closed step after which to begin.", show_default="its beginning")
     ] = None,
     agent: OtherAgent = None,
     model: OtherModel = None,
@@ -43,32 +43,34 @@ def replay(
     instructions: InstructionsFile = None,
     policy: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="TOML rules to judge by in place of all others.", show_default=False),
+        typer.Option(metavar="FILE", help="A file of TOML rules that replaces all others.", show_default=False),
     ] = None,
     plain: Plain = False,
     preview: Annotated[
-        bool, typer.Option("--preview", help="Start nothing: say which recorded results calls are answered from.")
+        bool, typer.Option("--preview", help="Start nothing; print which recorded results answer calls.")
     ] = False,
-    watch: Annotated[bool, typer.Option(help="Follow the replay to its end and sum it up, or return at once.")] = True,
+    watch: Annotated[bool, typer.Option(help="Follow the dry run to its end and sum it up, or return at once.")] = True,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
     """Repeat a run from its recorded results, as a dry run: no tool runs, no one is asked.
 
-    The model is really asked. A call that the run made, too, gets the result recorded there; any other is closed as a
-    divergence. No tool runs and nobody is asked. Exit code: 0 when all went as then, 4 when something diverged.
+    The dry run uses the worker's code as it is now, and another model, prompt or policy if you name one. The model is really
+    asked. A call that the run made too gets its recorded result; any other call is closed as a divergence.
+
+    Exit code: 0 nothing differs · 4 something differs.
     """
     link = find_api(data_dir, url)
     if preview:
         order = DryRunOrder(step=step, agent=agent, model=model, tools=tool_names(tools), plain=plain)
         with link.client() as client:
             plan = client.preview_replay(run_id, order)
-        tell_plan(plan, {"instructions": instructions, "policy": policy}, as_json=as_json)
+        show_plan(plan, {"instructions": instructions, "policy": policy}, as_json=as_json)
         return
     if not dry:
         raise ConfigurationError(
-            f"say that nothing is to run: turngate replay {run_id} --dry. To have calls run again, use `turngate fork`"
+            f"--dry is missing: turngate replay {run_id} --dry runs no tool. To run calls again, use `turngate fork`"
         )
     order = DryRunOrder(
         step=step,
@@ -96,7 +98,7 @@ def replay(
 def _followed(
     link: ApiLink, client: SyncTurngateClient, run_id: str, replay_id: str, *, quiet: bool
 ) -> DryReplayReport:
-    """Follow the replay to its end, and return how it stands beside its record. Ctrl-C leaves it running."""
+    """Follow the dry run to its end, and return its comparison with the record. Ctrl-C leaves it running."""
     try:
         if quiet:
             for _event in client.follow_events(replay_id, with_progress=False):
@@ -105,12 +107,12 @@ def _followed(
             Watch(link, client, replay_id).to_the_end()
     except KeyboardInterrupt:
         terminal.note(
-            f"left; the replay goes on. See it beside the run: turngate compare{link.options} {run_id} {replay_id}"
+            f"You left; the dry run continues. Compare it later: turngate compare{link.options} {run_id} {replay_id}"
         )
         raise typer.Exit(EXIT_CTRL_C) from None
     report = client.compare_runs(run_id, replay_id).replay
     if report is None:
-        raise LookupError(f"run {replay_id} is no replay of {run_id}")
+        raise LookupError(f"run {replay_id} is no dry run of {run_id}")
     return report
 
 
@@ -118,16 +120,16 @@ def _show(link: ApiLink, report: DryReplayReport) -> None:
     terminal.line("")
     show_report(report)
     beside = f"{link.url}/runs/{report.source_run_id}/compare/{report.replay_run_id}"
-    terminal.line(("beside the run ", "dim"), (beside, "underline"))
+    terminal.line(("comparison ", "dim"), (beside, "underline"))
 
 
 def show_report(report: DryReplayReport) -> None:
-    """Print what became of a dry replay, in a few lines."""
+    """Print the result of a dry run in a few lines."""
     counts = (
-        f"{report.matched:,} matched, {report.diverged_total:,} diverged, {report.not_made_total:,} of the record not made, "
-        f"{report.verdicts_total:,} judged otherwise; the end is {'the same' if report.same_end else 'another'}"
+        f"{report.matched:,} matched, {report.diverged_total:,} diverged, {report.not_made_total:,} recorded but not made, "
+        f"{report.verdicts_total:,} judged differently; the end is {'the same' if report.same_end else 'different'}"
     )
-    terminal.line(("dry replay: ", "bold"), (counts, "green" if report.same else "yellow"))
+    terminal.line(("dry run: ", "bold"), (counts, "green" if report.same else "yellow"))
     for call in report.diverged:
         _line("diverged", call.step, call.tool_name, call.input)
     for call in report.not_made:
@@ -135,13 +137,13 @@ def show_report(report: DryReplayReport) -> None:
     for each in report.verdicts:
         was, now = f"{each.was or 'not judged'} {each.was_rule}", f"{each.now or 'not judged'} {each.now_rule}"
         _line("judged", each.step, each.tool_name, f"{was.strip()} → {now.strip()}")
-    shown = len(report.diverged) + len(report.not_made) + len(report.verdicts)
+    listed = len(report.diverged) + len(report.not_made) + len(report.verdicts)
     total = report.diverged_total + report.not_made_total + report.verdicts_total
-    if total > shown:
-        terminal.line(f"  … {total - shown:,} more")
+    if total > listed:
+        terminal.line(f"  … {total - listed:,} more")
 
 
-def _line(what: str, step: int, tool: str, said: str) -> None:
+def _line(what: str, step: int, tool: str, text: str) -> None:
     terminal.line(
-        (f"  {what:9}", "yellow"), f"step {step}  ", (plain_line(tool, 64), "bold"), f"  {plain_line(said, 100)}"
+        (f"  {what:9}", "yellow"), f"step {step}  ", (plain_line(tool, 64), "bold"), f"  {plain_line(text, 100)}"
     )

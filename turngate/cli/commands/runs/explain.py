@@ -1,4 +1,4 @@
-"""``turngate explain``: why a run failed, or what a live one waits for, and what to do about it."""
+"""``turngate explain``: why a run failed, or what a live run waits for, and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink, find_api
-from turngate.cli.follow.lines import AGENT_MARGIN, STATUS_STYLE, VERB_SAID
+from turngate.cli.follow.lines import AGENT_MARGIN, STATUS_STYLE, VERB_WORDS
 from turngate.cli.options import AsJson, DataDir, RunId, Url
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text
@@ -20,52 +20,57 @@ COMMAND_MARGIN: Final = "      "
 
 
 def explain(run_id: RunId, as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -> None:
-    """Say why a run failed or what it waits for, and what to do next."""
+    """Say why a run failed or what it waits for, and what to do next.
+
+    Prints the cause, the step with its calls, decisions and attempts, and commands that help.
+    """
     link = find_api(data_dir, url)
     with link.client() as client:
-        found = client.explain_run(run_id)
+        explanation = client.explain_run(run_id)
     if as_json:
-        terminal.raw(found.model_dump_json())
+        terminal.raw(explanation.model_dump_json())
     else:
-        _show(found, link)
+        _show(explanation, link)
 
 
-def _show(found: Explanation, link: ApiLink) -> None:
-    run = found.run
-    at = "" if found.step is None else f" at step {found.step}"
-    terminal.line((run.status, f"bold {STATUS_STYLE.get(run.status, '')}"), f"{at}  {_kind(found)}agent {run.agents}")
-    terminal.line("  ", (plain_line(found.cause, 1_000), "bold"))
+def _show(explanation: Explanation, link: ApiLink) -> None:
+    run = explanation.run
+    at = "" if explanation.step is None else f" at step {explanation.step}"
+    terminal.line(
+        (run.status, f"bold {STATUS_STYLE.get(run.status, '')}"), f"{at}  {_kind(explanation)}agent {run.agents}"
+    )
+    terminal.line("  ", (plain_line(explanation.cause, 1_000), "bold"))
     if run.reason:
         terminal.line(indented(run.reason.strip(), AGENT_MARGIN))
-    for each in found.waits_for[1:]:
+    for each in explanation.waits_for[1:]:
         terminal.line("  also: ", plain_line(each.says, 1_000))
     terminal.line("")
-    for label, text in _timings(run, found.waits_for):
+    for label, text in _timings(run, explanation.waits_for):
         terminal.line((f"  {label} ", "dim"), text)
-    for attempt in found.model_attempts:
+    for attempt in explanation.model_attempts:
         message = plain_line(attempt.message, 300)
         terminal.line(
             ("  model ", "dim"), f"attempt {attempt.attempt} at {_at(attempt.at)} {attempt.error_class}: {message}"
         )
-    for fallback in found.model_fallbacks:
-        text = f"{fallback.model} in place of {fallback.instead_of} since {_at(fallback.at)}, {fallback.error_class}: "
+    for fallback in explanation.model_fallbacks:
+        text = f"{fallback.model} instead of {fallback.instead_of} since {_at(fallback.at)}, {fallback.error_class}: "
         terminal.line(("  model ", "dim"), plain_line(f"{text}{fallback.message}", 500))
-    for step in found.steps:
+    for step in explanation.steps:
         _show_step(step)
-    _show_links(found, link)
-    if found.actions:
+    _show_links(explanation, link)
+    if explanation.actions:
         terminal.line("")
         terminal.line(("what to do", "bold"))
-    for number, action in enumerate(found.actions, 1):
+    for number, action in enumerate(explanation.actions, 1):
         _show_action(number, action, link)
 
 
-def _kind(found: Explanation) -> str:
-    if found.failure is None:
+def _kind(explanation: Explanation) -> str:
+    if explanation.failure is None:
         return ""
-    code = plain_line(found.run.error_class, 64)
-    name = found.failure.replace("_", " ")
-    return f"{name}, " if code in {"", found.failure} else f"{name} ({code}), "
+    code = plain_line(explanation.run.error_class, 64)
+    name = explanation.failure.replace("_", " ")
+    return f"{name}, " if code in {"", explanation.failure} else f"{name} ({code}), "
 
 
 def _timings(run: RunSummary, waits_for: list[Standstill]) -> Iterator[tuple[str, str]]:
@@ -86,7 +91,7 @@ def _show_step(step: StepView) -> None:
     terminal.line("")
     terminal.line((f"step {step.step}", "bold"), (f"  answered {_at(step.created_at)}, {closed}", "dim"))
     if step.corrective is not None:
-        terminal.line(("  ! ", "yellow"), "nothing could be made of this response")
+        terminal.line(("  ! ", "yellow"), "this response could not be used")
     for call in step.calls:
         terminal.line("  ", (plain_line(call.tool_name, 64), "bold"), (f"  {call.tool_call_id}", "dim"))
         for label, text in _of_call(call):
@@ -111,20 +116,20 @@ def _of_call(call: CallView) -> Iterator[tuple[str, Piece]]:
 def _decision(request: CallRequest) -> str:
     if request.verb is None or request.decided_by is None or request.decided_at is None:
         return f"{request.status} since {_at(request.created_at)}  {request.id}"
-    return f"{VERB_SAID[request.verb]} by {plain_line(request.decided_by, 100)} at {_at(request.decided_at)}"
+    return f"{VERB_WORDS[request.verb]} by {plain_line(request.decided_by, 100)} at {_at(request.decided_at)}"
 
 
-def _show_links(found: Explanation, link: ApiLink) -> None:
+def _show_links(explanation: Explanation, link: ApiLink) -> None:
     terminal.line("")
-    terminal.line(("  page ", "dim"), (f"{link.url}/runs/{found.run.id}", "underline"))
-    if found.temporal_url is not None:
-        terminal.line(("  Temporal ", "dim"), (found.temporal_url, "underline"))
+    terminal.line(("  page ", "dim"), (f"{link.url}/runs/{explanation.run.id}", "underline"))
+    if explanation.temporal_url is not None:
+        terminal.line(("  Temporal ", "dim"), (explanation.temporal_url, "underline"))
 
 
 def _show_action(number: int, action: NextAction, link: ApiLink) -> None:
     terminal.line(f"  {number}. {plain_line(action.text, 1_000)}")
     if action.command is not None:
-        # Where the stack was said by options, the command needs them, too.
+        # The command needs the options that lead to this stack.
         words = action.command.split(" ")
         if words[0] == "turngate" and words[1] != "policy":
             words[1] += link.options

@@ -1,4 +1,4 @@
-"""``turngate export``: a recorded run as a fixture, which a test plays again (docs/howto/test-an-agent.md)."""
+"""``turngate export``: an ended run as a fixture, which a test plays again (docs/howto/test-an-agent.md)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from turngate.recording import record, request_ids
 
 
 def export(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `turngate runs` shows it.")],
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The run's id, from `turngate runs`.")],
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", metavar="FILE", help="Write it to this file instead.", show_default=False),
+        typer.Option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.", show_default=False),
     ] = None,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
     """Print a run that has ended as a fixture, which a test plays again.
 
-    A test plays it again against your app (`turngate_replay`, a pytest fixture). It holds the conversation's content, so
-    read it before you commit it; of people it says `starter` and `operator`, and of the machine nothing.
+    It holds the input, the model's responses, the decisions and the results. A test plays it again with your app
+    (`turngate_replay`, a pytest fixture). It contains the conversation, so read it before you commit it. People are called
+    `starter` and `operator`, and nothing is about the machine.
     """
     with find_api(data_dir, url).client() as client:
         run = client.get_run(run_id)

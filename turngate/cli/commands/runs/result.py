@@ -1,4 +1,4 @@
-"""``turngate result``: what a call returned, whole, where pages, terminal and model show a part of it."""
+"""``turngate result``: the whole result of a call, where pages, terminal and model show a part."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from turngate.text.plain_text import plain, plain_line
 
 
 def result(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `turngate runs` shows it.")],
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The run's id, from `turngate runs`.")],
     call_id: Annotated[
-        str, typer.Argument(metavar="CALL", help="The call's id, as it stands where a result is shown in part.")
+        str, typer.Argument(metavar="CALL", help="The call's id, from the note that only a part is shown.")
     ],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it to this file instead.", show_default=False)
+        Path | None, typer.Option(metavar="FILE", help="Write to this file instead of stdout.", show_default=False)
     ] = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -31,8 +31,8 @@ def result(
 ) -> None:
     """Print the whole result of a call, also when the model got only a part of it.
 
-    A text is printed as it is, anything else as indented JSON; --json prints `{"result": …}` as the API sends it. On a
-    terminal characters that nobody sees are marked; in a pipe and in FILE everything is as the tool wrote it.
+    A text is printed as it is, anything else as indented JSON. --json prints `{"result": …}` as the API sends it. A terminal
+    shows markers for hidden characters; a pipe and FILE get exactly what the tool wrote.
     """
     with find_api(data_dir, url).client() as client:
         document = client.get_result_text(run_id, call_id)
@@ -47,7 +47,7 @@ def result(
 
 
 def _readable(document: str) -> str:
-    """Return the result for people; says on stderr when the call failed."""
+    """Return the result for people, and print a note on stderr if the call failed."""
     parsed = json_text.parse(document)
     match None if parsed is None else parsed.tree:
         case {"result": {"tag": "ok", "value": value}}:
@@ -56,7 +56,7 @@ def _readable(document: str) -> str:
             terminal.note(("the call failed: ", "yellow"), f"{plain_line(kind, 64)}: {plain_line(reason, 1_000)}")
             return readable(json_text.dump(fields))
         case _:
-            raise UnavailableError("the answer is not a result: is this another version of Turngate's API?")
+            raise UnavailableError("the answer is not a result. The API may be of another version of Turngate")
 
 
 def _write(file: Path, text: str) -> None:

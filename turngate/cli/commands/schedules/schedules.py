@@ -1,4 +1,4 @@
-"""``turngate schedule``: runs that the clock starts: make, list, look at, change, hold, let go on, fire now, delete."""
+"""``turngate schedule``: runs that the clock starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.commands.schedules import views
-from turngate.cli.follow.run import Shown, tell_started
+from turngate.cli.follow.run import Output, show_started
 from turngate.cli.options import AsJson, DataDir, Url, instant_of, seconds_of
 from turngate.cli.run_options import UnattendedChoice, only_agent, warn_of_shared_directory
 from turngate.domain.agents.schedules import (
@@ -32,18 +32,20 @@ from turngate.wire.orders import ScheduleChange, ScheduleOrder
 if TYPE_CHECKING:
     from turngate.wire.schedules import ScheduleDetail
 
-SHOWN: Final = 50
+MOST_ROWS: Final = 50
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Runs that start by the clock: create, list, change, pause, run, delete.",
 )
 
-Name = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Its name or id, as `turngate schedule list` shows it.")]
+Name = Annotated[
+    str, typer.Argument(metavar="SCHEDULE", help="The schedule's name or id, from `turngate schedule list`.")
+]
 
 
 class OverlapChoice(StrEnum):
-    """What becomes of a fire while the run before it is live (``turngate.domain.agents.schedules.Overlap``)."""
+    """What happens to a fire while the run before it is live (``turngate.domain.agents.schedules.Overlap``)."""
 
     SKIP = "skip"
     BUFFER_ONE = "buffer-one"
@@ -51,68 +53,81 @@ class OverlapChoice(StrEnum):
 
     @property
     def word(self) -> Overlap:
-        """As the API has it."""
+        """The API's word for it."""
         words: dict[str, Overlap] = {"skip": "skip", "buffer-one": "buffer_one", "allow": "allow"}
         return words[self.value]
 
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called: letters, digits, `.`, `_` and `-`.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The schedule's name: letters, digits, `.`, `_` and `-`.")
+    ],
     task: Annotated[str, typer.Argument(metavar="TASK", help="What each run should do; `-` reads it from stdin.")],
     cron: Annotated[
         str | None,
-        typer.Option(metavar="EXPR", help="When: minute, hour, day of month, month, day of week.", show_default=False),
+        typer.Option(
+            metavar="EXPR", help="When to fire: minute, hour, day of month, month, day of week.", show_default=False
+        ),
     ] = None,
-    time_zone: Annotated[str, typer.Option(metavar="ZONE", help="Of --cron, such as Europe/Berlin.")] = "UTC",
+    time_zone: Annotated[
+        str, typer.Option(metavar="ZONE", help="The time zone of --cron, such as Europe/Berlin.")
+    ] = "UTC",
     every: Annotated[
         str | None,
-        typer.Option(metavar="SPAN", help="When: every 90s, 15m, 6h or 7d, counted from 1970.", show_default=False),
+        typer.Option(
+            metavar="SPAN", help="When to fire: every 90s, 15m, 6h or 7d, counted from 1970.", show_default=False
+        ),
     ] = None,
     agent: Annotated[str | None, typer.Option(help="Which agent.", show_default="the only one there is")] = None,
     conversation: Annotated[
         str,
         typer.Option(
             metavar="new|continue|ID",
-            help="Each run begins a `new` one; or they `continue` one of the schedule's own, or the one with this id.",
+            help="`new`: each run begins a new one. `continue`: all runs share one. ID: all runs continue this one.",
         ),
     ] = "new",
     overlap: Annotated[
         OverlapChoice,
         typer.Option(
-            help="A fire while the run before it is live: `skip` it, let it wait for that run's end (`buffer-one`; further "
-            "ones are skipped), or `allow` it."
+            help="What happens to a fire while the last run is live: `skip` it, let one fire wait for that run's end "
+            "(`buffer-one`), or `allow` it."
         ),
     ] = OverlapChoice.SKIP,
     unattended: Annotated[
         UnattendedChoice,
         typer.Option(
-            help="Nobody attends the runs. What would be asked: `deny` refuses it, `park` lets it wait without a clock, "
-            "`rules` asks where a policy rule says so and refuses the rest."
+            help="No one attends the runs. What happens to their requests: `deny` refuses them, `park` lets them wait without "
+            "expiry, `rules` opens those that a policy rule asks for and refuses the others."
         ),
     ] = UnattendedChoice.PARK,
     workspace: Annotated[
-        str | None, typer.Option(metavar="DIR", help="The directory the agent works in.", show_default=False)
+        str | None, typer.Option(metavar="DIR", help="The directory in which the agent works.", show_default=False)
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="In place of the agent's own: PROVIDER:NAME, or a profile's name.", show_default=False),
+        typer.Option(
+            help="A model instead of the agent's own: PROVIDER:NAME, or a profile's name.", show_default=False
+        ),
     ] = None,
     starts_at: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="No fire before, such as 2026-05-01T08:00.", show_default=False)
+        str | None,
+        typer.Option(metavar="WHEN", help="Do not fire before, such as 2026-05-01T08:00.", show_default=False),
     ] = None,
-    ends_at: Annotated[str | None, typer.Option(metavar="WHEN", help="No fire after.", show_default=False)] = None,
-    jitter: Annotated[str, typer.Option(metavar="SPAN", help="Put each fire off by a random time up to this.")] = "0s",
+    ends_at: Annotated[str | None, typer.Option(metavar="WHEN", help="Do not fire after.", show_default=False)] = None,
+    jitter: Annotated[str, typer.Option(metavar="SPAN", help="Delay each fire by a random time up to this.")] = "0s",
     catch_up: Annotated[
         str,
-        typer.Option(metavar="SPAN", help="A fire that nobody could take for longer than this is missed; 10s to 30d."),
+        typer.Option(metavar="SPAN", help="After an outage, make up for fires that are at most this old; 10s to 30d."),
     ] = "10m",
-    notes: Annotated[str, typer.Option(help="For whoever reads it.")] = "",
+    notes: Annotated[str, typer.Option(help="Notes for people who read the schedule.")] = "",
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Make a schedule: a run of the agent with this task, whenever --cron or --every says so. Nobody attends it.
+    """Create a schedule: --cron or --every says when the agent starts a run with this task.
+
+    No one attends these runs.
 
     For example:
 
@@ -128,15 +143,15 @@ def create(
     directory = None if workspace is None else Path(workspace).expanduser().resolve()
     if directory is not None:
         warn_of_shared_directory(link, directory)
-    goes_on: Literal["new", "continue"] = "new" if conversation == "new" else "continue"
+    kind: Literal["new", "continue"] = "new" if conversation == "new" else "continue"
     with link.client() as client:
-        made = client.create_schedule(
+        schedule = client.create_schedule(
             ScheduleOrder(
                 name=name,
                 agent=agent or only_agent(client),
                 input=sys.stdin.read() if task == "-" else task,
                 timetable=timetable,
-                conversation=goes_on,
+                conversation=kind,
                 conversation_id=None if conversation in {"new", "continue"} else conversation,
                 workspace=None if directory is None else str(directory),
                 model=model,
@@ -146,9 +161,11 @@ def create(
                 notes=notes,
             )
         )
-    _show(made, as_json=as_json)
+    _show(schedule, as_json=as_json)
     if not as_json:
-        terminal.note(f"see it: turngate schedule show{link.options} {made.name}, or {link.url}/schedules/{made.id}")
+        terminal.note(
+            f"see it: turngate schedule show{link.options} {schedule.name}, or {link.url}/schedules/{schedule.id}"
+        )
 
 
 @app.command()
@@ -157,23 +174,25 @@ def change(
     task: Annotated[
         str | None, typer.Option(help="What each run should do; `-` reads it from stdin.", show_default=False)
     ] = None,
-    name: Annotated[str | None, typer.Option(help="What it is called.", show_default=False)] = None,
-    cron: Annotated[str | None, typer.Option(metavar="EXPR", help="When, in place of the timetable.")] = None,
-    time_zone: Annotated[str, typer.Option(metavar="ZONE", help="Of --cron.")] = "UTC",
-    every: Annotated[str | None, typer.Option(metavar="SPAN", help="When, in place of the timetable.")] = None,
-    starts_at: Annotated[str | None, typer.Option(metavar="WHEN", help="With --cron or --every.")] = None,
-    ends_at: Annotated[str | None, typer.Option(metavar="WHEN", help="With --cron or --every.")] = None,
-    jitter: Annotated[str, typer.Option(metavar="SPAN", help="With --cron or --every.")] = "0s",
-    overlap: Annotated[OverlapChoice | None, typer.Option(help="As of `create`.", show_default=False)] = None,
-    unattended: Annotated[UnattendedChoice | None, typer.Option(help="As of `create`.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Option(help="The new name.", show_default=False)] = None,
+    cron: Annotated[str | None, typer.Option(metavar="EXPR", help="When to fire, instead of the timetable.")] = None,
+    time_zone: Annotated[str, typer.Option(metavar="ZONE", help="The time zone of --cron.")] = "UTC",
+    every: Annotated[str | None, typer.Option(metavar="SPAN", help="When to fire, instead of the timetable.")] = None,
+    starts_at: Annotated[str | None, typer.Option(metavar="WHEN", help="Only with --cron or --every.")] = None,
+    ends_at: Annotated[str | None, typer.Option(metavar="WHEN", help="Only with --cron or --every.")] = None,
+    jitter: Annotated[str, typer.Option(metavar="SPAN", help="Only with --cron or --every.")] = "0s",
+    overlap: Annotated[OverlapChoice | None, typer.Option(help="As in `create`.", show_default=False)] = None,
+    unattended: Annotated[UnattendedChoice | None, typer.Option(help="As in `create`.", show_default=False)] = None,
     model: Annotated[str | None, typer.Option(help="PROVIDER:NAME, or a profile's name.", show_default=False)] = None,
-    catch_up: Annotated[str | None, typer.Option(metavar="SPAN", help="As of `create`.", show_default=False)] = None,
-    notes: Annotated[str | None, typer.Option(help="For whoever reads it.", show_default=False)] = None,
+    catch_up: Annotated[str | None, typer.Option(metavar="SPAN", help="As in `create`.", show_default=False)] = None,
+    notes: Annotated[
+        str | None, typer.Option(help="Notes for people who read the schedule.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Change a schedule; what is left out stays. Its next fire is the first that goes by it.
+    """Change a schedule. Options that you leave out stay as they are. The next fire is the first with the change.
 
     For example:
 
@@ -185,7 +204,7 @@ def change(
     if cron is not None or every is not None:
         timetable = timetable_of(cron, time_zone, every, starts_at, ends_at, jitter)
     elif (time_zone, starts_at, ends_at, jitter) != ("UTC", None, None, "0s"):
-        raise ConfigurationError("--time-zone, --starts-at, --ends-at and --jitter go with --cron or --every")
+        raise ConfigurationError("--time-zone, --starts-at, --ends-at and --jitter need --cron or --every")
     with find_api(data_dir, url).client() as client:
         revision = client.get_schedule(schedule).revision
         wanted = ScheduleChange(
@@ -206,34 +225,34 @@ def change(
 def list_schedules(as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -> None:
     """List schedules, newest first: when each fires, and when next."""
     with find_api(data_dir, url).client() as client:
-        page = client.list_schedules(limit=SHOWN)
+        page = client.list_schedules(limit=MOST_ROWS)
     if as_json:
         terminal.raw(json.dumps([each.model_dump(mode="json") for each in page.items]))
         return
     views.show_list(page.items)
     if page.next_cursor:
-        terminal.note(f"the newest {SHOWN}")
+        terminal.note(f"the newest {MOST_ROWS}")
     elif not page.items:
-        terminal.note("there are no schedules; make one: turngate schedule create --help")
+        terminal.note("there is no schedule. Create one: turngate schedule create --help")
 
 
 @app.command()
 def show(schedule: Name, as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -> None:
-    """Show a schedule with its next five fires, and what became of the last ones."""
+    """Show a schedule with its next five fires and the results of the last ones."""
     with find_api(data_dir, url).client() as client:
-        found = client.get_schedule(schedule)
-    _show(found, as_json=as_json)
+        detail = client.get_schedule(schedule)
+    _show(detail, as_json=as_json)
 
 
 @app.command()
 def pause(
     schedule: Name,
-    reason: Annotated[str, typer.Option(help="Why; whoever looks at it reads it.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason, for people who read the schedule.")] = "",
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Hold a schedule: no fire opens a run until it is resumed. Its live run goes on."""
+    """Hold a schedule: no fire opens a run until you resume it. Its live run continues."""
     link = find_api(data_dir, url)
     with link.client() as client:
         held = client.pause_schedule(schedule, reason=reason)
@@ -241,18 +260,18 @@ def pause(
         _show(held, as_json=True)
     else:
         terminal.line(f"{held.name} is held by {held.paused_by}")
-        terminal.note(f"let it go on:  turngate schedule resume{link.options} {held.name}")
+        terminal.note(f"resume it:  turngate schedule resume{link.options} {held.name}")
 
 
 @app.command()
 def resume(schedule: Name, as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -> None:
-    """Let a schedule go on from its next fire; what came up meanwhile is not made up for."""
+    """Resume a schedule from its next fire. Fires that came up in the meantime are lost."""
     with find_api(data_dir, url).client() as client:
-        found = client.resume_schedule(schedule)
+        resumed = client.resume_schedule(schedule)
     if as_json:
-        _show(found, as_json=True)
+        _show(resumed, as_json=True)
     else:
-        terminal.line(f"{found.name} goes on{views.next_words(found)}")
+        terminal.line(f"{resumed.name} continues{views.next_words(resumed)}")
 
 
 @app.command()
@@ -263,16 +282,16 @@ def run(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Open a run of a schedule now, out of turn, also while it is held. While its last run is live it is refused."""
+    """Start a run of a schedule now, also while the schedule is held. Refused while its last run is live."""
     link = find_api(data_dir, url)
     with link.client() as client:
         started = client.run_schedule(schedule)
-        tell_started(link, client, started, watch=watch, shown=Shown.of(as_json=as_json))
+        show_started(link, client, started, watch=watch, output=Output.of(as_json=as_json))
 
 
 @app.command()
 def delete(schedule: Name, as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -> None:
-    """Delete a schedule: nothing fires any more. Its runs stay, and live ones go on."""
+    """Delete a schedule: it no longer fires. Its runs stay, and live ones continue."""
     with find_api(data_dir, url).client() as client:
         gone = client.delete_schedule(schedule)
     if as_json:
@@ -281,14 +300,11 @@ def delete(schedule: Name, as_json: AsJson = False, data_dir: DataDir = None, ur
         terminal.line(f"{gone.name} ({gone.id}) is deleted; it opened {gone.opened} run(s), which stay")
 
 
-def _show(found: ScheduleDetail, *, as_json: bool) -> None:
+def _show(schedule: ScheduleDetail, *, as_json: bool) -> None:
     if as_json:
-        terminal.raw(json.dumps(found.model_dump(mode="json")))
+        terminal.raw(json.dumps(schedule.model_dump(mode="json")))
     else:
-        views.show_detail(found)
-
-
-# The options that say when a schedule fires, as one timetable.
+        views.show_detail(schedule)
 
 
 OPTION_OF: Final = {
@@ -304,7 +320,7 @@ OPTION_OF: Final = {
 def timetable_of(
     cron: str | None, time_zone: str, every: str | None, starts_at: str | None, ends_at: str | None, jitter: str
 ) -> Timetable:
-    """Return the timetable. Raises ConfigurationError naming the option that does not fit."""
+    """Return the options that say when a schedule fires as one timetable. Raises ConfigurationError, which names the option."""
     return _timetable(
         cron=cron,
         time_zone=time_zone,
@@ -320,20 +336,22 @@ def catch_up_of(text: str) -> int:
     return _span(text, "--catch-up", MIN_CATCH_UP_SECONDS, MAX_CATCH_UP_SECONDS)
 
 
-def _timetable(**given: object) -> Timetable:
+def _timetable(**fields: object) -> Timetable:
     try:
-        return Timetable.model_validate(given)
+        return Timetable.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
-        said = str(first["msg"]).removeprefix("Value error, ")
+        problem = str(first["msg"]).removeprefix("Value error, ")
         option = OPTION_OF.get(str(first["loc"][0])) if first["loc"] else None
         if option is None:
-            said = (
-                said.replace("every_seconds", "--every").replace("time_zone", "--time-zone").replace("cron", "--cron")
+            problem = (
+                problem.replace("every_seconds", "--every")
+                .replace("time_zone", "--time-zone")
+                .replace("cron", "--cron")
             )
-            said = said.replace("ends_at", "--ends-at").replace("starts_at", "--starts-at")
+            problem = problem.replace("ends_at", "--ends-at").replace("starts_at", "--starts-at")
         raise ConfigurationError(
-            said if option is None else f"{option}: {said.removeprefix('cron').lstrip(':, ')}"
+            problem if option is None else f"{option}: {problem.removeprefix('cron').lstrip(':, ')}"
         ) from None
 
 
@@ -345,7 +363,7 @@ def _span(text: str, option: str, least: int, most: int) -> int:
 
 
 def _instant(text: str | None, option: str) -> datetime | None:
-    """Return an instant to come. A span is none: elsewhere it means so long ago."""
+    """Return an instant in the future. A length of time is refused: elsewhere it means so long ago."""
     if text is None:
         return None
     if "-" not in text:

@@ -1,4 +1,4 @@
-"""Builds of workers as Temporal keeps them (a "worker deployment"), by the client's raw calls: the SDK has no others.
+"""``turngate builds``: the builds of a "worker deployment" in Temporal. The SDK has only raw calls for them.
 
 https://docs.temporal.io/production-deployment/worker-deployments/worker-versioning
 """
@@ -33,7 +33,7 @@ NOT_YET: Final = frozenset({RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECON
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """One build. ``open_runs``: how many runs belong to it and have not ended; Temporal counts with a second's delay."""
+    """One build. ``open_runs``: how many of its runs have not ended. Temporal counts with a second's delay."""
 
     build_id: str
     current: bool
@@ -41,23 +41,25 @@ class Build:
 
 
 async def known(client: Client, deployment_name: str) -> list[Build]:
-    """Return the builds that workers have come up with, newest first. Raises UnavailableError."""
-    asked = DescribeWorkerDeploymentRequest(namespace=client.namespace, deployment_name=deployment_name)
+    """Return the builds that workers have started with, newest first. Raises UnavailableError."""
+    request = DescribeWorkerDeploymentRequest(namespace=client.namespace, deployment_name=deployment_name)
     try:
-        found = (await client.workflow_service.describe_worker_deployment(asked)).worker_deployment_info
-        current = found.routing_config.current_deployment_version.build_id
+        deployment = (await client.workflow_service.describe_worker_deployment(request)).worker_deployment_info
+        current = deployment.routing_config.current_deployment_version.build_id
         return [
             Build(
                 build_id=each.deployment_version.build_id,
                 current=each.deployment_version.build_id == current,
                 open_runs=await _open_runs(client, deployment_name, each.deployment_version.build_id),
             )
-            for each in sorted(found.version_summaries, key=lambda each: each.create_time.ToNanoseconds(), reverse=True)
+            for each in sorted(
+                deployment.version_summaries, key=lambda each: each.create_time.ToNanoseconds(), reverse=True
+            )
         ]
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return []
-        raise UnavailableError(f"Temporal cannot say which builds there are: {error.message}") from error
+        raise UnavailableError(f"Temporal cannot list the builds: {error.message}") from error
 
 
 async def make_current(
@@ -66,16 +68,16 @@ async def make_current(
     build_id: str,
     *,
     wait_seconds: float = WAIT_SECONDS,
-    say: Callable[[str], None] | None = None,
+    notify: Callable[[str], None] | None = None,
 ) -> None:
-    """Let new runs go to workers of this build, waiting for the first of them to come up. Safe to repeat.
+    """Let new runs go to workers of this build, and wait for the first of them to start. Safe to repeat.
 
-    ``say`` is told once that we wait.
+    ``notify`` is called once when there is a wait.
 
     Raises:
-        NotFoundError: no worker of it has come up within ``wait_seconds``.
-        ConflictError: Temporal refuses, for one because no worker of the build serves a task queue that the current one
-            serves. A worker's queues become known one after the other, hence this is waited for, too.
+        NotFoundError: no worker of the build started within ``wait_seconds``.
+        ConflictError: Temporal refuses, for example because no worker of the build serves a task queue that the current one
+            serves. A worker's queues become known one after the other, so this function waits for that too.
         UnavailableError: Temporal is away.
     """
     wanted = SetWorkerDeploymentCurrentVersionRequest(
@@ -89,9 +91,9 @@ async def make_current(
         except RPCError as error:
             if error.status not in NOT_YET or loop.time() > deadline:
                 raise _refused(error, build_id) from error
-            if say is not None:
-                say(f"waiting up to {wait_seconds:g} s for a worker of build {build_id} …")
-                say = None
+            if notify is not None:
+                notify(f"waiting up to {wait_seconds:g} s for a worker of build {build_id} …")
+                notify = None
             await asyncio.sleep(PAUSE_SECONDS)
         else:
             return
@@ -105,14 +107,11 @@ async def _open_runs(client: Client, deployment_name: str, build_id: str) -> int
 def _refused(error: RPCError, build_id: str) -> TurngateError:
     if error.status is RPCStatusCode.NOT_FOUND:
         return NotFoundError(
-            f"no worker of build {build_id} has come up yet: start `turngate worker --build-id {build_id}` first"
+            f"no worker of build {build_id} has started yet: start `turngate worker --build-id {build_id}` first"
         )
     if error.status is RPCStatusCode.FAILED_PRECONDITION:
         return ConflictError(f"Temporal does not make build {build_id} the current one: {error.message}")
     return UnavailableError(f"Temporal could not make build {build_id} the current one: {error.message}")
-
-
-# ``turngate builds``: which builds of the workers there are, who has runs left, which one gets the new ones.
 
 
 def builds(
@@ -121,30 +120,30 @@ def builds(
         typer.Option(
             metavar="BUILD",
             show_default=False,
-            help="Let new runs go to workers of this build from now on; so do open runs that belong to no build yet.",
+            help="From now on, new runs go to workers of this build, and so do open runs that have no build yet.",
         ),
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
     """List the workers' builds and their open runs, or choose the build for new runs.
 
-    A run stays with the build that began it until it continues as new, which long runs do. Once a build is not current
-    and has no open runs, its workers may be stopped.
+    A worker has a build if it was started with `turngate worker --build-id`. A run stays with the build that began it until it
+    continues as new, which long runs do. You can stop the workers of a build that is not current and has no open runs.
     """
     asyncio.run(list_builds(load_settings(data_dir=data_dir), set_current))
 
 
 async def list_builds(settings: Settings, chosen: str | None) -> None:
-    """Make the ``chosen`` build the current one if there is one, then list all. Raises as ``worker_builds`` does."""
+    """Make the ``chosen`` build the current one, if any, then list all. Raises as :func:`known` and :func:`make_current` do."""
     client = await connect(settings, find_address(settings))
     if chosen is not None:
-        await make_current(client, settings.deployment_name, chosen, say=terminal.note)
-    found = await known(client, settings.deployment_name)
+        await make_current(client, settings.deployment_name, chosen, notify=terminal.note)
+    builds = await known(client, settings.deployment_name)
     terminal.table(
         ("BUILD", "STATUS", "OPEN RUNS"),
-        [(each.build_id, "current" if each.current else "", str(each.open_runs)) for each in found],
+        [(each.build_id, "current" if each.current else "", str(each.open_runs)) for each in builds],
     )
-    if not found:
-        terminal.note("no worker has come up with a build: `turngate worker --build-id BUILD` starts one")
-    elif not any(each.current for each in found):
-        terminal.note("none is current, so these workers get no new runs: turngate builds --set-current BUILD")
+    if not builds:
+        terminal.note("no worker has a build: start one with `turngate worker --build-id BUILD`")
+    elif not any(each.current for each in builds):
+        terminal.note("no build is current, so these workers get no new runs: turngate builds --set-current BUILD")

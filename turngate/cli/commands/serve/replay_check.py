@@ -1,7 +1,4 @@
-"""Replaying the histories of runs: can this release's workflow code go on with them?
-
-Importing this module imports Temporal; the command itself (``replay_commands``) does not.
-"""
+"""``turngate replay-check``: replay the histories of runs. Can this release's workflow code continue them?"""
 
 from __future__ import annotations
 
@@ -39,35 +36,35 @@ from workflows.agent_turn import AgentTurn
 from workflows.scheduled_start import ScheduledStart
 
 INPUTS: Final[dict[str, type[BaseModel]]] = {AGENT_TURN: AgentTurnInput, SCHEDULED_START: ScheduledStartInput}
-"""What workflows of ours are started with: runs, and fires of schedules, one of which may wait for a run's end."""
+"""The inputs of Turngate's workflows: runs, and fires of schedules, which may wait for the end of a run."""
 _OURS: Final = f"WorkflowType IN ({', '.join(repr(name) for name in INPUTS)})"
 OPEN: Final = f"{_OURS} AND ExecutionStatus = 'Running'"
 EVERY: Final = f"{_OURS} AND ExecutionStatus != 'ContinuedAsNew'"
-"""An execution that continued as new is never run again; its run's newest one stands for the run."""
+"""An execution that continued as new never runs again. The newest execution of the run counts for the run."""
 
 Kind = Literal["incompatible", "unreadable", "broken", "other_workflow"]
 MEANING: Final[dict[Kind, str]] = {
     "incompatible": (
-        "this release's workflow code cannot continue this run: keep a worker of the release that runs it until it has "
-        "ended (`turngate worker --build-id`), or interrupt the run before the deploy"
+        "this release's workflow code cannot continue this run: keep a worker of its own release until the run has ended "
+        "(`turngate worker --build-id`), or interrupt the run before the deploy"
     ),
     "unreadable": (
-        "this release cannot read what the run's workers wrote: check with the payload converter and codec that they use, "
-        "or keep their release for this run until it has ended"
+        "this release cannot read what the run's workers wrote: run the check with their payload converter and codec, or keep "
+        "their release until the run has ended"
     ),
     "broken": (
-        "this release's workflow code fails on this run: keep the release that runs it until it has ended, and report this"
+        "this release's workflow code fails on this run: keep the run's own release until the run has ended, and report this"
     ),
-    "other_workflow": f"this is no run of Turngate: give histories of the workflow types {' and '.join(INPUTS)}",
+    "other_workflow": f"this is no run of Turngate: use histories of the workflow types {' and '.join(INPUTS)}",
 }
 _EVENT = re.compile(r"HistoryEvent\(id: (\d+), (\w+)\)")
 _MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
-"""The SDK gives a failed replay's cause as its core prints it, causes nested: the innermost one comes last."""
+"""The SDK gives a failed replay's cause as its core prints it, with nested causes: the innermost comes last."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failing:
-    """Why a run cannot go on, and the event of its history (its id counts from 1) that shows it."""
+class Refusal:
+    """Why this release cannot continue a run, and the event of its history (ids count from 1) where that shows."""
 
     kind: Kind
     reason: str
@@ -77,12 +74,12 @@ class Failing:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """One history's check. ``events``: how many there are; ``failing`` None: this release goes on with it."""
+    """One history's check. ``events``: how many there are; ``failing`` None: this release can continue it."""
 
     run_id: str
     execution_run_id: str
     events: int
-    failing: Failing | None
+    failing: Refusal | None
 
     def for_programs(self) -> dict[str, Any]:
         """Return this as JSON's values."""
@@ -90,7 +87,7 @@ class Checked:
 
 
 async def check(history: WorkflowHistory, replayer: Replayer) -> Checked:
-    """Replay one history, whose workflow may be anywhere on its way or have ended."""
+    """Replay one history. Its workflow may be running or have ended."""
     return Checked(
         run_id=history.workflow_id,
         execution_run_id=history.run_id,
@@ -99,11 +96,11 @@ async def check(history: WorkflowHistory, replayer: Replayer) -> Checked:
     )
 
 
-async def _failing(history: WorkflowHistory, replayer: Replayer) -> Failing | None:
+async def _failing(history: WorkflowHistory, replayer: Replayer) -> Refusal | None:
     started = history.events[0].workflow_execution_started_event_attributes
     begins_with = INPUTS.get(started.workflow_type.name)
     if begins_with is None:
-        return Failing(
+        return Refusal(
             kind="other_workflow",
             reason=f"its workflow type is {started.workflow_type.name!r}",
             event_id=1,
@@ -112,10 +109,10 @@ async def _failing(history: WorkflowHistory, replayer: Replayer) -> Failing | No
     converter = replayer.config().get("data_converter", DataConverter.default)
     try:
         await converter.decode(started.input.payloads, [begins_with])
-    except Exception as error:  # noqa: BLE001 - a codec is anybody's code
-        return Failing(kind="unreadable", reason=_one_line(error), event_id=1, event="WorkflowExecutionStarted")
+    except Exception as error:  # noqa: BLE001 - a codec is the user's code
+        return Refusal(kind="unreadable", reason=_one_line(error), event_id=1, event="WorkflowExecutionStarted")
     if not _begun(history):
-        return None  # It has not begun: there is nothing to replay, and the SDK would wait for it for ever.
+        return None  # It has not begun: there is nothing to replay, and the SDK would wait forever.
     failure = await _replayed(history, replayer)
     return None if failure is None else await _explained(failure, history, replayer)
 
@@ -124,7 +121,7 @@ async def _replayed(history: WorkflowHistory, replayer: Replayer) -> Exception |
     return (await replayer.replay_workflow(history, raise_on_replay_failure=False)).replay_failure
 
 
-async def _explained(failure: Exception, history: WorkflowHistory, replayer: Replayer) -> Failing:
+async def _explained(failure: Exception, history: WorkflowHistory, replayer: Replayer) -> Refusal:
     messages = [each.replace('\\"', '"').replace("\\n", " ") for each in _MESSAGE.findall(str(failure))]
     named = _EVENT.search(str(failure))
     event_id, event = (int(named[1]), named[2]) if named else await _first_refused(history, replayer)
@@ -132,11 +129,11 @@ async def _explained(failure: Exception, history: WorkflowHistory, replayer: Rep
         kind: Kind = "incompatible"
     else:
         kind = "unreadable" if "Failed decoding arguments" in messages else "broken"
-    return Failing(kind=kind, reason=messages[-1] if messages else _one_line(failure), event_id=event_id, event=event)
+    return Refusal(kind=kind, reason=messages[-1] if messages else _one_line(failure), event_id=event_id, event=event)
 
 
 async def _first_refused(history: WorkflowHistory, replayer: Replayer) -> tuple[int, str]:
-    """Return the event with which the history begins to fail, where the SDK names none: by halving, some 10 replays."""
+    """Return the event from which on the history fails, where the SDK names none. It takes some 10 replays."""
     fits, fails = _begun(history) - 1, len(history.events)  # how many events from the start
     while fits + 1 < fails:
         middle = (fits + fails) // 2
@@ -150,7 +147,7 @@ async def _first_refused(history: WorkflowHistory, replayer: Replayer) -> tuple[
 
 
 def _begun(history: WorkflowHistory) -> int:
-    """Return how many events there are up to the first completed workflow task; 0 when there is none."""
+    """Return the number of events up to the first completed workflow task; 0 when there is none."""
     done = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
     return next((count for count, event in enumerate(history.events, 1) if event.event_type == done), 0)
 
@@ -169,8 +166,8 @@ async def named_histories(client: Client, run_ids: Sequence[str]) -> AsyncIterat
             history = await _fetched(client, run_id)
         if history is None:
             raise NotFoundError(
-                f"Temporal has no workflow of run {run_id}: `turngate runs` lists runs; those that ended are forgotten "
-                "after the namespace's retention"
+                f"Temporal has no workflow of run {run_id}: `turngate runs` lists runs. Temporal forgets ended runs "
+                "after the namespace's retention time"
             )
         yield history
 
@@ -178,9 +175,9 @@ async def named_histories(client: Client, run_ids: Sequence[str]) -> AsyncIterat
 async def listed_histories(client: Client, query: str, *, limit: int | None) -> AsyncIterator[WorkflowHistory]:
     """Yield the history of each run that Temporal finds by ``query``; at most ``limit``. Raises UnavailableError."""
     with _reached():
-        async for found in client.list_workflows(query, limit=limit):
-            history = await _fetched(client, found.id, found.run_id)
-            if history is not None:  # else forgotten meanwhile
+        async for execution in client.list_workflows(query, limit=limit):
+            history = await _fetched(client, execution.id, execution.run_id)
+            if history is not None:  # else it was deleted meanwhile
                 yield history
 
 
@@ -201,11 +198,6 @@ def _reached() -> Iterator[None]:
         raise UnavailableError(f"Temporal stopped answering: {error.message}. Try again once it does") from error
 
 
-# What ``turngate replay-check`` does: gather histories, replay one after the other, say which cannot go on.
-#
-# Importing this module imports Temporal and the workflow's code; the command itself (``replay_commands``) does not.
-
-
 PROGRESS_EVERY: Final = 100
 
 
@@ -221,7 +213,7 @@ def replay_and_report(
 ) -> None:
     """Replay these runs, or without ``run_ids`` and ``files`` the open ones (``every``: all that Temporal has).
 
-    Raises typer.Exit when some cannot go on, and what finding and reading histories raises.
+    Raises typer.Exit when this release cannot continue some of them, and the errors of reading histories.
     """
 
     async def checked() -> list[Checked]:
@@ -239,19 +231,19 @@ def replay_and_report(
         return done
 
     with _quiet_sdk():
-        found = asyncio.run(checked())
+        results = asyncio.run(checked())
     if as_json:
-        terminal.raw(json.dumps([one.for_programs() for one in found]))
-    failing = sum(one.failing is not None for one in found)
+        terminal.raw(json.dumps([one.for_programs() for one in results]))
+    failing = sum(one.failing is not None for one in results)
     if failing:
-        terminal.note(f"{failing} of {_runs(len(found))} cannot go on with this release")
+        terminal.note(f"this release cannot continue {failing} of {_runs(len(results))}")
         raise typer.Exit(EXIT_WENT_WRONG)
-    if found:
+    if results:
         terminal.note(
-            f"{_runs(len(found))} replayed: this release can go on with {'it' if len(found) == 1 else 'them'}"
+            f"{_runs(len(results))} replayed: this release can continue {'it' if len(results) == 1 else 'them'}"
         )
     else:
-        terminal.note("there is no such run in Temporal, so nothing to replay")
+        terminal.note("Temporal has no such run, so there is nothing to replay")
 
 
 async def _histories(
@@ -270,7 +262,7 @@ async def _histories(
 
 @contextmanager
 def _quiet_sdk() -> Iterator[None]:
-    """Keep the SDK from logging each failing replay, at length, unless debugging is asked for."""
+    """Keep the SDK from logging each failed replay at length, unless the log level is debug."""
     logger = logging.getLogger("temporalio")
     before = logger.level
     if not terminal.wants_traceback():
@@ -281,7 +273,7 @@ def _quiet_sdk() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _show(one: Checked, failing: Failing) -> None:
+def _show(one: Checked, failing: Refusal) -> None:
     terminal.line((one.run_id, "bold"), f"  fails at event {failing.event_id}, {failing.event}")
     terminal.line("  ", MEANING[failing.kind])
     terminal.line("  Temporal's SDK says: ", failing.reason)
@@ -289,9 +281,6 @@ def _show(one: Checked, failing: Failing) -> None:
 
 def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
-
-
-# ``turngate replay-check``: whether this release can go on with the runs there are, found out before it is deployed.
 
 
 class WhichRuns(StrEnum):
@@ -304,16 +293,16 @@ class WhichRuns(StrEnum):
 def replay_check(
     run_ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN", show_default=False, help="Only these; without any, the runs of --status."),
+        typer.Argument(
+            metavar="RUN", show_default=False, help="Check only these runs. Without any, those of --status."
+        ),
     ] = None,
     status: Annotated[
         WhichRuns,
-        typer.Option(
-            help="`running`: those whose workflow is open; `all`: also those that ended and Temporal still has."
-        ),
+        typer.Option(help="`running`: runs whose workflow is open; `all`: also ended runs that Temporal still has."),
     ] = WhichRuns.RUNNING,
     limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="At most so many of --status.", show_default="all of them")
+        int | None, typer.Option(min=1, metavar="N", help="Check at most so many runs.", show_default="all of them")
     ] = None,
     files: Annotated[
         list[Path] | None,
@@ -321,23 +310,23 @@ def replay_check(
             "--file",
             metavar="HISTORY.json",
             show_default=False,
-            help="A history in a file, or a directory of them, in place of Temporal's; may be repeated.",
+            help="A file with a history, or a directory of them, instead of Temporal's; can be repeated.",
         ),
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", show_default=False, help="Keep the histories in this directory, for --file."),
+        typer.Option(metavar="DIR", show_default=False, help="Save the histories in this directory, for --file."),
     ] = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
     """Check before a deploy that this release can continue the runs there are.
 
-    Run it with the new release, before its first worker starts. Nothing is executed and nothing is changed: histories are
-    read, from Temporal as `turngate worker` finds it. They hold ids and names, no conversation content. Sub-agents' runs
-    are runs, too.
+    Run it with the new release, before its first worker starts. It replays the runs' histories with this release's workflow
+    code. Nothing runs and nothing changes. Histories come from Temporal, found as `turngate worker` finds it. They hold ids and
+    names, but no conversation. Sub-agents' runs count too.
 
-    Exit code: 0 this release goes on with all of them; 1 with some it cannot (each is listed), or Temporal is away.
+    Exit code: 0 this release can continue all of the runs · 1 it cannot continue some (each is listed), or Temporal is away.
     """
     replay_and_report(
         load_settings(data_dir=data_dir),
@@ -350,20 +339,19 @@ def replay_check(
     )
 
 
-# Histories in files: Temporal's own JSON, as ``temporal workflow show --output json`` and its pages give it.
-#
-# A run's history holds ids, digests, names and reasons, no conversation content (I8).
+# Histories in files: Temporal's own JSON, as its command line and its pages write it.
+# A run's history holds ids, digests, names and reasons, but no conversation (I8).
 
 
 def read_histories(paths: list[Path]) -> Iterator[WorkflowHistory]:
-    """Yield the history in each file; of a directory, those of its ``*.json``.
+    """Yield the history in each file, and in each ``*.json`` of a directory.
 
-    Raises InvalidInputError when a path holds none.
+    Raises InvalidInputError when there is none at a path.
     """
     for path in paths:
         files = sorted(path.glob("*.json")) if path.is_dir() else [path]
         if not files:
-            raise InvalidInputError(f"{path} holds no *.json: give the directory that `--save` wrote, or a file")
+            raise InvalidInputError(f"{path} holds no *.json: use the directory that `--save` wrote, or a file")
         yield from map(_read, files)
 
 
@@ -387,20 +375,22 @@ def _read(path: Path) -> WorkflowHistory:
 
 
 def save_history(history: WorkflowHistory, directory: Path) -> None:
-    """Write a history into the directory, which is made if need be.
+    """Write a history into the directory, which is created if it is not there.
 
     Raises InvalidInputError when it cannot be written.
     """
-    # Anything may be a workflow's id in a namespace that others use, too.
+    # In a namespace with other programs, a workflow's id can be any text.
     name = re.sub(r"[^\w-]", "_", f"{history.workflow_id}-{history.run_id}")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / f"{name}.json").write_text(history.to_json() + "\n", encoding="utf-8")
     except OSError as error:
-        raise InvalidInputError(f"{directory} cannot be written ({error.strerror}): give another --save DIR") from None
+        raise InvalidInputError(
+            f"{directory} cannot be written ({error.strerror}): choose another --save DIR"
+        ) from None
 
 
 def _no_history(path: Path, problem: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{path} holds no workflow's history: {problem}. `temporal workflow show --output json` writes one, and so does --save"
+        f"{path} holds no workflow's history: {problem}. `temporal workflow show --output json` writes one, and --save does too"
     )

@@ -1,7 +1,4 @@
-"""What ``turngate up``, ``worker``, ``api``, ``temporal`` and ``migrate`` do: compose the parts, serve until stopped.
-
-Importing this module imports Temporal, FastAPI and SQLAlchemy; the commands themselves (``serve_commands``) do not.
-"""
+"""``turngate up`` and its parts as separate processes: ``worker``, ``api``, ``temporal`` and ``migrate``."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from turngate.cli.builders_app import load_builders_app
 from turngate.cli.channels import configured_channels
 from turngate.cli.model_registry import require_model_names
 from turngate.cli.options import DEFAULT_APP, ApiPort, AppArgument, DataDir, TemporalPort, TemporalUi
-from turngate.cli.posix_signals import stop_signals
+from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there, find_address
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.locations import RunningStack
@@ -33,20 +30,20 @@ logger = logging.getLogger(__name__)
 
 
 def serve_stack(settings: Settings, target: str, *, temporal_ui: bool) -> None:
-    """Run everything until SIGINT or SIGTERM. What can be wrong with app and port is found before anything starts."""
+    """Run everything until SIGINT or SIGTERM. The app and the port are checked before anything starts."""
     loaded = load_builders_app(target)
     require_model_names(settings, loaded)
     stack.require_no_other_stack(settings)
     listener = listen(settings.api_host, settings.api_port)
 
     async def serve() -> None:
-        with stop_signals() as stop:
+        with stop_on_posix_signals() as stop:
             async with stack.whole_stack(settings, loaded, listener, temporal_ui=temporal_ui) as running:
                 await _greet(running, loaded, built_in=target == DEFAULT_APP)
                 stop.running()
-                await running.until(stop.told)
+                await running.until(stop.requested)
                 terminal.note("stopping … (tools that run get 5 s)")
-            terminal.note("stopped; runs go on when you start again")
+            terminal.note("stopped; runs continue when you start again")
 
     asyncio.run(serve())
 
@@ -57,7 +54,7 @@ def serve_worker(settings: Settings, target: str) -> None:
     require_model_names(settings, loaded)
 
     async def serve() -> None:
-        with stop_signals() as stop:
+        with stop_on_posix_signals() as stop:
             async with AsyncExitStack() as parts:
                 database = await parts.enter_async_context(stores.opened_store(settings))
                 client = await connect_when_there(settings, terminal.note)
@@ -66,25 +63,25 @@ def serve_worker(settings: Settings, target: str) -> None:
                 terminal.note(f"worker runs: agents {', '.join(loaded.agents)}; task queue {settings.task_queue}")
                 models = settings.model_requests_at_once
                 at_once = f"{settings.tool_calls_at_once} tool calls and {f'{models} ' if models else ''}model requests"
-                terminal.note(f"at most {at_once} at once; more wait in Temporal, oldest first")
+                terminal.note(f"at most {at_once} at once; others wait in Temporal, oldest first")
                 if settings.build_id is not None:
-                    made_current = f"turngate builds --set-current {settings.build_id}"
-                    terminal.note(f"it is of build {settings.build_id}, which gets new runs after `{made_current}`")
+                    command = f"turngate builds --set-current {settings.build_id}"
+                    terminal.note(f"its build is {settings.build_id}, which gets new runs after `{command}`")
                 stop.running()
-                await stack.until_stopped(stop.told, [task])
+                await stack.until_stopped(stop.requested, [task])
         terminal.note("worker stopped")
 
     asyncio.run(serve())
 
 
 def serve_api(settings: Settings, target: str | None) -> None:
-    """Serve the API until SIGINT or SIGTERM. ``target``: an app to publish before any worker has come up."""
+    """Serve the API until SIGINT or SIGTERM. ``target``: an app to publish before a worker starts."""
     loaded = None if target is None else load_builders_app(target)
     channels = configured_channels(settings)
     listener = listen(settings.api_host, settings.api_port)
 
     async def serve() -> None:
-        with stop_signals() as stop:
+        with stop_on_posix_signals() as stop:
             async with AsyncExitStack() as parts:
                 parts.callback(listener.close)
                 database = await parts.enter_async_context(stores.opened_store(settings))
@@ -92,7 +89,7 @@ def serve_api(settings: Settings, target: str | None) -> None:
                 if loaded is not None:
                     await publish_agents(loaded, database, task_queue=settings.task_queue)
                 if is_loopback(settings.api_host):
-                    # This machine's own commands find this API and may use it, as with `turngate up`: as soon as it answers.
+                    # This machine's own commands may use this API as soon as it answers, as with `turngate up`.
                     await stores.ensure_cli_token(database, settings.data_dir)
                 task = await parts.enter_async_context(
                     stack.serving_api(settings, client, database, listener, channels)
@@ -101,7 +98,7 @@ def serve_api(settings: Settings, target: str | None) -> None:
                     await parts.enter_async_context(stack.announced(settings, find_address(settings) or ""))
                 terminal.note(f"API serves {settings.resolved_api_url} (`turngate login-link` lets a browser in)")
                 stop.running()
-                await stack.until_stopped(stop.told, [task])
+                await stack.until_stopped(stop.requested, [task])
         terminal.note("API stopped")
 
     asyncio.run(serve())
@@ -111,12 +108,12 @@ def serve_temporal(settings: Settings, *, ui: bool) -> None:
     """Run the embedded Temporal alone until SIGINT or SIGTERM."""
 
     async def serve() -> None:
-        with stop_signals() as stop:
+        with stop_on_posix_signals() as stop:
             async with stack.embedded_temporal(settings, settings.temporal_port, ui=ui) as server:
                 web = f", its pages {server.ui_url}" if server.ui_url else ""
                 terminal.line(f"Temporal serves {server.address}{web}")
                 stop.running()
-                await stop.told.wait()
+                await stop.requested.wait()
             terminal.note("Temporal stopped")
 
     asyncio.run(serve())
@@ -133,7 +130,7 @@ def migrate_store(settings: Settings) -> None:
 
 
 async def _greet(running: stack.Stack, app: LoadedApp, *, built_in: bool) -> None:
-    """Say what runs, where, and what to do next."""
+    """Print what runs, where, and what to do next."""
     settings = running.settings
     url = settings.resolved_api_url
     link = await stores.owners_login_link(running.database, url)
@@ -143,30 +140,21 @@ async def _greet(running: stack.Stack, app: LoadedApp, *, built_in: bool) -> Non
     terminal.line("")
     terminal.line("  Log in    ", (link, "bold"), "  (once, within 24 hours)")
     terminal.line("  Inbox     ", f"{url}/")
-    for at, (what, said) in enumerate(builders_app.agent_lines(app)):
-        terminal.line("  Agents    " if at == 0 else "            ", "↳ " if what == "sub-agent" else "", plain(said))
+    for at, (what, line) in enumerate(builders_app.agent_lines(app)):
+        terminal.line("  Agents    " if at == 0 else "            ", "↳ " if what == "sub-agent" else "", plain(line))
     terminal.line("  Temporal  ", running.temporal_address, f"  {running.temporal_ui_url or ''}".rstrip())
     terminal.line("  Data      ", str(settings.data_dir))
     terminal.line("")
     terminal.line(f'Start a run from another terminal:  turngate run{here}{workspace} "what to do"')
     if built_in and settings.model is None:
         terminal.line(
-            ("No model is set, so coder plays a script made for `turngate demo`.", "yellow"),
-            " For a real one set TURNGATE_MODEL=openai:NAME and TURNGATE_OPENAI_API_KEY or TURNGATE_OPENAI_BASE_URL.",
+            ("No model is set, so the agent coder plays the script of `turngate demo`.", "yellow"),
+            " For a real model set TURNGATE_MODEL=openai:NAME and TURNGATE_OPENAI_API_KEY or TURNGATE_OPENAI_BASE_URL.",
         )
     if settings.build_id is not None:
-        logger.warning("TURNGATE_BUILD_ID is for `turngate worker`: the worker of `turngate up` belongs to no build")
+        logger.warning("TURNGATE_BUILD_ID is for `turngate worker`: the worker of `turngate up` has no build")
     if not is_loopback(settings.api_host):
-        logger.warning(
-            "the API listens on %s, beyond this machine: put a proxy that speaks TLS before it", settings.api_host
-        )
-
-
-# ``turngate up`` and its parts as separate processes: ``worker``, ``api``, ``temporal``, ``migrate``.
-
-
-# The servers import Temporal, FastAPI and SQLAlchemy, which takes longer than most other commands take altogether;
-# hence the imports inside the functions.
+        logger.warning("the API listens on %s, beyond this machine: put a TLS proxy in front of it", settings.api_host)
 
 
 def up(
@@ -178,8 +166,8 @@ def up(
 ) -> None:
     """Run everything on this machine: Temporal, the store, a worker, the API and the pages.
 
-    Prints a link that logs your browser in. Runs survive a stop: start again with the same data directory and they go
-    on. Stop with Ctrl-C.
+    Prints a link that logs your browser in. Stop with Ctrl-C. Runs survive a stop: they continue when you start again with
+    the same data directory.
     """
     serve_stack(_settings(api_port=port, data_dir=data_dir, temporal_port=temporal_port), app, temporal_ui=temporal_ui)
 
@@ -190,9 +178,9 @@ def worker(
         str | None,
         typer.Option(
             metavar="BUILD",
-            help="The build this worker is of. A run stays with the build that began it, and new runs go to the current "
-            "one: `turngate builds`.",
-            show_default="$TURNGATE_BUILD_ID, else none: it takes every run",
+            help="This worker's build. A run stays with the build that began it, and new runs go to the current build: "
+            "see `turngate builds`.",
+            show_default="$TURNGATE_BUILD_ID, else none: the worker takes every run",
         ),
     ] = None,
     tools: Annotated[
@@ -200,7 +188,7 @@ def worker(
         typer.Option(
             "--tools-at-once",
             metavar="N",
-            help="How many tool calls may run here at once; more wait in Temporal, oldest first.",
+            help="How many tool calls may run here at once. Others wait in Temporal, oldest first.",
             show_default="$TURNGATE_TOOL_CALLS_AT_ONCE, else 100",
         ),
     ] = None,
@@ -209,8 +197,8 @@ def worker(
         typer.Option(
             "--models-at-once",
             metavar="N",
-            help="How many model requests, in places apart, so that long tools hold up none.",
-            show_default="$TURNGATE_MODEL_REQUESTS_AT_ONCE, else they share the tools' places",
+            help="How many model requests may run besides the tool calls, so that long tools delay none.",
+            show_default="$TURNGATE_MODEL_REQUESTS_AT_ONCE, else they count as tool calls",
         ),
     ] = None,
     data_dir: DataDir = None,
@@ -226,16 +214,14 @@ def worker(
 def api(
     app: Annotated[
         str | None,
-        typer.Argument(
-            metavar="APP", show_default=False, help="Publish this app's agents before any worker has come up."
-        ),
+        typer.Argument(metavar="APP", show_default=False, help="Publish this app's agents before a worker starts."),
     ] = None,
     port: ApiPort = None,
     data_dir: DataDir = None,
 ) -> None:
     """Serve the API and the operators' pages, without a worker.
 
-    Finds Temporal like `turngate worker` does. TURNGATE_API_HOST says where to listen: loopback unless set.
+    Finds Temporal as `turngate worker` does. TURNGATE_API_HOST is the address to listen on; the default is loopback.
     """
     serve_api(_settings(api_port=port, data_dir=data_dir), app)
 

@@ -1,4 +1,4 @@
-"""The demo's stage: a fresh stack, one run, and somebody who decides, a person or the demo itself."""
+"""``turngate demo``: a fresh stack, a small project under git, and one run whose gates the user or the demo decides."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.follow.gate_prompt import answer_json
 from turngate.cli.follow.watch import StillOpen, Watch
 from turngate.cli.options import DEFAULT_APP, ApiPort, DataDir
-from turngate.cli.posix_signals import stop_signals
+from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.runtime import embedded_temporal
@@ -42,9 +42,9 @@ from turngate.wire.runs import RunDetail
 Answer = Literal["approve", "reject"]
 
 OPERATOR: Final = "demo-operator"
-TASK: Final = "One test of this project fails. Find out why, mend it, and commit the change."
+TASK: Final = "One test of this project fails. Find out why, fix it, and commit the change."
 STORY_SECONDS: Final = 900.0
-"""How long the demo waits for itself with ``--decide``; a real model may need minutes."""
+"""How long the demo waits for its run with ``--decide``. A real model may need minutes."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +53,21 @@ class _Played:
     error: Exception | None = None
 
 
-def play(settings: Settings, *, decide: Answer | None, data_dir_given: bool, port_given: bool) -> int:
-    """Play the demo; returns the exit code. Its own directories are removed after ``--decide`` went well."""
-    root = settings.data_dir if data_dir_given else Path(tempfile.mkdtemp(prefix="turngate-demo-"))
-    data_dir = root if data_dir_given else root / "data"
+def play(settings: Settings, *, decide: Answer | None, data_dir_is_option: bool, port_is_option: bool) -> int:
+    """Play the demo and return the exit code. After ``--decide`` succeeded, the demo removes its directories."""
+    root = settings.data_dir if data_dir_is_option else Path(tempfile.mkdtemp(prefix="turngate-demo-"))
+    data_dir = root if data_dir_is_option else root / "data"
     settings = settings.model_copy(update={"data_dir": data_dir})
     stack.require_no_other_stack(settings)
     settings.ensure_data_dir()
-    listener, settings = _listener(settings, fixed=port_given)
+    listener, settings = _listener(settings, fixed=port_is_option)
     try:
         project = copy_project(Path(tempfile.mkdtemp(prefix="project-", dir=root)) / "invoice")
     except BaseException:
         listener.close()
         raise
     code = asyncio.run(_play(settings, listener, project, decide))
-    if decide is not None and code == 0 and not data_dir_given:
+    if decide is not None and code == 0 and not data_dir_is_option:
         shutil.rmtree(root, ignore_errors=True)
     elif code == 0:
         terminal.note(f"the project is in {project.path}")
@@ -75,7 +75,7 @@ def play(settings: Settings, *, decide: Answer | None, data_dir_given: bool, por
 
 
 def _listener(settings: Settings, *, fixed: bool) -> tuple[socket.socket, Settings]:
-    """Take the API's port; another free one when it is taken and nobody insisted on it."""
+    """Take the API's port, or a free one when it is taken. ``fixed``: take no other."""
     try:
         return listen(settings.api_host, settings.api_port), settings
     except ConfigurationError:
@@ -87,7 +87,7 @@ def _listener(settings: Settings, *, fixed: bool) -> tuple[socket.socket, Settin
 
 
 async def _play(settings: Settings, listener: socket.socket, project: DemoProject, decide: Answer | None) -> int:
-    with stop_signals() as stop:
+    with stop_on_posix_signals() as stop:
         async with stack.whole_stack(settings, load_builders_app(DEFAULT_APP), listener) as running:
             link = ApiLink(
                 url=settings.resolved_api_url, token=read_cli_token(settings.data_dir) or "", data_dir=settings.data_dir
@@ -97,7 +97,7 @@ async def _play(settings: Settings, listener: socket.socket, project: DemoProjec
             played = asyncio.create_task(_on_thread(lambda: _story(link, project, operator, decide)), name="demo")
             try:
                 stop.running()
-                finished = await _wait(running, stop.told, played, decide)
+                finished = await _wait(running, stop.requested, played, decide)
             finally:
                 played.cancel()
             if finished is None:
@@ -108,25 +108,25 @@ async def _play(settings: Settings, listener: socket.socket, project: DemoProjec
 async def _introduce(running: stack.Stack, decide: Answer | None) -> None:
     settings = running.settings
     link = await stores.owners_login_link(running.database, settings.resolved_api_url)
-    terminal.line(("Turngate's demo", "bold"), f": an agent mends a failing test. Task: {TASK}")
+    terminal.line(("Turngate's demo", "bold"), f": an agent fixes a failing test. Task: {TASK}")
     if settings.model is None:
-        terminal.line(("The model is a script", "yellow"), ", not a language model; all the rest is real.")
+        terminal.line(("The model is a script", "yellow"), ", not a language model. Everything else is real.")
     if decide is None:
         terminal.line("")
-        terminal.line("Open this to decide what it may do (once, within 24 hours; Ctrl-C ends the demo):")
+        terminal.line("Open this link to decide what it may do (it works once, within 24 hours; Ctrl-C ends the demo):")
         terminal.line("  ", (link, "bold underline"))
     terminal.line("")
 
 
 async def _operator(running: stack.Stack, link: ApiLink) -> ApiLink:
-    """Return a link of somebody else than the run's starter: a demo that approves itself would show nothing."""
+    """Return the way in for another person than the run's starter. A demo that approves itself would show nothing."""
     async with running.database.write() as conn:
         secret = await tokens.issue(conn, name=OPERATOR, scopes=frozenset({"requests:read", "requests:decide"}))
     return ApiLink(url=link.url, token=secret, data_dir=None)
 
 
 def _story(link: ApiLink, project: DemoProject, operator: ApiLink | None, decide: Answer | None) -> RunDetail:
-    """Start the run and follow it to its end. Blocks: the API serves on another thread."""
+    """Start the run and follow it to its end. This blocks; the API serves on another thread."""
     with link.client() as client:
         started = client.start_run(agent=AGENT_NAME, text=TASK, workspace=str(project.path))
         if operator is None or decide is None:
@@ -144,9 +144,7 @@ class _Decider:
 
     def __call__(self, request: RequestDetail, _still_open: StillOpen) -> None:
         if self.answer == "reject" and "reject" in request.allowed_verbs:
-            self.client.decide(
-                request.id, verb="reject", digest=request.digest, message="The demo was told to reject everything."
-            )
+            self.client.decide(request.id, verb="reject", digest=request.digest, message="The demo rejects everything.")
         elif "approve" in request.allowed_verbs:
             self.client.decide(request.id, verb="approve", digest=request.digest)
         elif request.kind == "question":
@@ -157,7 +155,7 @@ class _Decider:
 
 
 async def _on_thread(story: Callable[[], RunDetail]) -> _Played:
-    """Run a blocking function on a daemon thread: when the demo is stopped, nobody waits for it."""
+    """Run a blocking function on a daemon thread, so that a stop of the demo does not wait for it."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_Played] = loop.create_future()
 
@@ -168,9 +166,9 @@ async def _on_thread(story: Callable[[], RunDetail]) -> _Played:
     def work() -> None:
         try:
             played = _Played(run=story())
-        except Exception as error:  # noqa: BLE001 - it is raised on the loop's thread
+        except Exception as error:  # noqa: BLE001 - raised on the loop's thread
             played = _Played(error=error)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so no one waits
             loop.call_soon_threadsafe(settle, played)
 
     threading.Thread(target=work, name="demo-story", daemon=True).start()
@@ -180,7 +178,7 @@ async def _on_thread(story: Callable[[], RunDetail]) -> _Played:
 async def _wait(
     running: stack.Stack, stop: asyncio.Event, played: asyncio.Task[_Played], decide: Answer | None
 ) -> RunDetail | None:
-    """Return the ended run; None when the demo was stopped. Without ``decide`` the stack stays up until Ctrl-C."""
+    """Return the ended run, or None when the demo was stopped. Without ``decide`` the stack stays up until Ctrl-C."""
     stopped = asyncio.create_task(running.until(stop))
     try:
         async with asyncio.timeout(None if decide is None else STORY_SECONDS):
@@ -193,7 +191,7 @@ async def _wait(
                 raise finished.error
             if decide is None:
                 terminal.note("")
-                terminal.note("The run has ended; its pages stay up until Ctrl-C.")
+                terminal.note("The run has ended. Its pages stay up until Ctrl-C.")
                 await stopped
             return finished.run
     except TimeoutError:
@@ -203,7 +201,7 @@ async def _wait(
 
 
 def _verdict(project: DemoProject, run: RunDetail, decide: Answer) -> int:
-    """Look at the project itself, whatever the agent says about it."""
+    """Check the project itself, not what the agent says about it."""
     terminal.line("")
     if run.status != "completed":
         terminal.line(("✗ ", "red"), f"the run is {run.status}: {run.reason}")
@@ -223,9 +221,6 @@ def _verdict(project: DemoProject, run: RunDetail, decide: Answer) -> int:
     return EXIT_WENT_WRONG
 
 
-# ``turngate demo``: the whole story on a small project, with a scripted model unless a real one is named.
-
-
 class DecideChoice(StrEnum):
     """How the demo answers its own gates."""
 
@@ -236,7 +231,7 @@ class DecideChoice(StrEnum):
 def demo(
     decide: Annotated[
         DecideChoice | None,
-        typer.Option(help="Answer every gate by itself, check what came of it and exit.", show_default=False),
+        typer.Option(help="Let the demo answer every gate, check the project and exit.", show_default=False),
     ] = None,
     data_dir: DataDir = None,
     port: ApiPort = None,
@@ -246,19 +241,16 @@ def demo(
     Everything runs on this machine, in fresh directories. The model is a script unless TURNGATE_MODEL names a real one.
     """
     settings = load_settings(data_dir=data_dir, api_port=port)
-    # The story is what this prints; a log beside it would only hide it.
+    # The command prints the story of the demo. A log among its lines would hide it.
     configure_logging(settings.log_level if "TURNGATE_LOG_LEVEL" in os.environ else "warning", settings.log_format)
     raise typer.Exit(
         play(
             settings,
             decide=None if decide is None else decide.value,
-            data_dir_given=data_dir is not None,
-            port_given=port is not None,
+            data_dir_is_option=data_dir is not None,
+            port_is_option=port is not None,
         )
     )
-
-
-# The demo's project: a copy under git for the agent to work in, and what became of it.
 
 
 IDENTITY: Final = (
@@ -274,7 +266,7 @@ TESTS: Final = (sys.executable, "-m", "unittest", "-q")
 
 @dataclass(frozen=True)
 class DemoProject:
-    """The copy, and the commit it began with."""
+    """The copy of the project, and its first commit."""
 
     path: Path
     first_commit: str
@@ -284,11 +276,11 @@ class DemoProject:
         return subprocess.run(TESTS, cwd=self.path, capture_output=True, check=False).returncode == 0
 
     def new_commits(self) -> list[str]:
-        """Return the commits made since, newest first, one line each."""
+        """Return the commits after the first one, newest first, one line each."""
         return _git(self.path, "log", "--oneline", f"{self.first_commit}..HEAD").splitlines()
 
     def is_untouched(self) -> bool:
-        """Tell whether no file differs from the first commit and nothing was committed."""
+        """Return whether no file differs from the first commit and nothing was committed."""
         changed = _git(self.path, "status", "--porcelain")
         return not changed and _git(self.path, "rev-parse", "HEAD").strip() == self.first_commit
 
@@ -296,7 +288,7 @@ class DemoProject:
 def copy_project(path: Path) -> DemoProject:
     """Copy the project to a new directory and commit it there. Raises ConfigurationError without git."""
     if shutil.which("git") is None:
-        raise ConfigurationError("the demo's agent commits its work, and there is no git on PATH: install git")
+        raise ConfigurationError("git is not on PATH, and the demo's agent commits its work: install git")
     with as_file(files("turngate.cli").joinpath("demo_project")) as source:
         shutil.copytree(source, path, ignore=shutil.ignore_patterns("__pycache__"))
     _git(path, "init", "-q", "-b", "main")

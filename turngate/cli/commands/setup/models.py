@@ -1,4 +1,4 @@
-"""What ``turngate models`` finds: each profile, model and provider, and whether it can be used from here."""
+"""``turngate models``: each profile, model and provider, and whether it can be used from here."""
 
 from __future__ import annotations
 
@@ -25,14 +25,20 @@ from turngate.runtime.settings import Settings, load_settings
 from turngate.text.plain_text import plain
 
 ANY_NAME = "model"
-"""A provider is made with some model's name to see whether its package and key are there: it is not asked."""
+"""Any model's name shows whether a provider's package and key are there. The provider is not called."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """One line. ``model``: what a profile stands for, or empty. ``problem``: why it cannot be used; empty when it can.
+class Usable:
+    """One line of the list.
 
-    ``answered``: None when it was not asked. ``details``: what its profile says of it.
+    Attributes:
+        kind: what it is.
+        name: its name.
+        model: the model of a profile, or empty.
+        details: the options of a profile.
+        problem: why it cannot be used; empty when it can.
+        answered: whether it answered; None when it was not asked.
     """
 
     kind: Literal["profile", "model", "provider"]
@@ -43,8 +49,8 @@ class Seen:
     answered: bool | None = None
 
 
-async def survey(settings: Settings, app: LoadedApp, *, probe: bool) -> AsyncIterator[Seen]:
-    """Yield profiles, then models that are named elsewhere, then providers. ``probe``: ask the first two a short question.
+async def survey(settings: Settings, app: LoadedApp, *, probe: bool) -> AsyncIterator[Usable]:
+    """Yield profiles, then other models that the app names, then providers. ``probe``: ask the first two a short question.
 
     Raises ConfigurationError when the models file is wrong.
     """
@@ -52,22 +58,24 @@ async def survey(settings: Settings, app: LoadedApp, *, probe: bool) -> AsyncIte
     try:
         models.require_profiles()
         for name, profile in models.profiles.items():
-            problem, answered = await _looked_at(models, name, probe=probe)
-            told = _details(profile)
-            yield Seen(kind="profile", name=name, model=profile.model, details=told, problem=problem, answered=answered)
-        for spec in _named(app, models.profiles):
-            problem, answered = await _looked_at(models, spec, probe=probe)
-            yield Seen(kind="model", name=spec, problem=problem, answered=answered)
+            problem, answered = await _try_out(models, name, probe=probe)
+            details = _details(profile)
+            yield Usable(
+                kind="profile", name=name, model=profile.model, details=details, problem=problem, answered=answered
+            )
+        for spec in _other_models(app, models.profiles):
+            problem, answered = await _try_out(models, spec, probe=probe)
+            yield Usable(kind="model", name=spec, problem=problem, answered=answered)
         for provider in models.providers:
             spec = f"{provider}:{ANY_NAME}"
-            problem = "" if provider == "scripted" else (await _looked_at(models, spec, probe=False))[0]
-            yield Seen(kind="provider", name=provider, problem=problem.removeprefix(f"the model {spec!r} "))
+            problem = "" if provider == "scripted" else (await _try_out(models, spec, probe=False))[0]
+            yield Usable(kind="provider", name=provider, problem=problem.removeprefix(f"the model {spec!r} "))
     finally:
         await models.aclose()
 
 
-async def _looked_at(models: Models, spec: str, *, probe: bool) -> tuple[str, bool | None]:
-    """Return why a model cannot be used, and whether it answered. A scripted one is not asked: that would play its first line."""
+async def _try_out(models: Models, spec: str, *, probe: bool) -> tuple[str, bool | None]:
+    """Return why a model cannot be used, and whether it answered. A scripted one is not asked, as that plays its first line."""
     try:
         model = models.resolve(spec)
         if not probe or models.profiles.model(spec).startswith("scripted:"):
@@ -79,64 +87,63 @@ async def _looked_at(models: Models, spec: str, *, probe: bool) -> tuple[str, bo
     return "", True
 
 
-def _named(app: LoadedApp, profiles: Profiles) -> Iterable[str]:
-    """Return the specs of agents and fallbacks that are no profile's name, each once."""
+def _other_models(app: LoadedApp, profiles: Profiles) -> Iterable[str]:
+    """Return the models of agents and fallbacks that are no profile's name, each once."""
     specs = [spec for agent in app.agents.values() for spec in (agent.model, *agent.fallback)]
     specs += [spec for profile in profiles.values() for spec in profile.fallback]
     return dict.fromkeys(spec for spec in specs if spec not in profiles)
 
 
 def _details(profile: Profile) -> str:
-    said = profile.options.model_dump(exclude_none=True)
-    told = [f"{name.replace('_', ' ')} {value}" for name, value in said.items()]
+    options = profile.options.model_dump(exclude_none=True)
+    details = [f"{name.replace('_', ' ')} {value}" for name, value in options.items()]
     if profile.context_window is not None:
-        told.append(f"context {profile.context_window:,}")
+        details.append(f"context {profile.context_window:,}")
     if profile.fallback:
-        told.append(f"fallback {', '.join(profile.fallback)}")
-    return "; ".join(told)
-
-
-# ``turngate model`` and ``turngate models``: switch a live run's model; see which ones there are.
+        details.append(f"fallback {', '.join(profile.fallback)}")
+    return "; ".join(details)
 
 
 def models(
     app: AppArgument = DEFAULT_APP,
     probe: Annotated[
-        bool, typer.Option("--probe", help="Ask each profile and model a short question; it may cost something.")
+        bool, typer.Option("--probe", help="Send each profile and model a short question, which may cost something.")
     ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
     """List profiles, models and providers, and whether each can be used from here.
 
-    A provider can be used when its package is installed and its key is set. Exit code 1 when a profile or a model that is
-    named cannot be used.
+    Profiles come from models.toml, other models from APP. A provider can be used when its package is installed and its key is
+    set.
+
+    Exit code: 0, or 1 when a profile or one of the app's models cannot be used.
     """
-    found = asyncio.run(_found(load_settings(data_dir=data_dir), app, probe=probe))
+    usable = asyncio.run(_survey(load_settings(data_dir=data_dir), app, probe=probe))
     if as_json:
-        terminal.raw(json.dumps([asdict(each) for each in found]))
+        terminal.raw(json.dumps([asdict(each) for each in usable]))
     else:
-        _show(found)
-    if any(each.problem and each.kind != "provider" for each in found):
+        _show(usable)
+    if any(each.problem and each.kind != "provider" for each in usable):
         raise typer.Exit(EXIT_WENT_WRONG)
 
 
-async def _found(settings: Settings, target: str, *, probe: bool) -> list[Seen]:
+async def _survey(settings: Settings, target: str, *, probe: bool) -> list[Usable]:
     app = load_builders_app(target)
     return [each async for each in survey(settings, app, probe=probe)]
 
 
-def _show(found: list[Seen]) -> None:
-    for kind, title in (("profile", "Profiles"), ("model", "Models that are named"), ("provider", "Providers")):
-        shown = [each for each in found if each.kind == kind]
-        if not shown:
+def _show(usable: list[Usable]) -> None:
+    for kind, title in (("profile", "Profiles"), ("model", "Other models"), ("provider", "Providers")):
+        of_kind = [each for each in usable if each.kind == kind]
+        if not of_kind:
             continue
         terminal.line((title, "bold"))
-        for each in shown:
-            stands_for = f" = {each.model}" if each.model else ""
+        for each in of_kind:
+            alias = f" = {each.model}" if each.model else ""
             details = f" ({each.details})" if each.details else ""
-            said = "answers" if each.answered else each.problem
+            state = "answers" if each.answered else each.problem
             mark = ("  ✗ ", "red") if each.problem else ("  ✓ ", "green")
             if each.problem and kind == "provider":
-                mark = ("  - ", "dim")  # without a key, which is no mistake: hardly anybody has all of them
-            terminal.line(mark, plain(f"{each.name}{stands_for}{details}{': ' if said else ''}{said}"))
+                mark = ("  - ", "dim")  # without a key, which is no mistake: hardly anyone has all the keys
+            terminal.line(mark, plain(f"{each.name}{alias}{details}{': ' if state else ''}{state}"))
