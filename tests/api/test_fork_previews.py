@@ -99,7 +99,10 @@ async def test_a_preview_says_what_is_used_again_and_what_runs_anew(
     assert told.exit_code == 0, told.output
     lines = [" ".join(line.split()) for line in told.stdout.splitlines()]
     assert "pay 3 calls, once" in lines
-    assert 'step 2 pay {"cents": 2} asked, approved, ok it has happened; if the model makes it again, it may happen twice' in lines
+    assert (
+        'step 2 pay {"cents": 2} asked, approved, ok it has happened; if the model makes it again, it may happen twice'
+        in lines
+    )
     assert "policy → rules.toml" in lines
     told = await asyncio.to_thread(CliRunner().invoke, app, [*asked, "--preview", "--summarise"])
     assert "the model reads a summary of the 3 messages of the past, which a model writes first" in told.stdout

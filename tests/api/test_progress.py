@@ -263,7 +263,7 @@ async def test_the_command_line_shows_it_under_the_call(
 
     def watch() -> None:
         with link.client() as api_client:
-            Watch(link, api_client, parent, on_told=RunAsJson().show if as_json else None).to_the_end()
+            Watch(link, api_client, parent, on_item=RunAsJson().show if as_json else None).to_the_end()
 
     watcher = asyncio.create_task(asyncio.to_thread(watch))
     talk.say["child"].put_nowait(HOSTILE)

@@ -261,7 +261,7 @@ def test_what_is_not_an_export_is_no_crash(store: Path, tmp_path: Path) -> None:
         (f"{head}\n\udcff\udcfe\n", "line 2: this is not JSON"),
         (f"{head}\n{'[' * 100_000}\n", "line 2: this is not JSON"),
         (f"{head}\n{twice}", "line 2: this is not JSON, or has a member twice"),
-        ("[]\n", "line 1: it is not a line of an audit export"),
+        ("[]\n", "line 1: this is not a line of an audit export"),
     ):
         file = tmp_path / "broken"
         file.write_text(broken, errors="surrogateescape")
