@@ -116,7 +116,7 @@ class Liveness(BaseModel):
 
 
 class Readiness(BaseModel):
-    """What Turngate stands on answers, too."""
+    """Turngate's dependencies answer, too."""
 
     status: Literal["ready"] = "ready"
     store: bool

@@ -92,7 +92,7 @@ class Login:
             TooManyRequestsError: too many failed from this address.
         """
         if provider is None:
-            raise ForbiddenError("no OpenID provider is set up here: log in another way", code="oidc_refused")
+            raise ForbiddenError("no OpenID provider is configured here: log in another way", code="oidc_refused")
         self.limits.count_login(self.browser.address)
         settings, name = provider.settings, ""
         try:

@@ -29,7 +29,7 @@ CALLBACK: Final = "/login/oidc/callback"
 
 @router.get("/login")
 async def login_page(request: Request, link: str = "") -> HTMLResponse:
-    """Show the button that uses the link up, or the other ways in.
+    """Show the button that uses up the link, or the other ways to log in.
 
     A button, because a GET changes nothing: chat programs and scanners open links to preview them, and would use it up.
     """
@@ -57,10 +57,10 @@ async def log_in(request: Request, services: ServicesDep) -> Response:
 
 @router.get("/login/oidc")
 async def begin_oidc(request: Request, services: ServicesDep) -> Response:
-    """Send the browser to the OpenID provider, with a cookie by which it is known when it comes back."""
+    """Send the browser to the OpenID provider, with a cookie that identifies it when it comes back."""
     provider = _provider(request)
     if provider is None:
-        raise NotFoundError("no OpenID provider is set up here")
+        raise NotFoundError("no OpenID provider is configured here")
     base = services.settings.public_url or f"{request.url.scheme}://{request.url.netloc}"
     url, cookie = await provider.begin(f"{base}{CALLBACK}")
     response = RedirectResponse(url, status_code=303)
@@ -78,7 +78,7 @@ async def begin_oidc(request: Request, services: ServicesDep) -> Response:
 
 @router.get(CALLBACK)
 async def end_oidc(request: Request, services: ServicesDep) -> Response:
-    """Log in whoever comes back from the provider. The one GET that changes state: OpenID Connect has no other way."""
+    """Log in the person who comes back from the provider. The only GET that changes state: OpenID Connect requires it."""
     name = authentication.cookie_name(request, OIDC_COOKIE)
     login = _login(request, services)
     secret = await login.by_oidc(_provider(request), request.query_params, request.cookies.get(name))
@@ -135,7 +135,7 @@ WRONG_PASSWORD = "This is not your password."  # noqa: S105 - a complaint
 async def account_page(
     request: Request, services: ServicesDep, principal: AnyoneDep, changed: str = ""
 ) -> HTMLResponse:
-    """Show who one is and where one is logged in."""
+    """Show the account and where it is logged in."""
     if principal.session_id is None:
         raise ForbiddenError("this page is for browsers; programs ask GET /api/v1/me", code="no_session")
     return await _page(request, services, principal, changed=changed == "password")
@@ -143,7 +143,7 @@ async def account_page(
 
 @router.post("/account/sessions/end")
 async def end_session(request: Request, services: ServicesDep, principal: AnyoneDep) -> Response:
-    """End one of one's own sessions."""
+    """End one of the person's sessions."""
     typed = await typed_of(request)
     check_form_token(request, typed.get("csrf_token"))
     async with services.database.write() as conn:
@@ -153,7 +153,7 @@ async def end_session(request: Request, services: ServicesDep, principal: Anyone
 
 @router.post("/account/sessions/end-others")
 async def end_other_sessions(request: Request, services: ServicesDep, principal: AnyoneDep) -> Response:
-    """End all of one's own sessions but this one."""
+    """End all the person's sessions but this one."""
     check_form_token(request, (await typed_of(request)).get("csrf_token"))
     async with services.database.write() as conn:
         await sessions.revoke_all(conn, principal.name, by=principal.name, but=principal.session_id)
@@ -162,7 +162,7 @@ async def end_other_sessions(request: Request, services: ServicesDep, principal:
 
 @router.post("/account/password")
 async def change_password(request: Request, services: ServicesDep, principal: AnyoneDep) -> Response:
-    """Take another password; every session ends, and this browser gets a new one."""
+    """Change the password; every session ends, and this browser gets a new one."""
     typed = await typed_of(request)
     check_form_token(request, typed.get("csrf_token"))
     errors: dict[str, str] = {}

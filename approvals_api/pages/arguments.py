@@ -1,6 +1,6 @@
-"""How a call's arguments and results are shown: rows by name, pretty JSON, one line for lists.
+"""How a call's arguments and results are shown: rows by name, formatted JSON, one line for lists.
 
-Everything here gives plain text; the templates make it safe with the ``visible`` filter.
+Everything here returns plain text; the templates make it safe with the ``visible`` filter.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def one_line(raw: str) -> str:
 
 
 def clipped(text: str) -> str:
-    """Return the beginning of a value, where only its gist is shown beside the whole."""
+    """Return the beginning of a value, for places that also show the whole one."""
     return _clip(text, _ONE_VALUE_CHARS)
 
 

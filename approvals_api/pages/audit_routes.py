@@ -1,4 +1,4 @@
-"""The audit page: who did what, newest first, under filters that stand in the URL; and whether a run's chain holds."""
+"""The audit page: who did what, newest first, under filters in the URL; and whether a run's chain is intact."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ async def audit_page(
     verify: Words = "",
     cursor: Annotated[str | None, Query(max_length=20)] = None,
 ) -> HTMLResponse:
-    """Show events; with ``verify``, also whether that run's chain holds."""
-    shown = {"run_id": run_id, "type": event_type, "actor": actor, "since": since, "until": until}
+    """Show events; with ``verify``, also whether that run's chain is intact."""
+    filters = {"run_id": run_id, "type": event_type, "actor": actor, "since": since, "until": until}
     wanted = AuditFilter(
         run_id=run_id or None,
         type=event_type or None,
@@ -76,9 +76,9 @@ async def audit_page(
     return render(
         "audit.html",
         frame=frame,
-        filter=shown,
-        narrowed=any(shown.values()),
-        address=lambda **changed: _address({**shown, **changed}),
+        filter=filters,
+        narrowed=any(filters.values()),
+        address=lambda **changed: _address({**filters, **changed}),
         rows=[_row(item) for item in page.items],
         next_cursor=page.next_cursor,
         cursor=cursor,
@@ -94,12 +94,12 @@ def _row(item: AuditItem) -> Row:
         run_id=None if item.run_id == SYSTEM else item.run_id,
         request_id=request_id if isinstance(request_id, str) else None,
         facts=[
-            (name, _said(value)) for name, value in item.payload.items() if name not in LINKED and value is not None
+            (name, _as_text(value)) for name, value in item.payload.items() if name not in LINKED and value is not None
         ],
     )
 
 
-def _said(value: JsonValue) -> str:
+def _as_text(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -109,7 +109,7 @@ def _address(words: Mapping[str, str | None]) -> str:
 
 
 def _instant(name: str, text: str) -> datetime | None:
-    """Return the instant that a form's control names: in UTC, unless it says otherwise."""
+    """Return the instant of a form's control: in UTC, unless it has another offset."""
     if not text:
         return None
     try:

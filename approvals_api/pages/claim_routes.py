@@ -1,4 +1,4 @@
-"""What people do around a request before anybody decides it: claim it, give it back, talk about it, grant calls like it."""
+"""Actions on a request besides its decision: claim, release, comment, and grant calls like it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.post("/requests/{request_id}/claim")
 async def claim(request: Request, services: ServicesDep, principal: OperatorDep, request_id: str) -> Response:
-    """Claim a request, take a claim over, or give one's own back."""
+    """Claim a request, take over a claim, or release it."""
     typed = await typed_of(request)
     try:
         check_form_token(request, typed.get("csrf_token"))
@@ -35,14 +35,14 @@ async def claim(request: Request, services: ServicesDep, principal: OperatorDep,
     except NotFoundError:
         raise
     except TurngateError as error:
-        told = Attempt(status=status_of(error), headline="Not claimed.", detail=error.message)
-        return await show_request(request, services, principal, request_id, told)
+        attempt = Attempt(status=status_of(error), headline="Not claimed.", detail=error.message)
+        return await show_request(request, services, principal, request_id, attempt)
     return RedirectResponse(f"/requests/{request_id}", HTTPStatus.SEE_OTHER)
 
 
 @router.post("/requests/{request_id}/comments")
 async def comment(request: Request, services: ServicesDep, principal: OperatorDep, request_id: str) -> Response:
-    """Say something about a request to the others. No agent reads it."""
+    """Comment on a request for other people. No agent reads it."""
     typed = await typed_of(request)
     try:
         check_form_token(request, typed.get("csrf_token"))
@@ -53,8 +53,8 @@ async def comment(request: Request, services: ServicesDep, principal: OperatorDe
     except NotFoundError:
         raise
     except TurngateError as error:
-        told = Attempt(status=status_of(error), headline="Not sent.", errors={"comment": error.message}, typed=typed)
-        return await show_request(request, services, principal, request_id, told)
+        attempt = Attempt(status=status_of(error), headline="Not sent.", errors={"comment": error.message}, typed=typed)
+        return await show_request(request, services, principal, request_id, attempt)
     return RedirectResponse(f"/requests/{request_id}#comments", HTTPStatus.SEE_OTHER)
 
 
@@ -63,10 +63,10 @@ async def grant(request: Request, services: ServicesDep, principal: OperatorDep,
     """Show what a grant would let through; then approve the call and save exactly that."""
     typed = await typed_of(request)
     async with services.database.read() as conn:
-        shown = await request_detail(conn, request_id)
+        detail = await request_detail(conn, request_id)
     try:
         check_form_token(request, typed.get("csrf_token"))
-        wanted = read_grant(shown, typed)
+        wanted = read_grant(detail, typed)
         if typed.get("seal") != seal(wanted):
             return await show_request(request, services, principal, request_id, Attempt(typed=typed, grant=wanted))
         answer = await decide.submit(
@@ -81,18 +81,18 @@ async def grant(request: Request, services: ServicesDep, principal: OperatorDep,
     except NotFoundError:
         raise
     except InvalidInputError as error:
-        told = Attempt(status=status_of(error), headline="Not saved.", errors={"grant": error.message}, typed=typed)
-        return await show_request(request, services, principal, request_id, told)
+        attempt = Attempt(status=status_of(error), headline="Not saved.", errors={"grant": error.message}, typed=typed)
+        return await show_request(request, services, principal, request_id, attempt)
     except TurngateError as error:
-        told = refused(error, DecisionForms(), None, typed)
-        return await show_request(request, services, principal, request_id, told)
+        attempt = refused(error, DecisionForms(), None, typed)
+        return await show_request(request, services, principal, request_id, attempt)
     if answer.recorded_only:
-        told = Attempt(
+        attempt = Attempt(
             status=HTTPStatus.ACCEPTED,
             headline="Recorded.",
             detail="No worker is running right now. Your decision and the grant take effect when one is back.",
             typed=typed,
             recorded=True,
         )
-        return await show_request(request, services, principal, request_id, told)
+        return await show_request(request, services, principal, request_id, attempt)
     return RedirectResponse(f"/requests/{request_id}", HTTPStatus.SEE_OTHER)

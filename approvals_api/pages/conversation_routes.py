@@ -28,9 +28,9 @@ PAGE_SIZE: Final = 100
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationPage:
-    """Some messages of a path. ``start``: how many lie before them. ``previous``, ``next``: where those pages begin."""
+    """Some messages of a path. ``start``: how many come before them. ``previous``, ``next``: where those pages begin."""
 
-    shown: Sequence[StoredMessage]
+    messages: Sequence[StoredMessage]
     start: int
     total: int
     previous: int | None
@@ -38,12 +38,12 @@ class ConversationPage:
 
 
 def page_at(path: Sequence[StoredMessage], offset: int | None) -> ConversationPage:
-    """Return the page that begins behind so many messages; None: the last one."""
+    """Return the page that begins after ``offset`` messages; None: the last one."""
     last = max(0, len(path) - PAGE_SIZE)
     start = last if offset is None or offset >= len(path) else offset
     end = min(len(path), start + PAGE_SIZE)
     return ConversationPage(
-        shown=path[start:end],
+        messages=path[start:end],
         start=start,
         total=len(path),
         previous=max(0, start - PAGE_SIZE) if start else None,
@@ -60,29 +60,29 @@ async def conversation_page(
     offset: Annotated[int | None, Query(ge=0)] = None,
     cut: Annotated[int | None, Query(ge=1)] = None,
 ) -> HTMLResponse:
-    """Show one page of it, the last one first. ``cut``: the page where what was cut for this step of the run ends."""
+    """Show one page of it, the last one by default. ``cut``: the page where the messages end that were cut for this step."""
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         run = await existing_run(conn, run_id)
         path = await messages.path_to(conn, await _newest(conn, run))
         cuts = await _cuts(conn, path)
     places = {message.id: place for place, message in enumerate(path)}
-    of_step = {made.step: made for made in cuts if made.run_id == run_id}
+    of_step = {each.step: each for each in cuts if each.run_id == run_id}
     if cut in of_step:
         offset = max(0, places.get(of_step[cut].covers, 0) - PAGE_SIZE // 2)
-    # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
+    # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.
     return await asyncio.to_thread(
         render,
         "conversation.html",
         frame=frame,
         run=run_views.run_summary(run),
         page=page_at(path, offset),
-        cut_behind={made.covers: made for made in cuts},
+        cut_after={each.covers: each for each in cuts},
     )
 
 
 async def _newest(conn: Connection, run: Run) -> str:
-    """Return the message that the conversation has come to in this run: its last response, or what stands behind it."""
+    """Return the newest message of the conversation in this run: its last response, or the results after it."""
     taken = await steps.of_run(conn, run.id)
     if run.status != "running" or not taken or taken[-1].closed_at is not None:
         return run.head_message_id
@@ -93,5 +93,5 @@ async def _cuts(conn: Connection, path: Sequence[StoredMessage]) -> list[Cut]:
     """Return the cuts that runs made on this path, in their order."""
     run_ids = list(dict.fromkeys(message.run_id for message in path if message.run_id))
     on_path = {message.id for message in path}
-    made = [each for run_id in run_ids for each in await summaries.of_run(conn, run_id)]
-    return [each for each in made if each.head_message_id in on_path]
+    cuts = [each for run_id in run_ids for each in await summaries.of_run(conn, run_id)]
+    return [each for each in cuts if each.head_message_id in on_path]

@@ -37,7 +37,7 @@ Action = Literal[
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 _UNCHANGED: Final = "Nothing was changed. Change something, or approve the call as it is."
-_BOTH: Final = "You picked an answer and typed another: clear the text, or pick “my own words”."
+_BOTH: Final = "You picked an answer and typed another one. Clear the text, or pick “my own words”."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +81,13 @@ def forms_of(request: RequestDetail, typed: Mapping[str, str] = NOTHING) -> Deci
     parsed = json_text.parse(request.input)
     tree = None if parsed is None else parsed.tree
     if request.kind == "question":
-        given = tree.get("choices") if isinstance(tree, dict) else None
-        choices = [choice for choice in given if isinstance(choice, str)] if isinstance(given, list) else []
+        suggestions = tree.get("choices") if isinstance(tree, dict) else None
+        choices = [choice for choice in suggestions if isinstance(choice, str)] if isinstance(suggestions, list) else []
         return DecisionForms(answer=_form(request.manifest.success, ABSENT, "answer", typed), choices=choices)
     if request.kind == "outcome":
         result = _form(request.manifest.success, ABSENT, "happened", typed)
         return DecisionForms(result=result, high_risk=high, tool_name=request.tool_name)
-    # A form can only be filled from an object whose every name stands once; anything else is edited as raw JSON.
+    # A form can only be filled from an object without repeated names; anything else is edited as raw JSON.
     whole = isinstance(tree, dict) and parsed is not None and not parsed.doubled
     edit = _form(request.manifest.parameters, tree, "edit", typed) if whole else None
     if isinstance(edit, Group) and not edit.fields and edit.more is None:
@@ -101,7 +101,7 @@ def _form(schema: Schema, value: json_text.JsonTree | Absent, prefix: str, typed
 
 
 def press_row(drawn: DecisionForms, typed: Mapping[str, str]) -> Mapping[str, str] | None:
-    """Return what is typed after a button that adds or removes a row; None when another button was pressed."""
+    """Return the typed fields after a button that adds or removes a row; None when another button was pressed."""
     form = drawn.of(typed.get("action", ""))
     return None if form is None else pressed(form, typed)
 
@@ -116,7 +116,7 @@ def suggested_field(drawn: DecisionForms) -> Control | None:
 
 
 def read_decision(request: RequestDetail, drawn: DecisionForms, typed: Mapping[str, str]) -> Submitted | None:
-    """Return the decision that was sent; None when the form names no action of ours."""
+    """Return the decision that was sent; None: the form names no known action."""
     action = _action(typed.get("action", ""))
     if action is None:
         return None
@@ -124,7 +124,7 @@ def read_decision(request: RequestDetail, drawn: DecisionForms, typed: Mapping[s
     if _lets_it_run(action) and drawn.high_risk:
         control = f"{action}-confirm"
         if typed.get(control, "").strip() != request.tool_name:
-            errors = {**errors, control: "This call is of high risk: type the tool's name exactly as it stands here."}
+            errors = {**errors, control: "This call is of high risk: type the tool's name exactly as it is shown."}
     return Submitted(action=action, verb=verb, args=args, message=message, outcome=outcome, errors=errors)
 
 
@@ -157,7 +157,7 @@ def _words(action: Literal["reject", "respond"], typed: Mapping[str, str]) -> _R
         None,
         message,
         None,
-        {control: "Say what the agent should read in place of a result."} if missing else {},
+        {control: "Write what the agent should read instead of a result."} if missing else {},
     )
 
 
@@ -167,8 +167,8 @@ def _edit(
     args: str | None
     errors: Mapping[str, str] = {}
     if action == "edit":
-        said = _read_form(drawn, action, typed, original=request.input)
-        args, errors = said.args, said.errors
+        reading_of_form = _read_form(drawn, action, typed, original=request.input)
+        args, errors = reading_of_form.args, reading_of_form.errors
         unchanged = args == request.input
     else:
         args = typed.get(action, "").replace("\r\n", "\n")
@@ -186,9 +186,9 @@ def _answer(
     if action in {"answer-json", "happened-json"}:
         text = typed.get(action, "").strip()
         return "respond", text, "", outcome, {} if text else {action: "Type a JSON value."}
-    said = _suggested(drawn, typed) if action == "answer" else None
-    said = said or _read_form(drawn, action, typed)
-    return "respond", said.args, "", outcome, said.errors
+    answer = _suggested(drawn, typed) if action == "answer" else None
+    answer = answer or _read_form(drawn, action, typed)
+    return "respond", answer.args, "", outcome, answer.errors
 
 
 def _read_form(drawn: DecisionForms, action: str, typed: Mapping[str, str], *, original: str = "") -> reader.FormValue:

@@ -1,4 +1,4 @@
-"""A unified diff as lines to colour. Reads the text a tool's preview gave; never guesses where the hunks are silent."""
+"""A unified diff as lines to colour. Reads the text of a tool's preview; never guesses where the hunks say nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DiffView:
 def read_diff(text: str) -> DiffView:
     """Return the lines of a unified diff, numbered.
 
-    Inside a hunk the counts of its header decide, not the looks of a line: a removed line that reads ``-- old/path``
+    Inside a hunk the counts of its header decide, not the form of a line: a removed line that reads ``-- old/path``
     looks like a file header (``--- old/path``) and is none.
     """
     lines: list[DiffLine] = []

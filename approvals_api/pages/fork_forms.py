@@ -1,4 +1,4 @@
-"""What the forms of a fork and of a dry replay say, read alike."""
+"""Reading the forms that start a run: a fork's, a dry run's, a new run's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_STEP: Final = 2**31 - 1
 
 
 def fork_order(typed: Mapping[str, str]) -> ForkOrder:
-    """Return the fork that the form asks for; an empty control means: as in the run."""
+    """Return the order of the fork's form; an empty control means: as in the run."""
     return ForkOrder(
         text=text_of(typed, "text"),
         workspace=word_of(typed, "workspace"),
@@ -24,7 +24,7 @@ def fork_order(typed: Mapping[str, str]) -> ForkOrder:
 
 
 def dry_run_order(typed: Mapping[str, str]) -> DryRunOrder:
-    """Return the dry run that the form asks for; an empty control means: as in the run."""
+    """Return the order of the dry run's form; an empty control means: as in the run."""
     return DryRunOrder(**_overrides(typed))
 
 
@@ -41,7 +41,7 @@ def _overrides(typed: Mapping[str, str]) -> dict[str, Any]:
 
 
 def text_of(typed: Mapping[str, str], name: str) -> str:
-    """Return a text as it was typed, with the line ends of this side."""
+    """Return a text as it was typed, with line feeds as line ends."""
     return typed.get(name, "").replace("\r\n", "\n")
 
 
@@ -51,17 +51,17 @@ def word_of(typed: Mapping[str, str], name: str) -> str | None:
 
 
 def step_of(typed: Mapping[str, str]) -> int | None:
-    """Return the step that was chosen, None for none; raises InvalidInputError for what is no number of one."""
+    """Return the step that was chosen, None for none; raises InvalidInputError for anything but a step's number."""
     text = typed.get("step", "").strip()
     if not text:
         return None
     if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_STEP)) and 1 <= int(text) <= MAX_STEP:
         return int(text)
-    message = "the number of a closed step"
+    message = "type the number of a closed step"
     raise InvalidInputError(message, errors=[{"pointer": "/step", "message": message}])
 
 
-# What every form that starts a run needs: its complaints by control, and the key that makes pressing twice start one.
+# Complaints by control, and the key that makes pressing twice start one run.
 
 
 def by_control(error: TurngateError | None) -> dict[str, str]:
@@ -71,6 +71,6 @@ def by_control(error: TurngateError | None) -> dict[str, str]:
 
 
 def key_of(typed: Mapping[str, str], error: TurngateError | None) -> str:
-    """Return the key that makes pressing a button twice start one run; a new one after it was used for something else."""
+    """Return the key that makes pressing a button twice start one run; a new key once it was used for something else."""
     used = error is not None and error.error_code == "idempotency_key_reused"
     return typed["key"] if typed.get("key") and not used else f"web_{secrets.token_hex(12)}"

@@ -1,4 +1,4 @@
-"""Forks and dry replays by form: what they would use again and run anew is said before their button is pressed."""
+"""Forks and dry runs by form. The page shows the plan, what they would reuse and run again, before the button is pressed."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ async def fork_page(
 async def replay_page(
     request: Request, services: ServicesDep, principal: StarterDep, run_id: str, step: str = ""
 ) -> HTMLResponse:
-    """Show which recorded results a dry replay would be answered from, with the form that starts it."""
+    """Show the recorded results that would answer a dry run's calls, with the form that starts it."""
     return await _show(request, services, principal, run_id, "replay", {"step": step}, None)
 
 
 @router.post("/runs/{run_id}/fork")
 async def fork_by_form(request: Request, services: ServicesDep, principal: StarterDep, run_id: str) -> Response:
-    """Start the fork, or show what it would do with what was typed."""
+    """Start the fork, or show its plan for what was typed."""
     return await _act(request, services, principal, run_id, "fork")
 
 
 @router.post("/runs/{run_id}/replay")
 async def replay_by_form(request: Request, services: ServicesDep, principal: StarterDep, run_id: str) -> Response:
-    """Start the dry replay, or show what it would do with what was typed."""
+    """Start the dry run, or show its plan for what was typed."""
     return await _act(request, services, principal, run_id, "replay")
 
 
@@ -80,7 +80,7 @@ async def _start(services: Services, principal: Principal, run_id: str, kind: Ki
     return await fork.fork(services, principal, run_id, fork_order(typed), idempotency_key=key)
 
 
-async def _planned(services: Services, run_id: str, kind: Kind, typed: Mapping[str, str]) -> ForkPlan:
+async def _plan(services: Services, run_id: str, kind: Kind, typed: Mapping[str, str]) -> ForkPlan:
     if kind == "replay":
         return await run_plan.plan_dry_run(services, run_id, dry_run_order(typed))
     return await run_plan.plan_fork(services, run_id, fork_order(typed))
@@ -95,17 +95,17 @@ async def _show(
     typed: Mapping[str, str],
     error: TurngateError | None,
 ) -> HTMLResponse:
-    found: ForkPlan | None = None
+    plan: ForkPlan | None = None
     try:
-        found = await _planned(services, run_id, kind, typed)
-    except InvalidInputError as problem:  # the page says so, and its form can mend it
+        plan = await _plan(services, run_id, kind, typed)
+    except InvalidInputError as problem:  # the page says so, and its form can fix it
         error = error or problem
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         run = await run_views.run_detail(conn, run_id)
         agents = await run_views.agent_list(conn)
         models = await offered_models(conn)
-    # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
+    # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.
     return await asyncio.to_thread(
         render,
         f"{kind}.html",
@@ -115,7 +115,7 @@ async def _show(
         agents=agents,
         models=models,
         closed=[step.step for step in run.steps if step.closed_at is not None],
-        found=found,
+        plan=plan,
         may_give_policy=principal.may("admin"),
         typed=typed,
         error=error,

@@ -1,4 +1,4 @@
-"""What surrounds every page of a logged-in person: name, form token, the inbox's count, the newest event."""
+"""The frame of every page of a logged-in person: name, form token, the inbox's count, the newest event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_FIELDS: Final = 2_000
 
 
 async def frame_of(conn: Connection, request: Request, principal: Principal) -> Frame:
-    """Return the frame. Call it first on the connection: what the page reads after it is not older than ``last_seq``.
+    """Return the frame. Call it first on the connection: everything that the page reads then is as new as ``last_seq``.
 
     So a browser that follows the events from there misses nothing between the page and the stream.
     """

@@ -36,7 +36,7 @@ FOR_ADMINS: Final[tuple[tuple[str, str], ...]] = (("everyone", "every agent"),)
 class GrantForm:
     """What the form shows. ``rows``: control name, argument, its value as text, whether it is left open.
 
-    ``wanted``: what was asked for and is to be shown before it is saved, with its ``seal``; None: nothing yet.
+    ``wanted``: the grant to show before it is saved, with its ``seal``; None: none yet.
     """
 
     rows: list[tuple[str, str, str, bool]]
@@ -49,19 +49,19 @@ def grant_form(
     request: RequestDetail, typed: Mapping[str, str], *, admin: bool, wanted: WantedGrant | None
 ) -> GrantForm | None:
     """Return the form; None where no grant can answer calls like this one."""
-    shown = arguments.view(request.input)
-    if request.status != "pending" or ungrantable(request) is not None or shown.rows is None or shown.doubled:
+    view = arguments.view(request.input)
+    if request.status != "pending" or ungrantable(request) is not None or view.rows is None or view.doubled:
         return None
     rows = [
         (f"grant-open-{place}", row.name, row.text, typed.get(f"grant-open-{place}") == "yes")
-        for place, row in enumerate(shown.rows)
+        for place, row in enumerate(view.rows)
     ]
     scopes = SCOPES + (FOR_ADMINS if admin else ())
     return GrantForm(rows=rows, scopes=scopes, wanted=wanted, seal="" if wanted is None else seal(wanted))
 
 
 def read_grant(request: RequestDetail, typed: Mapping[str, str]) -> WantedGrant:
-    """Return the grant that the form says. Raises InvalidInputError when it does not fit."""
+    """Return the grant that the form orders. Raises InvalidInputError when it is not valid."""
     try:
         decoded: JsonValue = decode_arguments(request.input)
     except ValueError:
@@ -89,5 +89,5 @@ def read_grant(request: RequestDetail, typed: Mapping[str, str]) -> WantedGrant:
 
 
 def seal(wanted: WantedGrant) -> str:
-    """Return what proves that the grant that is saved is the one that was shown."""
+    """Return a text that proves that the saved grant is the one that was shown."""
     return framed_sha256(wanted.model_dump_json())[:24]

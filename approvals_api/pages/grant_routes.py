@@ -1,4 +1,4 @@
-"""The grants page: what stands, what it has let through, and the button that ends it."""
+"""The grants' pages: the list, one grant with the calls that it allowed, and the button that ends it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def grants_page(
 
 @router.get("/grants/{grant_id}")
 async def grant_page(request: Request, services: ServicesDep, principal: ReaderDep, grant_id: str) -> HTMLResponse:
-    """Show one grant with the calls that it let through."""
+    """Show one grant with the calls that it allowed."""
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         grant = await grants.grant_detail(conn, grant_id)

@@ -1,4 +1,4 @@
-"""The inbox: what waits and what was decided, under filters that stand in the URL, and the views people save of it."""
+"""The inbox: pending and decided requests under filters in the URL, saved views, and deciding several at once."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
     cursor = words.pop("cursor", None)
     words.pop("saved", None)
     if cursor is not None and len(cursor) > MAX_CURSOR_CHARS:
-        raise InvalidInputError("this cursor is none of ours: go back to the first page", code="bad_cursor")
-    shown = InboxFilter.from_words(words)
-    wanted = shown.of(principal.name)
+        raise InvalidInputError("this is no cursor of this list: go back to the first page", code="bad_cursor")
+    filters = InboxFilter.from_words(words)
+    wanted = filters.of(principal.name)
     after = decode_cursor(cursor)
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
@@ -73,8 +73,8 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
         "inbox.html",
         frame=frame,
         every=TABS,
-        filter=shown,
-        query_of=lambda **changed: shown.model_copy(update=changed).query,
+        filter=filters,
+        query_of=lambda **changed: filters.model_copy(update=changed).query,
         page=page,
         count=count,
         cursor=cursor,
@@ -91,13 +91,13 @@ async def save_view(request: Request, services: ServicesDep, principal: ReaderDe
     """Save the filter at hand under a name, or remove a saved one; each person has their own."""
     typed = await typed_of(request)
     check_form_token(request, typed.get("csrf_token"))
-    shown = InboxFilter.from_query(typed.get("query", ""))
+    filters = InboxFilter.from_query(typed.get("query", ""))
     name = typed.get("name", "").strip()
     if typed.get("action") == "remove":
         await saved_view_operations.remove(services, principal, name)
     else:
-        await saved_view_operations.save(services, principal, name, shown.query)
-    return RedirectResponse(f"/?{shown.query}" if shown.query else "/", status_code=303)
+        await saved_view_operations.save(services, principal, name, filters.query)
+    return RedirectResponse(f"/?{filters.query}" if filters.query else "/", status_code=303)
 
 
 def _tools(agents: list[AgentView]) -> list[str]:
@@ -105,11 +105,11 @@ def _tools(agents: list[AgentView]) -> list[str]:
 
 
 def _list_state(items: list[RequestItem], count: int) -> str:
-    told = (f"{each.id} {each.status} {each.approvals} {each.claimed_by} {each.parked_at}" for each in items)
-    return framed_sha256(str(count), *told)[:16]
+    states = (f"{each.id} {each.status} {each.approvals} {each.claimed_by} {each.parked_at}" for each in items)
+    return framed_sha256(str(count), *states)[:16]
 
 
-# Several requests at once: look at each exact call that was picked, then answer them alike. Each has its own answer.
+# Several requests at once: review each exact call that was picked, then decide them alike.
 
 
 PICK: Final = "pick-"
@@ -125,7 +125,7 @@ async def review(request: Request, services: ServicesDep, principal: OperatorDep
 
 @router.post("/requests/bulk/decide")
 async def decide(request: Request, services: ServicesDep, principal: OperatorDep) -> Response:
-    """Answer the calls that were shown, and show what became of each."""
+    """Decide the calls that were shown, and show the outcome of each."""
     typed = await typed_of(request)
     try:
         check_form_token(request, typed.get("csrf_token"))
@@ -144,8 +144,8 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
         return await _show(request, services, principal, typed, error)
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        shown = {each.id: each for each in await _items(services, [item.request_id for item in done.items])}
-    return await asyncio.to_thread(draw_done, frame, done.items, shown)
+        by_id = {each.id: each for each in await _items(services, [item.request_id for item in done.items])}
+    return await asyncio.to_thread(draw_done, frame, done.items, by_id)
 
 
 async def _show(
@@ -156,11 +156,11 @@ async def _show(
     error: TurngateError | None,
 ) -> HTMLResponse:
     picked = _picked(typed)
-    found = await _items(services, list(picked)[:MAX_ITEMS])
+    listed = await _items(services, list(picked)[:MAX_ITEMS])
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-    # A call that changed since the inbox was loaded, or was answered, is not what was picked.
-    fresh = [each for each in found if each.status == "pending" and each.digest == picked[each.id]]
+    # A call that changed since the inbox was loaded, or was decided, is not what was picked.
+    fresh = [each for each in listed if each.status == "pending" and each.digest == picked[each.id]]
     return await asyncio.to_thread(draw_review, frame, fresh, gone=len(picked) - len(fresh), typed=typed, error=error)
 
 
@@ -172,7 +172,7 @@ def draw_review(
     typed: Mapping[str, str] | None = None,
     error: TurngateError | None = None,
 ) -> HTMLResponse:
-    """Return the page of the picked calls. ``gone``: how many of those picked do not wait any more."""
+    """Return the page of the picked calls. ``gone``: how many of them are no longer pending."""
     alike = len({(each.tool_name, each.rule) for each in items}) == 1 and all(each.risk != "high" for each in items)
     return render(
         "bulk.html",
@@ -187,15 +187,15 @@ def draw_review(
     )
 
 
-def draw_done(frame: Frame, done: list[DecidedItem], shown: Mapping[str, RequestItem]) -> HTMLResponse:
-    """Return the page of what became of each."""
-    return render("bulk_done.html", frame=frame, done=done, shown=shown)
+def draw_done(frame: Frame, done: list[DecidedItem], items: Mapping[str, RequestItem]) -> HTMLResponse:
+    """Return the page with the outcome of each."""
+    return render("bulk_done.html", frame=frame, done=done, requests=items)
 
 
 async def _items(services: Services, ids: list[str]) -> list[RequestItem]:
     async with services.database.read() as conn:
-        found = [await requests.get(conn, each) for each in ids]
-    return [request_item(each) for each in found if each is not None]
+        rows = [await requests.get(conn, each) for each in ids]
+    return [request_item(each) for each in rows if each is not None]
 
 
 def _picked(typed: Mapping[str, str]) -> dict[str, str]:

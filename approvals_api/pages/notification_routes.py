@@ -1,4 +1,4 @@
-"""The delivery log: what was sent outside, what came of it, and sending it once more."""
+"""The delivery log: notifications, whether they arrived, and sending them again."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ async def retry_delivery(
     status: Tab = "all",
     channel: Channel = "",
 ) -> Response:
-    """Send a failed or waiting delivery once more, and show the list as it was filtered."""
+    """Send a failed or waiting delivery again, and show the list as it was filtered."""
     check_form_token(request, (await typed_of(request)).get("csrf_token"))
     try:
         async with services.database.write() as conn:
             await deliveries.send_again(conn, delivery_id, by=principal.name)
-    except ConflictError as error:  # somebody was faster; what they look at says so
+    except ConflictError as error:  # someone was faster; the page says so
         return await _show(request, services, principal, status, channel, None, error)
     return RedirectResponse(f"/notifications?{_query(status, channel)}", HTTPStatus.SEE_OTHER)
 

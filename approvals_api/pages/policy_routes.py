@@ -1,4 +1,4 @@
-"""The policy page: the rules in force in their order, why a call would be asked for, and changing the stored ones."""
+"""The policy page: the rules in force in their order, explaining a call, and changing the stored rules."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ EXPLAINED: Final = ("tool", "args", "agent", "workspace")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A call that is to be explained, and the answer; or why there is none. ``words``: what was typed."""
+class Question:
+    """A call to explain, with its answer or why there is none. ``words``: what was typed."""
 
     words: Mapping[str, str] = field(default_factory=dict)
     answer: Explanation | None = None
@@ -39,7 +39,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change that was sent and not stored: why, and everything that was typed."""
+    """A change that was sent and not saved: why, and everything that was typed."""
 
     status: int = HTTPStatus.OK
     problem: str = ""
@@ -48,20 +48,20 @@ class Change:
 
 
 UNCHANGED: Final = Change()
-NOT_ASKED: Final = Asked()
+NO_QUESTION: Final = Question()
 
 
 @router.get("/policy")
 async def policy_page(request: Request, services: ServicesDep, principal: ReaderDep) -> HTMLResponse:
     """Show the rules; with ``tool`` in the URL, also what they say of a call and why."""
     words = {name: request.query_params.get(name, "") for name in EXPLAINED}
-    asked = await _explained(services, words) if words["tool"] else Asked(words=words)
-    return await _show(request, services, principal, asked, UNCHANGED)
+    question = await _explained(services, words) if words["tool"] else Question(words=words)
+    return await _show(request, services, principal, question, UNCHANGED)
 
 
 @router.post("/policy")
 async def change(request: Request, services: ServicesDep, principal: ReaderDep) -> Response:
-    """Store rules, or put an earlier version in force again. Refused, the page comes back with what was typed."""
+    """Save rules, or restore an earlier version. If refused, the page shows again what was typed."""
     typed = await typed_of(request)
     version = int(typed["if_version"]) if typed.get("if_version", "").isdecimal() else None
     source = typed.get("source", "").replace("\r\n", "\n")
@@ -78,11 +78,11 @@ async def change(request: Request, services: ServicesDep, principal: ReaderDep) 
         refused = Change(
             status=status_of(error), problem=error.message, source=None if reverting else source, comment=comment
         )
-        return await _show(request, services, principal, NOT_ASKED, refused)
+        return await _show(request, services, principal, NO_QUESTION, refused)
     return RedirectResponse("/policy", HTTPStatus.SEE_OTHER)
 
 
-async def _explained(services: Services, words: Mapping[str, str]) -> Asked:
+async def _explained(services: Services, words: Mapping[str, str]) -> Question:
     try:
         answer = await policy_reports.explain_call(
             services,
@@ -92,25 +92,25 @@ async def _explained(services: Services, words: Mapping[str, str]) -> Asked:
             workspace=words["workspace"].strip() or None,
         )
     except TurngateError as error:
-        return Asked(words=words, problem=error.message)
-    return Asked(words=words, answer=answer)
+        return Question(words=words, problem=error.message)
+    return Question(words=words, answer=answer)
 
 
 async def _show(
-    request: Request, services: Services, principal: Principal, asked: Asked, refused: Change
+    request: Request, services: Services, principal: Principal, question: Question, refused: Change
 ) -> HTMLResponse:
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         policy = await policy_rules.policy_view(conn)
         versions = await policy_rules.version_page(conn, limit=VERSIONS, before=None)
-    return draw_policy(frame, policy, versions.items, asked, refused, may_change=principal.may("admin"))
+    return draw_policy(frame, policy, versions.items, question, refused, may_change=principal.may("admin"))
 
 
 def draw_policy(
     frame: Frame,
     policy: PolicyView,
     versions: list[PolicyVersion],
-    asked: Asked = NOT_ASKED,
+    question: Question = NO_QUESTION,
     refused: Change = UNCHANGED,
     *,
     may_change: bool = True,
@@ -123,7 +123,7 @@ def draw_policy(
         status=refused.status,
         policy=policy,
         versions=versions,
-        asked=asked,
+        question=question,
         refused=refused,
         source=stored if refused.source is None else refused.source,
         may_change=may_change,

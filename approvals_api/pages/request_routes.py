@@ -1,4 +1,4 @@
-"""The request page: look at what waits, decide it."""
+"""The request page: see a request, decide it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MAX_COMMENTS: Final = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Around:
-    """Who looks and what was said: ``barred``: why this person may not decide; ``others``: who else looks at it now."""
+    """What surrounds a request. ``barred``: why this person may not decide; ``others``: who else looks at it now."""
 
     barred: str | None = None
     may_decide: bool = True
@@ -62,9 +62,9 @@ ALONE: Final = Around()
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """A decision that was sent and did not win: what to say, where, and what was typed, so that nothing is lost.
+    """A decision that was sent and did not win: the message, its place, and what was typed, so that nothing is lost.
 
-    ``recorded``: it is not refused but waits for a worker. ``grant``: one that is to be looked at before it is saved.
+    ``recorded``: it is not refused but waits for a worker. ``grant``: one to review before it is saved.
     """
 
     status: int = HTTPStatus.OK
@@ -95,21 +95,21 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
     """Decide a request by form. A refusal shows the page again with everything that was typed."""
     typed = await typed_of(request)
     async with services.database.read() as conn:
-        shown = await request_detail(conn, request_id)
-    drawn = await asyncio.to_thread(decision_forms.forms_of, shown, typed)
+        detail = await request_detail(conn, request_id)
+    drawn = await asyncio.to_thread(decision_forms.forms_of, detail, typed)
     if (changed := decision_forms.press_row(drawn, typed)) is not None:
         try:
             check_form_token(request, typed.get("csrf_token"))
         except TurngateError as error:
             return await show_request(request, services, principal, request_id, refused(error, drawn, None, typed))
         return await show_request(request, services, principal, request_id, Attempt(typed=changed))
-    submitted = decision_forms.read_decision(shown, drawn, typed)
-    # A request that ended in the meantime has no forms to read from; submitting still tells who was first.
+    submitted = decision_forms.read_decision(detail, drawn, typed)
+    # A request that ended meanwhile has no forms to read; submitting still says who was first.
     attempt: Attempt | None
-    if submitted is not None and submitted.errors and shown.status == "pending":
+    if submitted is not None and submitted.errors and detail.status == "pending":
         attempt = _misfit(submitted, typed)
     else:
-        attempt = await _submit(request, services, principal, shown, drawn, submitted, typed)
+        attempt = await _submit(request, services, principal, detail, drawn, submitted, typed)
     if attempt is None:
         return RedirectResponse(f"/requests/{request_id}", HTTPStatus.SEE_OTHER)
     return await show_request(request, services, principal, request_id, attempt)
@@ -119,7 +119,7 @@ async def _submit(
     request: Request,
     services: Services,
     principal: Principal,
-    shown: RequestDetail,
+    detail: RequestDetail,
     drawn: DecisionForms,
     submitted: Submitted | None,
     typed: Mapping[str, str],
@@ -129,11 +129,11 @@ async def _submit(
     try:
         check_form_token(request, typed.get("csrf_token"))
         if submitted is None:
-            raise InvalidInputError("this form says no decision of ours: use the buttons on this page")
+            raise InvalidInputError("this form has no known decision: use the buttons on this page")
         answer = await decide_request.submit(
             services,
             principal,
-            request_id=shown.id,
+            request_id=detail.id,
             verb=submitted.verb,
             digest=typed.get("digest", ""),
             args=submitted.args,
@@ -160,7 +160,7 @@ def _misfit(submitted: Submitted, typed: Mapping[str, str]) -> Attempt:
     return Attempt(
         status=HTTPStatus.UNPROCESSABLE_ENTITY,
         headline="Not sent yet.",
-        detail="Something does not fit. It is marked below, and what you typed is still there.",
+        detail="Some fields are not valid: they are marked below. What you typed is still there.",
         errors=submitted.errors,
         typed=typed,
         decision_id=typed.get("decision_id"),
@@ -177,9 +177,9 @@ def refused(
     status = status_of(error)
     away = isinstance(error, UnavailableError)
     headline = {
-        "already_decided": "Somebody else was first.",
-        "digest_differs": "The call on your screen is not the one that waits.",
-        "idempotency_key_reused": "This form was used before. Press the button again to send what it says now.",
+        "already_decided": "Someone else decided first.",
+        "digest_differs": "The call on your screen is not the one that is pending.",
+        "idempotency_key_reused": "This form was sent before. Press the button again to send its current content.",
     }.get(error.error_code, "Try again." if away else "Not accepted.")
     beside: dict[str, str] = {}
     rest: list[str] = []
@@ -212,8 +212,10 @@ def _placed(
         elif pointer.startswith("/args") and own is not None:
             about_args.append({"pointer": pointer.removeprefix("/args"), "message": message})
         elif pointer.startswith("/args"):
-            said = f"{pointer.removeprefix('/args')}: {message}" if pointer != "/args" else message
-            beside[submitted.action] = f"{beside[submitted.action]}; {said}" if submitted.action in beside else said
+            complaint = f"{pointer.removeprefix('/args')}: {message}" if pointer != "/args" else message
+            beside[submitted.action] = (
+                f"{beside[submitted.action]}; {complaint}" if submitted.action in beside else complaint
+            )
         else:
             rest.append(f"{pointer}: {message}" if pointer else message)
     fields, others = ({}, []) if own is None else place_errors(own, about_args, typed)
@@ -229,27 +231,27 @@ async def show_request(
     *,
     whole: bool = False,
 ) -> HTMLResponse:
-    """Return the request's page, with whatever came of a decision that did not win."""
+    """Return the request's page, with the reason why a decision did not win."""
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        shown = await request_detail(conn, request_id)
-        following = await _next_pending(conn, shown)
-        look = await presence.first_look(conn, principal, shown)
+        detail = await request_detail(conn, request_id)
+        following = await _next_pending(conn, detail)
+        look = await presence.first_look(conn, principal, detail)
         around = Around(
-            barred=_barred(shown, principal),
+            barred=_barred(detail, principal),
             may_decide=principal.may("requests:decide"),
             admin=principal.role == "admin",
             comments=await comments.of_request(conn, request_id, limit=MAX_COMMENTS),
             others=await views.looking(conn, request_id, besides=principal.name),
         )
     await presence.note(services, look)
-    # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
-    return await asyncio.to_thread(draw_request, frame, shown, attempt, around, following=following, whole=whole)
+    # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.
+    return await asyncio.to_thread(draw_request, frame, detail, attempt, around, following=following, whole=whole)
 
 
 def draw_request(
     frame: Frame,
-    shown: RequestDetail,
+    detail: RequestDetail,
     attempt: Attempt,
     around: Around = ALONE,
     *,
@@ -257,46 +259,51 @@ def draw_request(
     whole: bool = False,
 ) -> HTMLResponse:
     """Return the request page. Pure but for the id of the next decision. ``following``: the next pending request."""
-    drawn = decision_forms.forms_of(shown, attempt.typed)
-    preview = shown.preview or ""
-    changed = what_changed(shown.earlier.precondition if shown.earlier else None, shown.precondition)
+    drawn = decision_forms.forms_of(detail, attempt.typed)
+    preview = detail.preview or ""
+    changed = what_changed(detail.earlier.precondition if detail.earlier else None, detail.precondition)
     return render(
         "request.html",
         frame=frame,
         status=attempt.status,
-        request=shown,
-        messages=shown.messages if whole else shown.messages[-RECENT_MESSAGES:],
+        request=detail,
+        messages=detail.messages if whole else detail.messages[-RECENT_MESSAGES:],
         whole=whole,
         forms=drawn,
         suggested=decision_forms.suggested_field(drawn),
         attempt=attempt,
         decision_id=attempt.decision_id or f"dec_{secrets.token_hex(12)}",
-        diff=read_diff(preview) if shown.preview_kind == "diff" else None,
+        diff=read_diff(preview) if detail.preview_kind == "diff" else None,
         changed=None if changed is None else read_diff(changed),
-        words=command_words(preview) if shown.preview_kind == "command" else None,
+        words=command_words(preview) if detail.preview_kind == "command" else None,
         around=around,
-        grant=grant_form(shown, attempt.typed, admin=around.admin, wanted=attempt.grant),
+        grant=grant_form(detail, attempt.typed, admin=around.admin, wanted=attempt.grant),
         lasts=LASTS,
-        claimed=shown.claimed_by if is_later(shown.claimed_until, frame.now) else None,
+        claimed=detail.claimed_by if is_later(detail.claimed_until, frame.now) else None,
         next_pending=following,
-        state=_state_of(shown, around),
+        state=_state_of(detail, around),
     )
 
 
-def _barred(shown: RequestDetail, principal: Principal) -> str | None:
+def _barred(detail: RequestDetail, principal: Principal) -> str | None:
     """Return why this person may not decide the request, in words for them."""
     if not principal.may("requests:decide"):
-        return "you may look, and not decide: ask an admin for the role of an operator"
-    approved = any(each.decided_by == principal.name for each in shown.given)
-    return why_not(shown, principal) or ("you have approved it; somebody else has to, as well" if approved else None)
+        return "You can't decide requests: ask an admin for the role operator."
+    reason = why_not(detail, principal)
+    if reason is not None:
+        return f"You can't decide this: {reason}."
+    if any(each.decided_by == principal.name for each in detail.given):
+        missing = detail.quorum - detail.approvals
+        return f"You approved this. {missing} more {'person' if missing == 1 else 'people'} must approve it."
+    return None
 
 
-def _state_of(shown: RequestDetail, around: Around) -> str:
-    told = (shown.status, shown.execution, shown.result is not None, shown.approvals, shown.rungs_climbed)
-    return " ".join(map(str, (*told, shown.claimed_by, shown.parked_at, len(around.comments))))
+def _state_of(detail: RequestDetail, around: Around) -> str:
+    parts = (detail.status, detail.execution, detail.result is not None, detail.approvals, detail.rungs_climbed)
+    return " ".join(map(str, (*parts, detail.claimed_by, detail.parked_at, len(around.comments))))
 
 
-async def _next_pending(conn: Connection, shown: RequestDetail) -> str | None:
+async def _next_pending(conn: Connection, detail: RequestDetail) -> str | None:
     """Return the oldest pending request besides this one."""
     waiting = await requests.page(conn, limit=2)
-    return next((each.id for each in waiting if each.id != shown.id), None)
+    return next((each.id for each in waiting if each.id != detail.id), None)

@@ -1,4 +1,4 @@
-"""JSON values as text that a person reads: a whole result, page by page or in a file, and what a call depends on."""
+"""JSON values as text for people: a whole result, page by page or in a file, and what a call depends on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turngate.domain.text import json_text
 PAGE_CHARS: Final = 20_000
 COMPARED_CHARS: Final = 20_000
 COMPARED_LINES: Final = 400
-"""How much is compared of each of two texts: finding the difference takes the square of their lines."""
+"""How much of two texts is compared: finding the difference takes the square of their lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class TextPage:
 
 
 def readable(body: str) -> str:
-    """Return a result's JSON text for people: one bare text as it is, anything else one member per line."""
+    """Return a result's JSON text for people: a bare string as it is, anything else with one member per line."""
     parsed = json_text.parse(body)
     if parsed is None:
         return body
@@ -45,7 +45,7 @@ def depends_on(precondition: str, *, indented: bool = True) -> str:
     parsed = json_text.parse(precondition)
     match None if parsed is None else parsed.tree:
         case {"precondition_failed": str(error), **rest} if not rest:
-            return f"could not be found out ({error})"
+            return f"could not be determined ({error})"
         case str(text):
             return text
         case _:
@@ -55,7 +55,7 @@ def depends_on(precondition: str, *, indented: bool = True) -> str:
 def what_changed(was: str | None, now: str | None) -> str | None:
     """Return how two stored preconditions differ, as a unified diff of what people read; None: nothing to compare.
 
-    Long ones are cut, and say so: what differs only beyond the cut is still told apart by its note.
+    Long ones are cut, and say so: if they differ only after the cut, a note says that.
     """
     if was is None or now is None or was == now:
         return None
@@ -70,9 +70,9 @@ def what_changed(was: str | None, now: str | None) -> str | None:
 def _lines(text: str) -> list[str]:
     # Lines end at line feeds alone: any other character that ends one somewhere is shown for what it is.
     lines = text[:COMPARED_CHARS].split("\n")
-    kept = lines[:COMPARED_LINES]
-    left_out = len(text) - len("\n".join(kept))
-    return [*kept, f"… {left_out:,} more characters are not shown"] if left_out else kept
+    first_lines = lines[:COMPARED_LINES]
+    left_out = len(text) - len("\n".join(first_lines))
+    return [*first_lines, f"… {left_out:,} more characters are not shown"] if left_out else first_lines
 
 
 def page_of(text: str, offset: int) -> TextPage:

@@ -1,4 +1,4 @@
-"""What stands around a run on its page: what its events say of the model, its budgets, and the step that comes next."""
+"""The context of a run on its page: notes on its model, its budgets, and the step that comes next."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from turngate.store.live.deltas import KEPT_PER_STEP
 from turngate.wire.runs import RunDetail
 
 MAX_SPOKEN_CHARS: Final = 50_000
-"""Of one part, as in the module: what is said is read by people, and the whole of it comes when it is stored."""
+"""Of one part, as in the script: people read the words as they stream, and the whole response follows when it is stored."""
 NOTHING: Final = StepNotes()
 
 
 @dataclass(kw_only=True)
 class SpokenPart:
-    """A part of a response that is being made, as far as it has come. ``in_part``: some of it is not shown."""
+    """A part of a response that is streaming, so far. ``in_part``: some of it is not shown."""
 
     kind: DeltaKind
     tool_name: str = ""
@@ -33,17 +33,17 @@ class SpokenPart:
 
 @dataclass(frozen=True, kw_only=True)
 class NextStep:
-    """The step whose response does not stand yet. ``said``: so far; ``reset``: why what was said before is void."""
+    """The step whose response is not complete. ``spoken``: the words so far; ``reset``: why earlier words are void."""
 
     step: int
     notes: StepNotes
-    said: list[SpokenPart] = field(default_factory=list)
+    spoken: list[SpokenPart] = field(default_factory=list)
     reset: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunAround:
-    """``next``: None while calls are open, and of a run that nothing goes on in. ``began_with``: a summary of another's past."""
+class RunContext:
+    """``next``: None while calls are open, and for a run that does not continue. ``began_with``: a summary of another's past."""
 
     notes: Mapping[int, StepNotes]
     budgets: Budgets
@@ -56,14 +56,14 @@ class RunAround:
 
     @property
     def state(self) -> str:
-        """A text that differs when what stands around differs; not with each word of the model, which is shown live."""
+        """A text that differs when the context differs; not with each word of the model, which is shown live."""
         counted = [f"{step} {len(each.attempts)} {len(each.switches)}" for step, each in sorted(self.notes.items())]
         used = [f"{each.budget} {each.used} {each.most}" for each in self.budgets.uses]
         return " ".join([*counted, *used, "" if self.next is None else str(self.next.step)])
 
 
-async def around_of(conn: Connection, run: RunDetail) -> RunAround:
-    """Return what stands around a run that was read on the same connection."""
+async def context_of(conn: Connection, run: RunDetail) -> RunContext:
+    """Return the context of a run that was read on the same connection."""
     notes = await step_notes(conn, run.id)
     budgets = await budgets_of(conn, await existing_run(conn, run.id))
     coming = None
@@ -71,7 +71,7 @@ async def around_of(conn: Connection, run: RunDetail) -> RunAround:
         step = run.steps[-1].step + 1 if run.steps else 1
         coming = await _coming(conn, run.id, NextStep(step=step, notes=notes.get(step, NOTHING)))
     began_with = None if run.forked_from_run_id is None else await carried_over(conn, run.id)
-    return RunAround(notes=notes, budgets=budgets, next=coming, began_with=began_with)
+    return RunContext(notes=notes, budgets=budgets, next=coming, began_with=began_with)
 
 
 def _is_settled(run: RunDetail) -> bool:
@@ -79,7 +79,7 @@ def _is_settled(run: RunDetail) -> bool:
 
 
 async def _coming(conn: Connection, run_id: str, coming: NextStep) -> NextStep:
-    """Return the step with what its newest attempt has said."""
+    """Return the step with the words of its newest attempt."""
     every = await deltas.after(conn, 0, ended_from=0, run_ids=[run_id], limit=KEPT_PER_STEP + 1)
     newest = max((row.attempt for row in every if row.step == coming.step), default=None)
     rows = [row for row in every if row.step == coming.step and row.attempt == newest]
@@ -89,11 +89,11 @@ async def _coming(conn: Connection, run_id: str, coming: NextStep) -> NextStep:
     for row in rows:
         if row.reset is not None:
             parts, reset = {}, row.reset
-        for said in row.deltas:
-            part = parts.setdefault(said.part, SpokenPart(kind=said.kind))
-            part.tool_name = part.tool_name or said.tool_name
+        for delta in row.deltas:
+            part = parts.setdefault(delta.part, SpokenPart(kind=delta.kind))
+            part.tool_name = part.tool_name or delta.tool_name
             part.in_part |= (
-                row.dropped > 0 or (row is first and row.n > 1) or len(part.text + said.text) > MAX_SPOKEN_CHARS
+                row.dropped > 0 or (row is first and row.n > 1) or len(part.text + delta.text) > MAX_SPOKEN_CHARS
             )
-            part.text = (part.text + said.text)[-MAX_SPOKEN_CHARS:]
-    return NextStep(step=coming.step, notes=coming.notes, said=list(parts.values()), reset=reset)
+            part.text = (part.text + delta.text)[-MAX_SPOKEN_CHARS:]
+    return NextStep(step=coming.step, notes=coming.notes, spoken=list(parts.values()), reset=reset)

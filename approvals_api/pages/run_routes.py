@@ -1,4 +1,4 @@
-"""The runs: a list, one run's timeline, starting one, talking on, stopping."""
+"""Runs: the list, one run's timeline, starting and steering one, comparing two, whole results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDe
 from approvals_api.pages.fork_forms import by_control, key_of, text_of, word_of
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.result_text import page_of, readable
-from approvals_api.pages.run_context import RunAround, around_of
+from approvals_api.pages.run_context import RunContext, context_of
 from approvals_api.pages.templating import Frame, render
 from approvals_api.paging import decode_cursor
 from approvals_api.principal import Principal
@@ -47,7 +47,7 @@ WHILE_RUNNING: Final[tuple[WhileRunning, ...]] = ("queue", "inject", "supersede"
 UNATTENDED: Final[tuple[UnattendedAsks, ...]] = ("deny", "park", "rules")
 MAX_CURSOR_CHARS: Final = 500
 PROGRESS_LINES: Final = 20
-"""As many as the module keeps on the page."""
+"""As many as the script keeps on the page."""
 
 
 @router.get("/runs")
@@ -102,7 +102,7 @@ async def run_page(request: Request, services: ServicesDep, principal: RunReader
 
 @router.post("/runs/{run_id}")
 async def act_on_run(request: Request, services: ServicesDep, principal: StarterDep, run_id: str) -> Response:
-    """Interrupt a run, hold it, let it go on, switch its model, retry it, or say something more in its conversation."""
+    """Interrupt, pause or resume a run, switch its model, retry it, or send a message to its conversation."""
     typed = await typed_of(request)
     try:
         check_form_token(request, typed.get("csrf_token"))
@@ -124,9 +124,9 @@ async def act_on_run(request: Request, services: ServicesDep, principal: Starter
                 await resume(services, principal, run_id)
                 target = run_id
             case "message":
-                target = await _talk_on(services, principal, run_id, typed)
+                target = await _send_message(services, principal, run_id, typed)
             case _:
-                raise InvalidInputError("this form says nothing to do: use the buttons on this page")
+                raise InvalidInputError("this form has no known action: use the buttons on this page")
     except NotFoundError:
         raise
     except TurngateError as error:
@@ -134,8 +134,8 @@ async def act_on_run(request: Request, services: ServicesDep, principal: Starter
     return RedirectResponse(f"/runs/{target}", HTTPStatus.SEE_OTHER)
 
 
-async def _talk_on(services: Services, principal: Principal, run_id: str, typed: Mapping[str, str]) -> str:
-    """Say something more in the conversation; returns the id of the run that takes it."""
+async def _send_message(services: Services, principal: Principal, run_id: str, typed: Mapping[str, str]) -> str:
+    """Send a message to the conversation; returns the id of the run that takes it."""
     sent = await send_message.send(
         services,
         principal,
@@ -181,10 +181,10 @@ async def _show_run(
         explanation = (
             await explained_end(conn, run, services.settings.temporal_pages) if run.status == "failed" else None
         )
-        said = await progress.newest_of_executing(conn, run_id, limit=PROGRESS_LINES)
-        around = await around_of(conn, run)
+        lines = await progress.newest_of_executing(conn, run_id, limit=PROGRESS_LINES)
+        around = await context_of(conn, run)
         models = [] if run.status == "completed" else await offered_models(conn)
-    # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
+    # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.
     return await asyncio.to_thread(
         render,
         "run.html",
@@ -192,7 +192,7 @@ async def _show_run(
         status=HTTPStatus.OK if error is None else status_of(error),
         run=run,
         explanation=explanation,
-        progress=said,
+        progress=lines,
         models=models,
         around=around,
         typed=typed,
@@ -203,7 +203,7 @@ async def _show_run(
     )
 
 
-def _run_state(run: RunDetail, around: RunAround) -> str:
+def _run_state(run: RunDetail, around: RunContext) -> str:
     """Return a text that differs whenever the page would."""
     calls = [
         f"{call.tool_call_id} {call.execution} {call.attempts} {call.settled_at} {[each.status for each in call.requests]}"
@@ -211,9 +211,9 @@ def _run_state(run: RunDetail, around: RunAround) -> str:
         for call in step.calls
     ]
     waiting = [message.id for message in run.waiting_messages]
-    told = run.status, run.paused_at or "", run.agent, run.model, run.model_chosen_by or "", run.fell_back_from or ""
+    facts = run.status, run.paused_at or "", run.agent, run.model, run.model_chosen_by or "", run.fell_back_from or ""
     closed = [f"{step.closed_at} {step.nudge is None}" for step in run.steps]
-    return framed_sha256(*told, *closed, *calls, *waiting, around.state)[:16]
+    return framed_sha256(*facts, *closed, *calls, *waiting, around.state)[:16]
 
 
 def _list_state(items: list[RunSummary]) -> str:
@@ -221,14 +221,14 @@ def _list_state(items: list[RunSummary]) -> str:
 
 
 def _choice(chosen: str, offered: Sequence[Word], pointer: str) -> Word | None:
-    """Return which answer of a form was chosen, None for its first, empty one; raises InvalidInputError for another."""
+    """Return the answer that was chosen, None for the first, empty one; raises InvalidInputError for another."""
     if not chosen:
         return None
-    found = next((each for each in offered if each == chosen), None)
-    if found is None:
-        message = "choose one of the answers of this form"
+    choice = next((each for each in offered if each == chosen), None)
+    if choice is None:
+        message = "choose one of the options of this form"
         raise InvalidInputError(message, errors=[{"pointer": pointer, "message": message}])
-    return found
+    return choice
 
 
 # Two runs side by side.
@@ -241,9 +241,9 @@ async def compare_page(
     """Show what two runs share, and where and in what they differ."""
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-    found = await compare(services.database, run_id, other_id)
-    # A hostile megabyte takes a second to make visible: not on the loop that everybody else waits for.
-    return await asyncio.to_thread(render, "compare.html", frame=frame, found=found)
+    comparison = await compare(services.database, run_id, other_id)
+    # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.
+    return await asyncio.to_thread(render, "compare.html", frame=frame, comparison=comparison)
 
 
 # Whole results, page by page and as a file: what a run's page and the model are shown in part.
@@ -280,6 +280,6 @@ async def result_file(services: ServicesDep, _principal: RunReaderDep, run_id: s
 
 
 def _render(frame: Frame, stored: StoredResult, offset: int) -> HTMLResponse:
-    # A whole result may have megabytes: taking it apart is not for the loop that everybody else waits for.
+    # A whole result may have megabytes: parsing it does not belong on the event loop.
     page = page_of(readable(stored.body), offset)
     return render("result.html", frame=frame, run=stored.run, call=stored.call, result=stored.result, page=page)

@@ -1,4 +1,4 @@
-"""The schedules' pages: all of them, and one with its next and last fires, held, let go on, fired and deleted there."""
+"""The pages of schedules: the list, and one with its next and last fires, to pause, resume, run now or delete it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def one_schedule(
 
 @router.post("/schedules/{schedule_id}")
 async def act_on_schedule(request: Request, services: ServicesDep, principal: StarterDep, schedule_id: str) -> Response:
-    """Hold a schedule, let it go on, open a run of it now, or delete it."""
+    """Pause or resume a schedule, start a run of it now, or delete it."""
     typed = await typed_of(request)
     target = f"/schedules/{schedule_id}"
     try:
@@ -69,7 +69,7 @@ async def act_on_schedule(request: Request, services: ServicesDep, principal: St
             case "delete":
                 await schedule_service.delete(services, principal, schedule_id)
             case _:
-                raise InvalidInputError("this form says nothing to do: use the buttons on this page")
+                raise InvalidInputError("this form has no known action: use the buttons on this page")
     except NotFoundError:
         raise
     except TurngateError as error:

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from approvals_api.pages import STATIC_DIR, arguments
 from approvals_api.pages.diff_view import read_diff
-from approvals_api.pages.file_parts import shown_file, size_said
+from approvals_api.pages.file_parts import shown_file, size_in_words
 from approvals_api.pages.result_text import depends_on
 from turngate.domain.text.durations import exact_span, span
 from turngate.domain.text.hidden_text import marked_text, pieces
@@ -42,16 +42,16 @@ def visible(value: object) -> Markup:
 
     Newlines and tabs stay, so put it in an element with ``white-space: pre-wrap``. The only safe way to show a value.
     """
-    return Markup(f"<bdi>{_shown(str(value))}</bdi>")  # noqa: S704 - every piece was escaped
+    return Markup(f"<bdi>{_safe_html(str(value))}</bdi>")  # noqa: S704 - every piece was escaped
 
 
 def visible_line(value: object) -> Markup:
     """Return :func:`visible` for one line: newlines and tabs are markers too, so nothing can start a line of its own."""
-    shown = _shown(str(value)).replace("\n", _NEWLINE).replace("\t", _TAB)
-    return Markup(f"<bdi>{shown}</bdi>")  # noqa: S704 - as above, and the two markers are ours
+    html = _safe_html(str(value)).replace("\n", _NEWLINE).replace("\t", _TAB)
+    return Markup(f"<bdi>{html}</bdi>")  # noqa: S704 - as above, and the two markers are ours
 
 
-def _shown(text: str) -> str:
+def _safe_html(text: str) -> str:
     # Plain strings joined once: going through Markup piece by piece takes seconds for a hostile megabyte.
     return "".join(_mark(piece) if hidden else str(escape(piece)) for piece, hidden in pieces(text))
 
@@ -64,9 +64,9 @@ def _mark(char: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """What every page shows around its content. ``last_seq``: the newest event the content can know of.
+    """What every page shows around its content. ``last_seq``: the newest event that the content can include.
 
-    ``operator`` None: nobody is logged in, and the page has no navigation. ``grants``: how many stand now.
+    ``operator`` None: no one is logged in, and the page has no navigation. ``grants``: the number of active ones.
     """
 
     operator: str | None = None
@@ -85,7 +85,7 @@ def render(template: str, *, frame: Frame, status: int = 200, **context: Any) ->
 
 
 def ago(instant: str, now: datetime) -> Markup:
-    """Return a ``<time>`` that says how long ago a stored instant was; the module keeps it up to date."""
+    """Return a ``<time>`` that says how long ago a stored instant was; the script keeps it current."""
     at = from_text(instant)
     return _time(at, "data-ago", f"{span((now - at) / timedelta(seconds=1))} ago")
 
@@ -96,14 +96,14 @@ def until(instant: str, now: datetime) -> Markup:
     return _time(at, "data-until", f"in {span((at - now) / timedelta(seconds=1))}" if at > now else "now")
 
 
-def _time(at: datetime, kind: str, said: str) -> Markup:
-    # Written out, not formatted by Markup: a list has a hundred of them, and nothing in it is anybody's text.
+def _time(at: datetime, kind: str, text: str) -> Markup:
+    # Written out, not formatted by Markup: a list has a hundred of them, and none of it is someone else's text.
     exact = at.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
-    return Markup(f'<time datetime="{as_text(at)}" title="{exact} UTC" {kind}>{said}</time>')  # noqa: S704
+    return Markup(f'<time datetime="{as_text(at)}" title="{exact} UTC" {kind}>{text}</time>')  # noqa: S704
 
 
 def clock(instant: str) -> Markup:
-    """Return a ``<time>`` that says a stored instant's time of day, which stays true on a page that nothing brings up to date."""
+    """Return a ``<time>`` with a stored instant's time of day, which stays true on a page that is never updated."""
     at = from_text(instant)
     return _time(at, "data-clock", f"{at:%H:%M:%S} UTC")
 
@@ -130,12 +130,12 @@ def _environment() -> Environment:
         "line": visible_line,
         "marked": marked_text,
         "as_json": _as_json,
-        "as_json_line": _said,
+        "as_json_line": _as_text,
         "diff": read_diff,
         "has_rows": has_rows,
         "shell": shlex.join,
         "depends_on": depends_on,
-        "said": _said,
+        "as_text": _as_text,
         "one_line": arguments.one_line,
         "arguments": arguments.view,
         "pretty": arguments.pretty,
@@ -145,14 +145,14 @@ def _environment() -> Environment:
         "clipped": arguments.clipped,
         "source": _source,
         "shown_file": shown_file,
-        "size": size_said,
+        "size": size_in_words,
     }
     environment.globals |= {"asset": _asset, "ago": ago, "until": until, "clock": clock, "between": between}
     return environment
 
 
 def _source(agent: str) -> str:
-    """Return which program makes the calls of this agent's runs; empty: a model does."""
+    """Return the program that makes the calls of this agent's runs; empty: a model makes them."""
     return source_of(agent) if is_external(agent) else ""
 
 
@@ -165,8 +165,8 @@ def _as_json(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def _said(payload: JsonValue) -> str:
-    """Return what a tool says while it runs as text: a string as it is, anything else as JSON."""
+def _as_text(payload: JsonValue) -> str:
+    """Return a JSON value as text: a string as it is, anything else as JSON."""
     return payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
 
 

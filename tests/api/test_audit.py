@@ -143,14 +143,14 @@ async def test_a_chain_that_was_changed_is_shown_as_broken(desk: Desk) -> None:
     await ann.get("/api/v1/requests/rq")
     await ann.post("/api/v1/requests/rq/comments", json={"text": "x"})
     page = await ann.get("/audit", params={"verify": "run_1"}, headers=PAGE)
-    assert "holds: 2 events" in page.text
+    assert "is intact: 2 events" in page.text
     async with desk.database.write() as conn:
         await take_guards_away(conn)
         await conn.execute(text("UPDATE events SET payload = replace(payload, 'ann', 'eve') WHERE run_id = 'run_1'"))
     chain = (await ann.get("/api/v1/audit/chains/run_1")).json()
     assert (chain["broken_at"], chain["problem"]) == (1, "its content is not what its hash was made over")
     page = await ann.get("/audit", params={"verify": "run_1"}, headers=PAGE)
-    assert "does not hold" in page.text
+    assert "is broken" in page.text
     assert "Event 1: its content is not what its hash was made over" in page.text
     assert (await ann.get("/api/v1/audit/chains/system")).json()["broken_at"] is None
 

@@ -108,9 +108,9 @@ async def test_terminal_and_pages_sum_a_replay_up(
         assert f'href="/runs/{run["id"]}/compare/{replay_id}"' in page
         assert page.count('<span class="chip recorded">') == 2
         assert not {"message", "retry"} & {form.sent.get("action") for form in PostedPage(page).forms}
-        assert "dry replay" in (await browser.get("/runs")).text
+        assert "dry run" in (await browser.get("/runs")).text
         compared_page = (await browser.get(f"/runs/{run['id']}/compare/{replay_id}")).text
-    for text in ("B is a dry replay of A", "judged otherwise", "the app&#39;s and the stored rules, and grants"):
+    for text in ("B is a dry run of A", "judged differently", "the app&#39;s and the stored rules, and grants"):
         assert text in compared_page
     assert "\u202e" not in compared_page
     assert "<b>" not in compared_page

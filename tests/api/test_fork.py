@@ -270,7 +270,7 @@ async def test_a_fork_has_what_it_was_given_of_its_own(
         transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", cookies=dict(api.operator.cookies)
     ) as browser:
         page = (await browser.get(f"/runs/{fork_id}")).text
-    assert "Its own policy, in place of every other rule and grant" in page
+    assert "Its own policy, instead of all other rules and grants" in page
     assert "<code><bdi>ask_person</bdi></code>" in page
     assert not {"\u202e"} & set(page)
     assert "<b>bold" not in page

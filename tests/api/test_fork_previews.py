@@ -120,7 +120,7 @@ async def test_the_page_looks_first_and_starts_by_a_button(office: Api) -> None:
         assert f'href="/runs/{run["id"]}/fork?step=1"' in (await browser.get(f"/runs/{run['id']}")).text
         path = f"/runs/{run['id']}/fork"
         page = (await browser.get(f"{path}?step=1")).text
-        assert page.count("It has happened: made again, it may happen twice.") == 1
+        assert page.count("It has happened: a repeat may make it happen twice.") == 1
         assert "policy" not in PostedPage(page).form("fork").sent  # eve is no admin
         form = PostedPage(page).form("fork")
         typed = {**form.sent, "text": "once more", "tools": "pay, nope"}

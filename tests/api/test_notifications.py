@@ -293,7 +293,7 @@ async def test_the_page_shows_the_log_and_lets_an_admin_send_again(sqlite: Datab
             assert "\u202e" not in page.text
             assert "U+202E" in page.text
             assert "410 Said" in page.text
-            assert ("Send once more" in page.text) is may
+            assert ("Send again" in page.text) is may
             async with sqlite.read() as conn:
                 (failed,) = await deliveries.page(conn, limit=1)
             path = f"/notifications/{failed.id}/retry?status=failed"

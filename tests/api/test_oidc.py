@@ -140,7 +140,7 @@ async def test_another_browser_cannot_end_a_log_in(door: Door, provider: Provide
         assert (await refusal(stranger, back))[0] == 403
         code, page = await refusal(browser, back.replace("state=", "state=x"))
         assert code == 403
-        assert "begin again" in page
+        assert "start again" in page
         browser.cookies.set("turngate_oidc", browser.cookies["turngate_oidc"][:-2] + "xx", domain="127.0.0.1")
         assert (await refusal(browser, back))[0] == 403
     assert len(await told(door.database, "login.failed")) == 4
@@ -278,7 +278,7 @@ async def test_an_id_token_is_for_this_log_in_and_now(changes: dict[str, Any], *
     if good:
         assert (await provider._id_claims(metadata, signed(**moved), "n"))["sub"] == "ida"
     else:
-        with pytest.raises(ForbiddenError, match="begin again"):
+        with pytest.raises(ForbiddenError, match="start again"):
             await provider._id_claims(metadata, signed(**moved), "n")
 
 
@@ -290,8 +290,8 @@ async def test_an_id_token_is_signed_by_a_key_of_the_provider(monkeypatch: pytes
     known = _Metadata(document={}, keys=KeySet([KEY]), read_at=0)
     read: list[bool] = []
 
-    async def read_metadata(*, anew: bool = False) -> _Metadata:
-        read.append(anew)
+    async def read_metadata(*, refresh: bool = False) -> _Metadata:
+        read.append(refresh)
         return known
 
     provider = OidcProvider(PLAIN)

@@ -100,7 +100,7 @@ def test_the_second_decision_is_told_who_was_first(started: Started, waiting: tu
     assert started.turngate("decide", request_id, "reject", "--message", "not yet").returncode == 0
     late = started.turngate("decide", request_id, "approve")
     assert late.returncode == 1
-    assert "was first: reject" in late.stderr
+    assert "decided first: reject" in late.stderr
     waiting[0].wait_for("refund rejected by .*: not yet")
     assert waiting[0].process.wait(30) == 0
 

@@ -40,7 +40,7 @@ async def test_typed_text_is_never_swapped_away(site, open_page):
     await site.stack.decide(request, "approve")
     await expect(page.locator("[data-stale]")).to_be_visible()
     await expect(page.locator("#reject-message")).to_have_value("half a sent")
-    await page.get_by_role("link", name="Show the new state").click()
+    await page.get_by_role("link", name="Reload").click()
     await expect(page.locator("#decision")).to_contain_text("Approved by operator")
     await site.ended(request)
 
@@ -61,7 +61,7 @@ async def test_buttons_are_inert_just_after_a_swap(site, open_page):
     )
     await site.gated("refund", '{"order": "other", "cents": 1}')
     await page.wait_for_selector("html[data-clicked]")
-    await expect(page.locator("[data-say]")).to_contain_text("Look again")
+    await expect(page.locator("[data-say]")).to_contain_text("Check it, then press again")
     assert (await site.now(request)).status == "pending"
     await page.wait_for_selector("#main:not(.settling)")
     await page.get_by_role("button", name="Approve", exact=True).click()
@@ -159,7 +159,7 @@ async def test_what_the_model_says_is_shown_as_it_comes(site, open_page):
     async with database.write() as conn:
         await deltas.give_up(conn, run_id, 2, attempt, 4, "it broke off <u>")
     await expect(text).to_have_count(0)
-    await expect(spoken.locator("[data-reset]")).to_have_text("What it said before is void: it broke off <u>")
+    await expect(spoken.locator("[data-reset]")).to_have_text("Its earlier words are void: it broke off <u>")
     async with database.write() as conn:
         await deltas.begin(conn, run_id, 2, words("anew"))
     await expect(text).to_have_text("anew")

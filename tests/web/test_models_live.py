@@ -30,7 +30,7 @@ async def test_a_wait_for_the_model_is_told_and_a_switch_ends_it(limited_site, o
     run = await limited_site.stack.start("go")
     page = await open_page(f"/runs/{run.id}", at=limited_site)
     waits = page.locator("#waits")
-    await expect(waits).to_contain_text(re.compile(r"tried again in (9|10) min, at \d\d:\d\d:\d\d UTC"))
+    await expect(waits).to_contain_text(re.compile(r"retried in (9|10) min, at \d\d:\d\d:\d\d UTC"))
     await expect(waits).to_contain_text("(rate_limited): come back <b>later</b>")
     await waits.get_by_role("link", name="Switch its model").click()
     await expect(page.locator("#model")).to_be_focused()
@@ -127,7 +127,7 @@ async def test_the_timeline_goes_on_while_somebody_writes_to_the_run(site, open_
     await send_message.send(
         site.stack.services, person("bob"), request.run_id, text="And <b>this</b>.", while_running="queue"
     )
-    await expect(page.get_by_role("heading", name="Sent to this run, not read yet")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Messages that this run has not read yet")).to_be_visible()
     assert abs(await page.evaluate(TOP_OF_INPUT) - top) < 2
     assert await field.evaluate("each => [each.value, each.selectionStart, each.selectionEnd]") == ["half a sent", 2, 5]
     await expect(field).to_be_focused()
@@ -146,7 +146,7 @@ async def test_a_selection_is_not_taken_away(site, open_page):
     await site.stack.decide(request, "approve")
     bar = page.locator("[data-stale]")
     await expect(bar).to_be_visible()
-    await expect(bar).not_to_contain_text("is lost then", use_inner_text=True)
+    await expect(bar).not_to_contain_text("will be lost", use_inner_text=True)
     assert "copied" in await page.evaluate("getSelection().toString()")
     await page.evaluate("getSelection().removeAllRanges()")
     await expect(page.locator(".final")).to_contain_text("The answer is 42.")
@@ -166,7 +166,7 @@ async def test_a_screen_reader_hears_what_matters_once(site, open_page):
     await expect(page.locator(".final")).to_be_visible()
     heard = await page.evaluate("window.heard")
     assert heard[-1:] == ["The run is completed."]
-    assert heard[:-1] in ([], ["The run goes on."])
+    assert heard[:-1] in ([], ["The run continues."])
     await site.ended(request)
 
 
@@ -189,9 +189,9 @@ async def test_a_fork_that_begins_with_a_summary_is_started_from_the_page(site, 
     await site.stack.ended(run)
     page = await open_page(f"/runs/{run.id}/fork?step=1")
     await expect(page.locator("main")).to_contain_text("The model reads 3 messages of the past as they are.")
-    await page.get_by_label("Begin afresh with a summary of the past").check()
+    await page.get_by_label("Start with a summary of the past").check()
     await page.locator("#text").fill("And now?")
-    await page.get_by_role("button", name="Look again").click()
+    await page.get_by_role("button", name="Show the plan").click()
     await expect(page.locator("main")).to_contain_text(
         "A model first writes a summary of the past (3 messages, 1 call)."
     )
@@ -222,14 +222,14 @@ async def test_a_call_from_outside_is_decided_by_its_source(site, open_page):
     request = await site.stack.request(run)
     page = await open_page("/")
     row = page.locator(".row", has=page.locator(f'a[href="/requests/{request.id}"]'))
-    await expect(row).to_contain_text("from outside git")
+    await expect(row).to_contain_text("external git")
     await row.locator("[data-open]").click()
     await expect(page.locator("#source")).to_contain_text("git, a program that runs the call itself")
     await page.get_by_role("button", name="Approve", exact=True).click()
     await expect(page.locator("#decision")).to_contain_text("Approved by ada")
     await page.goto(f"/runs/{call.id}")
-    await expect(page.locator("h1")).to_have_text("A call from git")
+    await expect(page.locator("h1")).to_have_text("External call of git")
     await expect(page.locator("#input, #switch-model, [data-spoken]")).to_have_count(0)
-    await page.get_by_text("Take the call back").click()
-    await page.get_by_role("button", name="Take it back").click()
+    await page.get_by_text("Cancel the call").click()
+    await page.get_by_role("button", name="Cancel it").click()
     await expect(page.locator(".title .chip").first).to_have_text("interrupted")

@@ -68,7 +68,7 @@ async def test_a_claim_holds_others_off_until_they_take_it_over(site, open_page)
     await other.get_by_role("button", name="Approve", exact=True).click()
     await expect(other.locator("#attempt")).to_contain_text("ada has claimed this request")
     assert (await site.now(request)).status == "pending"
-    await other.get_by_role("button", name="Take it over").click()
+    await other.get_by_role("button", name="Take over").click()
     await other.get_by_role("button", name="Approve", exact=True).click()
     await expect(other.locator("#decision")).to_contain_text("Approved by bob")
     await site.ended(request)
@@ -78,7 +78,7 @@ async def test_comments_are_for_people(site, open_page):
     """What one says the other reads, with nothing hidden in it; the agent never does."""
     request = await site.gated("refund", refund("talk"))
     page = await open_page(f"/requests/{request.id}", **NO_SCRIPT)
-    await page.get_by_label("Say something to the others").fill("Ask <b>sales</b> \u202efirst")
+    await page.get_by_label("Comment for other people").fill("Ask <b>sales</b> \u202efirst")
     await page.get_by_role("button", name="Comment").click()
     other = await open_page(f"/requests/{request.id}", operator="bob", **NO_SCRIPT)
     await expect(other.locator(".comment")).to_contain_text("Ask <b>sales</b> ⟨U+202E⟩first")
@@ -105,13 +105,13 @@ async def test_a_grant_shows_its_pattern_before_it_is_saved(site, open_page):
     await expect(pattern).to_contain_text("cents anything")
     assert (await site.now(request)).status == "pending"
     await page.locator("#grant-uses").fill("3")
-    await page.get_by_role("button", name="Approve, and allow exactly this").click()
+    await page.get_by_role("button", name="Approve, and allow exactly these").click()
     await expect(page.locator("#pattern")).to_contain_text("at most 3 times")
     assert (await site.now(request)).status == "pending"
-    await page.get_by_role("button", name="Approve, and allow exactly this").click()
+    await page.get_by_role("button", name="Approve, and allow exactly these").click()
     await expect(page.locator("#decision")).to_contain_text("Approved by ada")
     await site.ended(request)
-    await expect(page.locator(".standing")).to_contain_text("1 grant stands")
+    await expect(page.locator(".standing")).to_contain_text("1 active grant")
     run = await site.start("refund", refund("granted", 900))
     await site.stack.ended(run)
     assert {"order": "granted", "cents": 900} in [
@@ -131,13 +131,13 @@ async def test_several_are_decided_at_once_after_a_look_at_each(site, open_page,
     page = await open_page("/?tool=refund", **options)
     for each in waiting:
         await page.locator(f'input[name="pick-{each.id}"]').check()
-    await page.get_by_role("button", name="Look at the selected ones").click()
+    await page.get_by_role("button", name="Review the selected requests").click()
     for number in range(3):
         await expect(page.locator(".several")).to_contain_text(f"{mark}-{number}")
     await site.stack.decide(waiting[0], "reject", by=replace(OPERATOR, name="bob"))
     await page.get_by_role("button", name="Approve 3").click()
     await expect(page.locator("h1")).to_have_text("2 of 3 decided")
-    await expect(page.locator("[data-rows]")).to_contain_text("bob was first")
+    await expect(page.locator("[data-rows]")).to_contain_text("bob decided first")
     for each in waiting:
         await site.ended(each)
     ran = [call["order"] for call in site.ran.of("refund") if call["order"].startswith(mark)]
@@ -169,7 +169,7 @@ async def test_a_grant_is_revoked_on_its_page(site, open_page):
     await page.locator(".standing a").click()
     await expect(page.locator(".pattern")).to_contain_text('order exactly "x"')
     await page.get_by_role("button", name="Revoke").click()
-    await expect(page.locator(".empty")).to_contain_text("No grant stands")
+    await expect(page.locator(".empty")).to_contain_text("No active grants")
     await expect(page.locator(".standing")).to_have_count(0)
     await page.goto("/grants?status=all")
     await expect(page.locator(".row").first).to_contain_text("revoked by ada")
@@ -183,12 +183,12 @@ async def test_an_admin_changes_the_stored_rules(site, open_page):
     await page.locator("#change summary").click()
     await page.locator("#source").fill('[[rule]]\nname = "no looking"\nverdict = "deny"\n')
     await page.locator("#comment").fill("watched")
-    await page.get_by_role("button", name="Check and store").click()
+    await page.get_by_role("button", name="Check and save").click()
     await expect(page.locator("#attempt")).to_contain_text("tools")
     await expect(page.locator("#source")).to_have_value(re.compile("no looking"))
     rules = '[[rule]]\nname = "no looking"\nverdict = "deny"\ntools = ["look"]\nreason = "Not today."\n'
     await page.locator("#source").fill(rules)
-    await page.get_by_role("button", name="Check and store").click()
+    await page.get_by_role("button", name="Check and save").click()
     await expect(page.locator("#stored-title")).to_contain_text("by root")
     await page.goto("/policy?tool=look&args=%7B%22target%22%3A%22x%22%7D")
     await expect(page.locator("#explanation")).to_contain_text("deny by no looking")
@@ -197,6 +197,6 @@ async def test_an_admin_changes_the_stored_rules(site, open_page):
     assert {"target": "here"} not in site.ran.of("look")
     await page.locator("#change summary").click()
     await page.locator("#source").fill("")
-    await page.get_by_role("button", name="Check and store").click()
+    await page.get_by_role("button", name="Check and save").click()
     other = await open_page("/policy", operator="ada", **NO_SCRIPT)
     await expect(other.locator("#change")).to_have_count(0)

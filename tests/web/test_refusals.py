@@ -51,7 +51,7 @@ async def test_the_loser_sees_the_winner_and_what_was_typed(site, open_page):
     async with page.expect_response(is_decision) as posted:
         await page.get_by_role("button", name="Reject").click()
     assert (await posted.value).status == 409
-    await expect(page.locator("#attempt")).to_contain_text("operator was first")
+    await expect(page.locator("#attempt")).to_contain_text("operator decided first")
     await expect(page.locator("#decision")).to_contain_text("Approved by operator")
     await expect(page.locator(".kept")).to_contain_text("a long and careful reason")
     await site.ended(request)

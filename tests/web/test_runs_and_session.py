@@ -29,11 +29,11 @@ async def test_a_run_is_started_interrupted_and_talked_on(site, open_page):
     run = await run_of(site, run_id)
     await site.stack.request(run)
     await page.goto(f"/runs/{run_id}")
-    await page.get_by_role("button", name="Hold this run").click()
+    await page.get_by_role("button", name="Pause this run").click()
     await site.stack.event(run, "run.paused")
     await page.goto(f"/runs/{run_id}")
-    await expect(page.locator(".warn")).to_contain_text("ada holds this run")
-    await page.get_by_role("button", name="Let it go on").click()
+    await expect(page.locator(".warn")).to_contain_text("ada paused this run")
+    await page.get_by_role("button", name="Resume this run").click()
     await site.stack.event(run, "run.resumed")
     await page.goto(f"/runs/{run_id}")
     await page.get_by_role("button", name="Send").click()
@@ -102,7 +102,7 @@ async def test_an_empty_inbox_says_what_to_do(idle_site, open_page):
     """With nothing pending the page names the next step."""
     page = await open_page("/", at=idle_site)
     await expect(page.get_by_role("link", name="Start a run").last).to_be_visible()
-    await expect(page.locator(".empty")).to_contain_text("Nothing waits for you")
+    await expect(page.locator(".empty")).to_contain_text("No pending requests")
 
 
 async def test_a_login_link_works_once_and_only_by_its_button(site, open_page):
@@ -115,7 +115,7 @@ async def test_a_login_link_works_once_and_only_by_its_button(site, open_page):
     await expect(page.locator(".who")).to_contain_text("eve")
     await page.goto(f"/login?link={secret}")
     await page.get_by_role("button", name="Log in").click()
-    await expect(page.locator(".warn")).to_contain_text("not good any more")
+    await expect(page.locator(".warn")).to_contain_text("no longer works")
     await page.goto("/")
     await page.get_by_role("button", name="Log out").click()
     await page.wait_for_url("**/login")

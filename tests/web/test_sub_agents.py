@@ -124,7 +124,7 @@ async def test_what_changed_since_an_approval_is_shown(office, open_page):
     await expect(why.locator(".diff .removed")).to_contain_text('"release": "r1"')
     await expect(why.locator(".diff .added")).to_contain_text('"release": "<b>r2</b>"')
     await why.get_by_role("link", name="the approval").click()
-    await expect(page.locator(".why")).to_contain_text("This answer does not count any more")
+    await expect(page.locator(".why")).to_contain_text("This answer no longer counts")
     office.world.release = "r1"
     await office.stack.decide(again, "reject")
     await office.stack.ended(run)

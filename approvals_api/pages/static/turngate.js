@@ -86,13 +86,13 @@ document.addEventListener("selectionchange", () => {
   if (!$("[data-stale]").hidden && !isCopying() && !isBusy()) scheduleRefresh();
 });
 
-/* What tools say while they run */
+/* Progress of running tools */
 
 // As the server marks it (visible.py): whatever a person cannot see, or would take for a space.
 const HIDDEN = /(?! )[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{Zs}\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5\u180b-\u180d\u180f\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/u;
 const MARK = /[\p{Mn}\p{Me}]/u;
 const MARKS_IN_A_ROW = 4;
-const said = new Map(); // tool call → its newest lines; kept apart from the page, which may be swapped at any time
+const progressLines = new Map(); // tool call → its newest lines; kept apart from the page, which may be swapped at any time
 
 const LINES_STAY = "\n\t";
 
@@ -113,7 +113,7 @@ function visibleLine(text, stays = "") {
 function showProgress() {
   for (const list of main().querySelectorAll("[data-progress]")) {
     const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 4;
-    for (const each of said.get(list.dataset.progress) ?? []) {
+    for (const each of progressLines.get(list.dataset.progress) ?? []) {
       if (each.n <= Number(list.dataset.n)) continue;
       list.dataset.n = each.n;
       const item = document.createElement("li");
@@ -134,16 +134,16 @@ let drawing = null;
 function onProgress(event) {
   const each = JSON.parse(event.data);
   if (each.run_id !== main().dataset.run) return; // a sub-agent's run has a page of its own
-  const lines = said.get(each.tool_call_id) ?? [];
+  const lines = progressLines.get(each.tool_call_id) ?? [];
   if (each.n <= (lines.at(-1)?.n ?? 0)) return; // kept progress comes again on every connection
   lines.push(each);
-  said.set(each.tool_call_id, lines.slice(-PROGRESS_LINES));
+  progressLines.set(each.tool_call_id, lines.slice(-PROGRESS_LINES));
   drawing ??= requestAnimationFrame(draw);
 }
 
-/* What the model says while it answers */
+/* Words of the model while it answers */
 
-// The one response that is being made; kept apart from the page, which may be swapped at any time.
+// The response that is streaming; kept apart from the page, which may be swapped at any time.
 let spoken = { step: 0, attempt: 0, n: 0, parts: new Map(), reset: "", isStored: false };
 
 function onDelta(event) {
@@ -151,7 +151,7 @@ function onDelta(event) {
   if (each.run_id !== main().dataset.run || each.step < spoken.step) return;
   if (each.step > spoken.step) spoken = { step: each.step, attempt: 0, n: 0, parts: new Map(), reset: "", isStored: false };
   if (spoken.isStored || each.attempt < spoken.attempt || (each.attempt === spoken.attempt && each.n <= spoken.n)) return;
-  // The server keeps so much of a long answer and no more, and leaves out what comes faster than anybody reads.
+  // The server keeps only so much of a long answer, and leaves out words that come faster than anyone reads.
   const isInPart = each.dropped > 0 || each.n > (each.attempt === spoken.attempt ? spoken.n : 0) + 1;
   if (each.reset !== null || each.attempt > spoken.attempt) {
     const wasShown = spoken.parts.size > 0;
@@ -173,31 +173,31 @@ function onDelta(event) {
 function showSpoken() {
   const section = $("[data-spoken]", main());
   if (section === null) return;
-  const said = $("[data-said]", section);
+  const words = $("[data-said]", section);
   const speaks = spoken.parts.size > 0;
   section.hidden = !speaks && !spoken.reset && !("coming" in section.dataset);
   const [idle, waits] = [$("[data-idle]", section), $("#waits", section)];
   if (idle !== null) idle.textContent = speaks ? "the model is answering" : idle.dataset.idle;
-  if (waits !== null) waits.hidden = speaks; // it was tried again meanwhile; no event says so
+  if (waits !== null) waits.hidden = speaks; // it was retried meanwhile; no event says so
   const reset = $("[data-reset]", section);
   reset.hidden = !spoken.reset;
-  reset.replaceChildren("What it said before is void: ", visibleLine(spoken.reset));
+  reset.replaceChildren("Its earlier words are void: ", visibleLine(spoken.reset));
   const attempt = `${spoken.step} ${spoken.attempt}`;
-  for (const child of [...said.children]) {
+  for (const child of [...words.children]) {
     if (child.dataset.attempt !== attempt || !spoken.parts.has(Number(child.dataset.part))) child.remove();
   }
   for (const [place, part] of spoken.parts) {
-    let shown = $(`[data-part="${place}"]`, said);
+    let shown = $(`[data-part="${place}"]`, words);
     if (shown === null) {
       shown = Object.assign(document.createElement("div"), { className: `spoken-${part.kind}` });
       Object.assign(shown.dataset, { part: place, attempt });
       shown.append(Object.assign(document.createElement("p"), { className: "label" }));
       const text = Object.assign(document.createElement("pre"), { className: "value text", tabIndex: 0 });
       text.setAttribute("role", "region");
-      text.setAttribute("aria-label", "What it says");
+      text.setAttribute("aria-label", "Its words");
       const inPart = { className: "dim", textContent: "Some of it is not shown before it is complete.", hidden: true };
       shown.append(Object.assign(document.createElement("p"), inPart), text);
-      said.append(shown);
+      words.append(shown);
     }
     const [label, inPart, text] = shown.children;
     inPart.hidden = !part.isInPart;
@@ -213,7 +213,7 @@ function showSpoken() {
     if (text.firstElementChild === null) text.append(document.createElement("bdi"));
     text.firstElementChild.append(...visibleLine(part.text.slice(-fresh), LINES_STAY).childNodes);
     text.firstElementChild.normalize();
-    if (atEnd) text.scrollTop = text.scrollHeight; // whoever has scrolled up in it reads on undisturbed
+    if (atEnd) text.scrollTop = text.scrollHeight; // a reader who has scrolled up is not disturbed
   }
 }
 
@@ -223,11 +223,11 @@ function draw() {
   const place = held?.getBoundingClientRect().top;
   showProgress();
   showSpoken();
-  // What comes above must not move the field that somebody writes in.
+  // What appears above must not move the field in which someone types.
   if (held) scrollBy({ top: held.getBoundingClientRect().top - place, behavior: "instant" });
 }
 
-// The response is stored: what was said of it goes when the page shows that, so that nothing flickers.
+// The response is stored: its streamed words go when the page shows it, so that nothing flickers.
 function onResponded(event) {
   const { run_id: runId, payload } = JSON.parse(event.data);
   if (runId === main().dataset.run && payload.step >= spoken.step) Object.assign(spoken, { step: payload.step, isStored: true });
@@ -264,7 +264,7 @@ function anchored(change) {
   if (again) scrollBy({ top: again.getBoundingClientRect().top - place, behavior: "instant" });
 }
 
-// While somebody writes to a run, all of its page but the forms is brought up to date; what they press does not move.
+// While someone types on a run's page, all of it but the forms is updated; what they press does not move.
 function swapAround(fresh) {
   const [old, kept, given] = [main(), $(".act", main()), $(".act", fresh)];
   const forms = (section) => [...section.querySelectorAll("form [name=action]")].map((each) => each.value).join();
@@ -304,7 +304,7 @@ function swap(fresh) {
   const focused = document.activeElement?.id;
   const marked = $(".marked [data-open]", old)?.getAttribute("href");
   disarm();
-  const news = old.dataset.news;
+  const [news, count] = [old.dataset.news, countOf()];
   anchored(() => {
     old.replaceWith(document.adoptNode(fresh));
     for (const each of main().querySelectorAll("details[id]")) {
@@ -318,14 +318,20 @@ function swap(fresh) {
   inertUntil = performance.now() + INERT_MS;
   main().classList.add("settling");
   setTimeout(() => main().classList.remove("settling"), INERT_MS);
-  tellNews(news);
+  tellNews(news, countOf() - count);
 }
 
 // A page that knows what is new says only that, once: a run that works for hours is not announced step by step.
-function tellNews(before) {
+function tellNews(before, added = 0) {
   const { news } = main().dataset;
-  if (news === undefined) say("The page was brought up to date.");
+  if (added > 0) say(`${added} new request${added === 1 ? "" : "s"}.`);
+  else if (news === undefined) say("The page has changed.");
   else if (news !== before) say(news);
+}
+
+// How many requests the inbox shows; 0 on other pages.
+function countOf() {
+  return Number($("[data-count]", main())?.dataset.count ?? 0);
 }
 
 async function refresh() {
@@ -334,7 +340,7 @@ async function refresh() {
   try {
     answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" }, cache: "no-store" });
   } catch {
-    return; // the server is away; the next event or the next look at the page tries again
+    return; // the server is away; the next event or the next visit of the page tries again
   }
   if (answer.redirected && new URL(answer.url).pathname === "/login") {
     if (isBusy()) $("[data-stale]").hidden = false;
@@ -438,7 +444,7 @@ for (const type of ["click", "submit"]) {
     if (type === "click" && !event.target.closest("button")) return;
     event.preventDefault();
     event.stopPropagation();
-    say("The page just changed. Look again, then press.");
+    say("The page has just changed. Check it, then press again.");
   }, true);
 }
 
@@ -447,7 +453,7 @@ document.addEventListener("submit", (event) => {
   if (event.defaultPrevented || !main().contains(form)) return;
   if (form.dataset.sent) { event.preventDefault(); return; }
   form.dataset.sent = "yes";
-  setTimeout(() => delete form.dataset.sent, 5000); // should the person have stopped the page from loading
+  setTimeout(() => delete form.dataset.sent, 5000); // in case the person has stopped the page from loading
   // What was typed in the page's other forms goes along, so that an error page can show it again.
   for (const control of main().querySelectorAll("textarea[name], input[name], select[name]")) {
     if (control.form === form || !isChanged(control) || control.disabled) continue;

@@ -47,7 +47,7 @@ async def test_what_the_judge_said_is_labelled(
     ):
         page = " ".join(_Judged(await served.html(STATES["approval"])).text.split())
         detail = await request_detail(conn, "rq_approval")
-    for piece in ("The judge (model ", ") would have allowed this: ", "U+202E", "A model's words. Nothing follows"):
+    for piece in ("The judge (model ", ") would have allowed this: ", "U+202E", "A model's words. They have no effect"):
         assert piece in page
     assert "\u202e" not in page
     out.cache_clear()

@@ -60,7 +60,7 @@ def test_what_a_call_depends_on_is_said_in_words():
     assert depends_on('"etag-7"') == "etag-7"
     assert depends_on('{"release": "r1"}') == '{\n  "release": "r1"\n}'
     assert depends_on('{"release": "r1"}', indented=False) == '{"release": "r1"}'
-    assert depends_on('{"precondition_failed": "OSError"}') == "could not be found out (OSError)"
+    assert depends_on('{"precondition_failed": "OSError"}') == "could not be determined (OSError)"
     assert "OSError" in depends_on('{"precondition_failed": "OSError", "more": 1}')
 
 
@@ -68,7 +68,7 @@ CHANGES = {
     "one member": ('{"a": 1, "b": 2}', '{"a": 1, "b": 3}', ['-  "b": 2', '+  "b": 3']),
     "two texts": ('"etag-7"', '"etag-8"', ["-etag-7", "+etag-8"]),
     "a text and its number": ('"7"', "7", ['-"7"', "+7"]),
-    "unknown at first": ('{"precondition_failed": "OSError"}', "7", ["-could not be found out (OSError)", "+7"]),
+    "unknown at first": ('{"precondition_failed": "OSError"}', "7", ["-could not be determined (OSError)", "+7"]),
     "no diff inside a diff": ('"--- a\\n@@ -1 +1 @@"', '"x"', ["---- a", "-@@ -1 +1 @@", "+x"]),
 }
 

@@ -9,7 +9,7 @@ import pytest
 from support.planted_pages import STATES, PageState, pages_of
 from support.planted_text import PIXEL, Filling
 
-from approvals_api.pages.file_parts import MAX_BYTES, shown_file, size_said
+from approvals_api.pages.file_parts import MAX_BYTES, shown_file, size_in_words
 from turngate.domain.conversation.messages import FilePart
 
 TAGS = re.compile(r"<[^>]*>")
@@ -37,12 +37,12 @@ def test_a_model_that_is_waited_for_says_so_without_javascript(texts):
     """Until when, why, that nobody has to act, what it had said; each step keeps the attempts that failed before it."""
     page = texts["run retrying"]
     assert "Step 2 the model is answering" in page
-    assert re.search(r"The model failed; it is tried again in 1 h , at \d\d:\d\d:\d\d UTC \( shop \): shop", page)
-    assert "What it said before is void: shop" in page
+    assert re.search(r"The model failed; it is retried in 1 h , at \d\d:\d\d:\d\d UTC \( shop \): shop", page)
+    assert "Its earlier words are void: shop" in page
     assert "Calls shop Some of it is not shown." in page
     assert "The conversation was not summarised before this step: the model failed (shop) ." in page
     assert page.count("1 failed attempt before") == 2
-    assert "What it had said by then is void." in page
+    assert "Its words so far are void." in page
     assert re.search(r"shop switched the model from shop to shop , \d+ (s|min) ago \.", page)
 
 
@@ -54,7 +54,7 @@ def test_a_run_that_began_with_a_summary_says_so(texts):
 def test_a_fork_says_what_its_model_reads(texts):
     """Messages as they are, or a summary in place of them; one that is to be written is said to be all of it."""
     assert (
-        "The model reads 2 messages of the past as they are, and a summary in place of 1 earlier message"
+        "The model reads 2 messages of the past as they are, and a summary instead of 1 earlier message"
         in texts["fork"]
     )
     assert "A model first writes a summary of the past (3 messages, 6 calls)." in texts["fork summarised"]
@@ -64,25 +64,25 @@ def test_a_fork_says_what_its_model_reads(texts):
 def test_the_whole_conversation_is_readable(texts):
     """Every message, with the place of the cut and what the model reads instead; what the engine said is not a person's."""
     page = texts["conversation"]
-    assert "3 messages, as they were stored" in page
-    assert "the model reads a summary in place of the messages above, written by shop" in page
-    assert page.index("person") < page.index("in place of the messages above") < page.index("agent step 1")
+    assert "3 messages, as stored" in page
+    assert "the model reads a summary instead of the messages above, written by shop" in page
+    assert page.index("person") < page.index("instead of the messages above") < page.index("agent step 1")
     assert "messages 2 to 3 of 3" in texts["conversation of another page"]
 
 
 def test_a_call_from_outside_names_its_source_and_no_model(texts):
     """Inbox, list, request and run: the program that runs it, whose words are whose, and nothing that only an agent has."""
     request, run = texts["call from outside"], texts["run of a call from outside"]
-    assert "from outside shop" in texts["inbox"]
-    assert "from outside shop" in texts["runs"]
-    assert "asked by shop , from outside" in request
-    assert "shop , a program that runs the call itself, outside of Turngate" in request
-    assert "What shop says of it" in request
+    assert "external shop" in texts["inbox"]
+    assert "external shop" in texts["runs"]
+    assert "requested by shop (external)" in request
+    assert "shop , a program that runs the call itself, outside Turngate" in request
+    assert "The words of shop" in request
     assert "Lets shop run the call exactly as shown" in request
-    assert "The agent's own words" not in request
+    assert "The agent's words" not in request
     assert "Conversation so far" not in request
-    assert "A call from shop" in run
-    assert "Take the call back" in run
+    assert "External call of shop" in run
+    assert "Cancel the call" in run
     for of_agents in (
         "Switch its model",
         "Message to",
@@ -123,7 +123,7 @@ def test_only_pixels_that_are_what_they_say_are_drawn(part, way):
 
 def test_sizes_are_said_in_units_of_a_thousand():
     """Bytes, then one digit behind the point."""
-    assert [size_said(size) for size in (0, 1, 999, 14_200, 1_300_000)] == [
+    assert [size_in_words(size) for size in (0, 1, 999, 14_200, 1_300_000)] == [
         "0 bytes",
         "1 byte",
         "999 bytes",
