@@ -122,7 +122,7 @@ class CallModel:
                 # An attempt that was thought lost: its requests would wait in the inbox forever.
                 raise ApplicationError(f"run {run.id} has ended; step {number} is not planned any more", "conflict")
             if await steps.record_plan(conn, run.id, number, planned.plan):
-                await subtree_usage.add(conn, run, subtree_usage.UsedBelow(tool_calls=len(planned.calls)))
+                await subtree_usage.add(conn, run, subtree_usage.SubtreeUsage(tool_calls=len(planned.calls)))
                 await self._model.live.forget(conn, run.id, number)
                 await calls.insert_planned(conn, planned.calls)
                 await requests.insert_all(conn, planned.requests)

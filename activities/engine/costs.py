@@ -41,5 +41,5 @@ async def spend(engine: Engine, conn: Connection, run: runs.Run, step: int, use:
     used = runs.Used(tokens=usage.input_tokens + usage.output_tokens, cost_micros=cost_micros(engine, use.spec, usage))
     if not await runs.advance(conn, run.id, step=step, used=used):
         return False
-    await subtree_usage.add(conn, run, subtree_usage.UsedBelow(tokens=used.tokens, cost_micros=used.cost_micros))
+    await subtree_usage.add(conn, run, subtree_usage.SubtreeUsage(tokens=used.tokens, cost_micros=used.cost_micros))
     return True

@@ -9,7 +9,7 @@ import structlog
 from temporalio.exceptions import ApplicationError
 
 from turngate.domain import contract
-from turngate.domain.agents.overrides import World
+from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, Rule, parse_policy
 from turngate.store.database import Connection
@@ -30,7 +30,7 @@ UNREADABLE: Final = Rule(
 class Overrides:
     """The overrides of a run with their policy parsed; ``policy`` None: the app's rules apply to the run."""
 
-    world: World
+    world: RunOverrides
     policy: Policy | None
 
 
@@ -60,7 +60,7 @@ class OverridesCache:
         return cached
 
 
-def _parsed(world: World) -> Policy | None:
+def _parsed(world: RunOverrides) -> Policy | None:
     """Return its policy; a policy that a worker of another release can't read asks a person about every call (fail closed)."""
     if world.policy is None:
         return None

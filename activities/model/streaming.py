@@ -20,7 +20,7 @@ from turngate.domain.errors import TurngateError
 from turngate.models.port import LanguageModel, ModelRequest, StreamingModel
 from turngate.store.database import Connection, Database
 from turngate.store.live import deltas
-from turngate.store.live.deltas import Said
+from turngate.store.live.deltas import DeltaBatch
 
 log = structlog.get_logger(__name__)
 
@@ -140,7 +140,7 @@ class _Writer:
             return False
         return True
 
-    async def _store(self, batch: Said, conn: Connection) -> None:
+    async def _store(self, batch: DeltaBatch, conn: Connection) -> None:
         if self._attempt is None:
             await deltas.sweep(conn)
             self._attempt = await deltas.begin(conn, self._run_id, self._step, batch)
@@ -151,7 +151,7 @@ class _Writer:
         else:
             self._closed = True  # another attempt writes for the step
 
-    def _take(self) -> Said:
+    def _take(self) -> DeltaBatch:
         """Return what waits: deltas of one part joined, and the oldest text dropped where there is too much."""
         joined: list[Delta] = []
         for delta in self._waiting:
@@ -169,7 +169,7 @@ class _Writer:
             joined[place] = delta.model_copy(update={"text": delta.text[cut:]})
             too_much -= cut
         dropped, self._lost = dropped + self._lost, 0
-        return Said(joined, dropped)
+        return DeltaBatch(joined, dropped)
 
     def _warn_once(self, why: str) -> None:
         if not self._failed:

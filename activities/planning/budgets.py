@@ -45,7 +45,7 @@ from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.requests import requests
 from turngate.store.runs import calls, runs, subtree_usage
-from turngate.store.runs.subtree_usage import NOTHING_BELOW, UsedBelow
+from turngate.store.runs.subtree_usage import NOTHING_BELOW, SubtreeUsage
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class RunUsage:
 
     run: runs.Run
     calls_made: int = 0
-    below: UsedBelow = NOTHING_BELOW
+    below: SubtreeUsage = NOTHING_BELOW
     name: str = "The run"
 
     @classmethod

@@ -19,7 +19,7 @@ from turngate.domain.errors import UnavailableError
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.live import watch
-from turngate.store.live.watch import Follower, Newest, Told
+from turngate.store.live.watch import Follower, Newest, StreamItem
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class EventFeed:
         with_progress: bool = True,
         progress_of: str | None = None,
         deltas_of: str | None = None,
-    ) -> AsyncGenerator[Told, None]:
+    ) -> AsyncGenerator[StreamItem, None]:
         """Yield every event after ``after`` (exclusive) once, in order, with progress and deltas between: stored, then live.
 
         ``run_id``: of one run and its sub-agents' runs, those that start meanwhile too. ``with_progress`` False: no

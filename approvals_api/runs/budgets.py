@@ -13,7 +13,7 @@ from turngate.store.clock import as_text, from_text
 from turngate.store.database import Connection
 from turngate.store.runs import calls, subtree_usage
 from turngate.store.runs.runs import Run
-from turngate.store.runs.subtree_usage import UsedBelow
+from turngate.store.runs.subtree_usage import SubtreeUsage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,6 @@ def _use(run: Run, budget: Budget, own: Decimal | int, below: Decimal | int, lim
     )
 
 
-def _cost(run: Run, below: UsedBelow, limits: Limits | None) -> BudgetUse:
+def _cost(run: Run, below: SubtreeUsage, limits: Limits | None) -> BudgetUse:
     own, theirs = Decimal(run.cost_micros) / MILLION, Decimal(below.cost_micros) / MILLION
     return _use(run, "cost", own, theirs, None if limits is None else limits.cost)

@@ -11,7 +11,7 @@ from approvals_api.principal import Principal
 from approvals_api.runs.overrides import own_facts
 from approvals_api.validation.text import require_storable
 from turngate.domain.agents.model_profiles import PROFILE_NAME
-from turngate.domain.agents.overrides import World
+from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from turngate.domain.requests import UnattendedAsks
@@ -59,7 +59,7 @@ class CheckedOrder:
     forked_from: ForkPoint | None = None
     continues: bool = False
     unattended: UnattendedAsks | None = None
-    world: World | None = None
+    world: RunOverrides | None = None
     begins_at: str | None = None
     replay_of: str | None = None
     summarise: bool = False

@@ -8,7 +8,7 @@ from typing import Final
 from approvals_api.policy.rules import parsed
 from approvals_api.principal import Principal
 from approvals_api.validation.text import require_storable
-from turngate.domain.agents.overrides import World
+from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.store.agents import PublishedAgent
@@ -19,7 +19,7 @@ MAX_INSTRUCTIONS_CHARS: Final = 100_000
 MAX_TOOLS: Final = 1_000
 
 
-def changed_world(before: World | None, agent: PublishedAgent, changes: OverridesOrder) -> World:
+def changed_world(before: RunOverrides | None, agent: PublishedAgent, changes: OverridesOrder) -> RunOverrides:
     """Return the overrides of a run that continues from another one with these changes.
 
     Args:
@@ -30,7 +30,7 @@ def changed_world(before: World | None, agent: PublishedAgent, changes: Override
     Raises:
         InvalidInputError: ``unknown_tool`` (the message lists the agent's tools), ``invalid_policy``, or what does not fit.
     """
-    base = World(agent=agent.name) if before is None or changes.plain else before.for_agent(agent.name)
+    base = RunOverrides(agent=agent.name) if before is None or changes.plain else before.for_agent(agent.name)
     instructions, tools, policy = base.instructions, base.tools, base.policy
     if changes.instructions is not None:
         instructions = _instructions(changes.instructions)
@@ -40,10 +40,10 @@ def changed_world(before: World | None, agent: PublishedAgent, changes: Override
         parsed(changes.policy, pointer="/policy")
         require_storable(changes.policy, "/policy")
         policy = changes.policy
-    return World(agent=base.agent, instructions=instructions, tools=tools, policy=policy)
+    return RunOverrides(agent=base.agent, instructions=instructions, tools=tools, policy=policy)
 
 
-def require_policy_right(principal: Principal, world: World | None) -> None:
+def require_policy_right(principal: Principal, world: RunOverrides | None) -> None:
     """Raise ForbiddenError unless the principal may start a run with side effects under its own policy.
 
     Such a policy can open every gate, so it needs the right to change everyone's rules. A policy that a fork, or the run for a
@@ -63,7 +63,7 @@ def listed(names: str | None) -> list[str] | None:
     return None if names is None else [name for name in (part.strip() for part in names.split(",")) if name]
 
 
-def own_facts(world: World) -> dict[str, object]:
+def own_facts(world: RunOverrides) -> dict[str, object]:
     """Return what the log has of it: digests of its texts, and the tools by name."""
     facts: dict[str, object] = {"digest": world.digest}
     if world.instructions is not None:
@@ -75,7 +75,7 @@ def own_facts(world: World) -> dict[str, object]:
     return facts
 
 
-def world_view(world: World | None) -> WorldView | None:
+def world_view(world: RunOverrides | None) -> WorldView | None:
     """Return a run's overrides as they are shown; None: it has none."""
     if world is None or world.is_plain:
         return None

@@ -12,7 +12,7 @@ from approvals_api.runs.lead import Lead, lead_after
 from approvals_api.runs.overrides import changed_world, tools_of, world_view
 from approvals_api.runs.start import published_agent
 from approvals_api.services import Services
-from turngate.domain.agents.overrides import World
+from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.digest import framed_sha256
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import RequestStatus
@@ -143,7 +143,7 @@ def _has_handler(call: Call) -> bool:
 
 async def _differences(
     conn: Connection, run: Run, lead: Lead, wanted: OverridesOrder
-) -> tuple[list[Difference], World]:
+) -> tuple[list[Difference], RunOverrides]:
     """Return what differs from the run, and the new run's overrides. ``lead``: who would continue without changes."""
     before = await overrides.get(conn, run.world)
     will_be = await published_agent(conn, wanted.agent or lead.agent)
@@ -163,13 +163,13 @@ async def _differences(
     return [Difference(name=name, was=old, will_be=new) for name, old, new in aspects if old != new], world
 
 
-def _instructions(world: World | None, agent: str) -> str:
+def _instructions(world: RunOverrides | None, agent: str) -> str:
     if world is None or world.agent != agent or world.instructions is None:
         return f"those of {agent}"
     return f"its own, {framed_sha256(world.instructions)[:12]}"
 
 
-def _tools(world: World | None, agent: PublishedAgent | None) -> str:
+def _tools(world: RunOverrides | None, agent: PublishedAgent | None) -> str:
     if world is not None and world.tools is not None and (agent is None or world.agent == agent.name):
         names = list(world.tools)
     else:
@@ -177,7 +177,7 @@ def _tools(world: World | None, agent: PublishedAgent | None) -> str:
     return ", ".join(names) or "none"
 
 
-def _policy(world: World | None) -> str:
+def _policy(world: RunOverrides | None) -> str:
     own = None if world is None else world_view(world)
     digest = None if own is None else own.policy_digest
     return "the app's and the stored rules, and grants" if digest is None else f"its own, {digest[:12]}"

@@ -33,7 +33,7 @@ from turngate.domain.errors import UnavailableError
 from turngate.store.events import events
 from turngate.store.events.events import Event
 from turngate.store.live.deltas import Deltas
-from turngate.store.live.watch import EVERY_RUN, Told
+from turngate.store.live.watch import EVERY_RUN, StreamItem
 
 router = APIRouter(tags=["events"])
 
@@ -178,7 +178,7 @@ async def follow_run_events(
     return _stream(services, _until_ended(followed, run_id))
 
 
-async def _without_people(followed: AsyncGenerator[Told, None]) -> AsyncGenerator[Told, None]:
+async def _without_people(followed: AsyncGenerator[StreamItem, None]) -> AsyncGenerator[StreamItem, None]:
     """Leave out who logged in and how, which is for admins."""
     async with aclosing(followed):
         async for entry in followed:
@@ -190,7 +190,7 @@ async def _without_people(followed: AsyncGenerator[Told, None]) -> AsyncGenerato
                 yield entry
 
 
-async def _until_ended(followed: AsyncGenerator[Told, None], run_id: str) -> AsyncGenerator[Told, None]:
+async def _until_ended(followed: AsyncGenerator[StreamItem, None], run_id: str) -> AsyncGenerator[StreamItem, None]:
     async with aclosing(followed):
         async for entry in followed:
             yield entry
@@ -199,7 +199,7 @@ async def _until_ended(followed: AsyncGenerator[Told, None], run_id: str) -> Asy
 
 
 def _stream(
-    services: Services, followed: AsyncGenerator[Told, None], *, starts_after: int | None = None
+    services: Services, followed: AsyncGenerator[StreamItem, None], *, starts_after: int | None = None
 ) -> EventSourceResponse:
     closing = anyio.Event()
     return EventSourceResponse(
@@ -211,7 +211,7 @@ def _stream(
 
 
 async def _sent(
-    followed: AsyncGenerator[Told, None], closing: anyio.Event, starts_after: int | None
+    followed: AsyncGenerator[StreamItem, None], closing: anyio.Event, starts_after: int | None
 ) -> AsyncIterator[ServerSentEvent]:
     """Yield what goes over the wire, until the events end or the server shuts down.
 
@@ -247,7 +247,7 @@ async def _sent(
             stop.cancel()
 
 
-def _on_the_wire(entry: Told) -> ServerSentEvent:
+def _on_the_wire(entry: StreamItem) -> ServerSentEvent:
     if isinstance(entry, Event):
         return ServerSentEvent(data=event_view(entry).model_dump_json(), event=entry.type, id=str(entry.seq))
     if isinstance(entry, Deltas):

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Boolean, Column, Integer, Table
 
-from turngate.domain.agents.overrides import World
+from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms, Rung
@@ -114,7 +114,7 @@ class Filling:
             "schedule_id": "sched_1", "overlap": "skip", "timetable": json.dumps({"every_seconds": 60}),
             "extensions": json.dumps([{"call": "call_ok", "budget": "tokens", "by": "100", "at": THEN}]),
             "schedules.input": self.text, "api_tokens.scopes": "requests:read", "runs.world": "w1", "worlds.digest": "w1",
-            "worlds.content": World(
+            "worlds.content": RunOverrides(
                 agent=self.text, instructions=self.text, tools=(self.text,), policy=self.text
             ).model_dump_json(),
             "pattern": json.dumps({"tool": self.in_json, "fixed": {self.in_json: self.value}, "open": ["x"]}),

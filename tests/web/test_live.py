@@ -7,7 +7,7 @@ from playwright.async_api import expect
 from activities.execution.progress import reporting
 from turngate.domain.conversation.messages import Delta
 from turngate.store.live import deltas
-from turngate.store.live.deltas import Said
+from turngate.store.live.deltas import DeltaBatch
 from turngate.store.runs import executions
 
 BUSY = "#main.settling"
@@ -135,7 +135,7 @@ async def test_what_the_model_says_is_shown_as_it_comes(site, open_page):
     database, run_id = site.stack.database, request.run_id
 
     def words(text, part=0, kind="text", name=""):
-        return Said([Delta(kind=kind, part=part, text=text, tool_name=name)])
+        return DeltaBatch([Delta(kind=kind, part=part, text=text, tool_name=name)])
 
     async def add(attempt, n, said):
         async with database.write() as conn:

@@ -10,7 +10,7 @@ from approvals_api.runs import send_message
 from turngate.domain.conversation.messages import Delta
 from turngate.domain.tools.external import ExternalTool
 from turngate.store.live import deltas
-from turngate.store.live.deltas import Said
+from turngate.store.live.deltas import DeltaBatch
 from turngate.store.runs import runs
 
 LISTEN = """() => {
@@ -22,7 +22,7 @@ TOP_OF_INPUT = "document.querySelector('#input').getBoundingClientRect().top"
 
 
 def words(text, part=0, kind="text", name="", dropped=0):
-    return Said([Delta(kind=kind, part=part, text=text, tool_name=name)], dropped)
+    return DeltaBatch([Delta(kind=kind, part=part, text=text, tool_name=name)], dropped)
 
 
 async def test_a_wait_for_the_model_is_told_and_a_switch_ends_it(limited_site, open_page):

@@ -24,7 +24,7 @@ from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.events.events import Event
 from turngate.store.live import progress, watch
-from turngate.store.live.watch import Told
+from turngate.store.live.watch import StreamItem
 from turngate.store.runs import executions, runs
 
 SECRET = "a word that is nowhere else 7f3a"
@@ -39,9 +39,9 @@ async def kept(database: Database) -> list[progress.Progress]:
         return await progress.after(conn, 0, finished_from=0, limit=9_999)
 
 
-async def whole_story(engine: Stack, run: runs.Run) -> list[Told]:
+async def whole_story(engine: Stack, run: runs.Run) -> list[StreamItem]:
     """Follow a run to its end, as a stream does."""
-    found: list[Told] = []
+    found: list[StreamItem] = []
     async with asyncio.timeout(20):
         async for told in engine.services.feed.follow(0, run.id):
             found.append(told)

@@ -18,7 +18,7 @@ from turngate.domain.conversation.messages import ModelResponse, Usage
 from turngate.domain.tools.results import Failure
 from turngate.store.database import Database
 from turngate.store.runs import subtree_usage
-from turngate.store.runs.subtree_usage import UsedBelow
+from turngate.store.runs.subtree_usage import SubtreeUsage
 
 PRICES = {f"scripted:{name}": Price(input=Decimal(1), output=Decimal(1)) for name in ("test", "middle", "leaf")}
 
@@ -83,9 +83,9 @@ async def test_what_a_sub_agent_uses_is_its_callers(
                 used = [await subtree_usage.of(conn, each.id) for each in (top, below, lowest)]
             calls = 6  # two in each of three responses
             assert used == [
-                UsedBelow(tokens=4_000, cost_micros=4_000, tool_calls=calls + 1),
-                UsedBelow(tokens=3_000, cost_micros=3_000, tool_calls=calls),
-                UsedBelow(),
+                SubtreeUsage(tokens=4_000, cost_micros=4_000, tool_calls=calls + 1),
+                SubtreeUsage(tokens=3_000, cost_micros=3_000, tool_calls=calls),
+                SubtreeUsage(),
             ]
 
 

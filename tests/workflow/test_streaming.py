@@ -25,7 +25,7 @@ from turngate.store.database import Database
 from turngate.store.events.events import Event
 from turngate.store.live import deltas
 from turngate.store.live.deltas import Deltas
-from turngate.store.live.watch import EVERY_RUN, Told
+from turngate.store.live.watch import EVERY_RUN, StreamItem
 from turngate.store.runs import runs
 
 SECRET = "a word that is nowhere else 9c1e"
@@ -64,10 +64,10 @@ def silent(response: ModelResponse) -> Line:
 
 
 async def follow(
-    engine: Stack, run: runs.Run, hear: Callable[[Told], None], *, after: int = 0, ends: str = "run.ended"
-) -> list[Told]:
+    engine: Stack, run: runs.Run, hear: Callable[[StreamItem], None], *, after: int = 0, ends: str = "run.ended"
+) -> list[StreamItem]:
     """Follow a run as a stream does, up to an event of this type."""
-    found: list[Told] = []
+    found: list[StreamItem] = []
     async with asyncio.timeout(20):
         async for told in engine.services.feed.follow(after, run.id, deltas_of=EVERY_RUN):
             found.append(told)
@@ -77,7 +77,7 @@ async def follow(
     return found
 
 
-def words(told: Sequence[Told]) -> str:
+def words(told: Sequence[StreamItem]) -> str:
     return "".join(delta.text for each in told if isinstance(each, Deltas) for delta in each.deltas)
 
 
@@ -109,7 +109,7 @@ async def test_words_come_live_once_and_make_way_for_the_message(client: Client,
         run = await engine.start()
         ears: set[str] = set()
 
-        def hear(ear: str, told: Told) -> None:
+        def hear(ear: str, told: StreamItem) -> None:
             if isinstance(told, Deltas):
                 heard.set()
             if SECRET in words([told]):
@@ -143,7 +143,7 @@ async def test_a_failed_attempt_takes_its_words_back(client: Client, sqlite: Dat
     """No silent retry: a reset with its reason, the event says that something was shown, and attempts never mix."""
     half, void, whole = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    def hear(told: Told) -> None:
+    def hear(told: StreamItem) -> None:
         if isinstance(told, Deltas):
             {"Half a sen": half, "": void, "A whole sentence.": whole}[words([told])].set()
 

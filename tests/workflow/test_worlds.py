@@ -18,7 +18,7 @@ from approvals_api.runs import fork as fork_run
 from approvals_api.runs import retry, send_message
 from approvals_api.runs.views import run_detail
 from turngate import Agent, Policy, Rule, Toolkit, sub_agent
-from turngate.domain.agents.overrides import World
+from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.errors import ForbiddenError, ModelError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.tools.results import Failure, Ok
@@ -111,7 +111,7 @@ async def test_i2_a_run_policy_that_shuts_is_asked_again_at_the_door(
         run = await engine.start()
         request = await engine.request(run)
         async with sqlite.write() as conn:
-            digest = await overrides.keep(conn, World(agent="agent", policy=SHUT))
+            digest = await overrides.keep(conn, RunOverrides(agent="agent", policy=SHUT))
             await conn.execute(update(tables.runs).where(tables.runs.c.id == run.id).values(world=digest))
         await engine.decide(request, "approve")
         await engine.ended(run)
@@ -190,14 +190,14 @@ async def test_sub_agents_live_under_the_policy_of_the_run_above_them(
         assert cast.resolve("scripted:helper").seen[-1].messages[0].text == "Help."
         other = await engine.ended(await forked(engine, fork, agent="helper"))
         async with sqlite.read() as conn:
-            assert await overrides.get(conn, other.world) == World(agent="helper", policy=OPEN)
+            assert await overrides.get(conn, other.world) == RunOverrides(agent="helper", policy=OPEN)
 
 
 async def test_a_policy_that_cannot_be_read_asks_and_a_missing_world_stops(sqlite: Database) -> None:
     """Fail closed: rules of another release ask for everything; without its world nobody knows what a run may do."""
     async with sqlite.write() as conn:
-        digest = await overrides.keep(conn, World(agent="a", policy="[[rule]]\nname = 1"))
-        assert await overrides.keep(conn, World(agent="a")) is None
+        digest = await overrides.keep(conn, RunOverrides(agent="a", policy="[[rule]]\nname = 1"))
+        assert await overrides.keep(conn, RunOverrides(agent="a")) is None
 
     def run(world: str | None) -> Any:
         return type("Run", (), {"id": "run_1", "world": world})()

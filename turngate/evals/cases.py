@@ -180,7 +180,7 @@ def _world(value: Any) -> Any:
     return {tool: _handler(each) for tool, each in value.items()} if isinstance(value, Mapping) else value
 
 
-World = Annotated[Mapping[str, Any] | str | Callable[[], Mapping[str, Any]], BeforeValidator(_world)]
+RunOverrides = Annotated[Mapping[str, Any] | str | Callable[[], Mapping[str, Any]], BeforeValidator(_world)]
 
 
 class Case(_Form):
@@ -202,7 +202,7 @@ class Case(_Form):
     model: Any = None
     models: Mapping[Name, Name] = Field(default_factory=dict)
     workspace: Path | None = None
-    handlers: World = Field(default_factory=dict)
+    handlers: RunOverrides = Field(default_factory=dict)
     approvers: tuple[Approver, ...] = ()
     unanswered: Literal["fail", "reject"] = "fail"
     expect: Expect = Expect()

@@ -77,7 +77,7 @@ def with_models(app: App, named: Mapping[str, str]) -> App:
 BUILT_IN: Final = (READ_RESULT, EXTEND_BUDGET)
 """Tools of the engine's own, which no app declares and a case may name."""
 
-World = Mapping[str, Handler]
+RunOverrides = Mapping[str, Handler]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class Planned:
     model: LanguageModel | None
     models: Mapping[str, str]
     name: str
-    world: Callable[[], World]
+    world: Callable[[], RunOverrides]
     check: Callable[..., Any] | None
 
 
@@ -224,14 +224,14 @@ class _Case:
                 said = f"there is no agent {each.agent!r}; the agents are: {', '.join(known)}"
                 raise self._wrong(f"approvers[{at}].agent", said)
 
-    def _world(self) -> Callable[[], World]:
+    def _world(self) -> Callable[[], RunOverrides]:
         handlers = self._case.handlers
         if isinstance(handlers, str):
             handlers = self._function(handlers, "handlers")
         if callable(handlers):
             make = handlers
 
-            def fresh() -> World:
+            def fresh() -> RunOverrides:
                 try:
                     made = make()
                 except Exception as error:  # noqa: BLE001 - a builder's function may raise anything
@@ -245,7 +245,7 @@ class _Case:
         world = self._swapped(handlers)
         return lambda: world
 
-    def _swapped(self, handlers: Mapping[str, Any]) -> World:
+    def _swapped(self, handlers: Mapping[str, Any]) -> RunOverrides:
         world = {name: self._handler(name, each) for name, each in handlers.items()}
         try:
             self._app.with_handlers(world)

@@ -25,7 +25,7 @@ from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents.app import App
 from turngate.domain.contract import AgentTurnInput
-from turngate.evals.planning import World, with_models
+from turngate.evals.planning import RunOverrides, with_models
 from turngate.models.port import LanguageModel
 from turngate.models.registry import Models
 from turngate.runtime.app_loader import LoadedApp, check_app
@@ -81,7 +81,7 @@ class Stage:
 
     @asynccontextmanager
     async def world(
-        self, handlers: World, model: LanguageModel | None, models: Mapping[str, str]
+        self, handlers: RunOverrides, model: LanguageModel | None, models: Mapping[str, str]
     ) -> AsyncIterator[Services]:
         """Give the services by which runs are started and decided in a world; attempts that swap nothing share one."""
         if handlers or model is not None or models:

@@ -16,14 +16,14 @@ from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.events.events import Event
 from turngate.store.live import deltas, watch
-from turngate.store.live.deltas import LOST, Deltas, Said
-from turngate.store.live.watch import EVERY_RUN, Follower, Told
+from turngate.store.live.deltas import LOST, DeltaBatch, Deltas
+from turngate.store.live.watch import EVERY_RUN, Follower, StreamItem
 from turngate.store.runs import runs, steps
 from turngate.store.tables import deltas as deltas_table
 
 
-def words(text: str) -> Said:
-    return Said([Delta(kind="text", part=0, text=text)])
+def words(text: str) -> DeltaBatch:
+    return DeltaBatch([Delta(kind="text", part=0, text=text)])
 
 
 async def begin(database: Database, run: runs.Run, text: str, step: int = 1) -> int | None:
@@ -53,7 +53,7 @@ async def kept(database: Database, run: runs.Run) -> list[tuple[str | None, str]
 
 
 async def read_all(database: Database, follower: Follower) -> list[str]:
-    found: list[Told] = []
+    found: list[StreamItem] = []
     while True:
         async with database.read() as conn:
             batch = await follower.read(conn)
@@ -62,7 +62,7 @@ async def read_all(database: Database, follower: Follower) -> list[str]:
         found += batch
 
 
-def story(told: Sequence[Told]) -> list[str]:
+def story(told: Sequence[StreamItem]) -> list[str]:
     return [
         each.type if isinstance(each, Event) else "".join(delta.text for delta in each.deltas) or f"reset: {each.reset}"
         for each in told

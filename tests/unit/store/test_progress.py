@@ -15,7 +15,7 @@ from turngate.store.events import events
 from turngate.store.events.events import Event
 from turngate.store.live import progress, watch
 from turngate.store.live.progress import NewProgress
-from turngate.store.live.watch import Follower, Told
+from turngate.store.live.watch import Follower, StreamItem
 from turngate.store.runs import executions, runs
 from turngate.store.tables import progress as progress_table
 from turngate.store.tables import runs as runs_table
@@ -41,8 +41,8 @@ async def say(database: Database, run: runs.Run, *texts: object, call: str = "c1
         return await progress.append(conn, run.id, call, [NewProgress(json.dumps(text), 0) for text in texts])
 
 
-async def read_all(database: Database, follower: Follower) -> list[Told]:
-    found: list[Told] = []
+async def read_all(database: Database, follower: Follower) -> list[StreamItem]:
+    found: list[StreamItem] = []
     while True:
         async with database.read() as conn:
             batch = await follower.read(conn)
@@ -51,7 +51,7 @@ async def read_all(database: Database, follower: Follower) -> list[Told]:
         found += batch
 
 
-def story(told: list[Told]) -> list[object]:
+def story(told: list[StreamItem]) -> list[object]:
     return [each.type if isinstance(each, Event) else each.payload for each in told]
 
 
@@ -129,7 +129,7 @@ async def test_old_progress_is_swept_away(
 async def test_events_and_progress_come_in_the_order_they_happened(database: Database, run: runs.Run) -> None:
     """Read at once or bit by bit: the call's start, what it said, its end; each once."""
     bit_by_bit = Follower(0, run_id=run.id)
-    seen: list[Told] = []
+    seen: list[StreamItem] = []
     for act in (
         begin(database, run),
         say(database, run, "a", "b"),

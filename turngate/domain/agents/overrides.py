@@ -15,7 +15,7 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.tools.toolkit import Toolkit
 
 
-class World(BaseModel):
+class RunOverrides(BaseModel):
     """What a run has of its own.
 
     ``agent``: whose instructions and tools these are; another one, who takes over or answers a call, has its own.
@@ -40,9 +40,9 @@ class World(BaseModel):
         """Hex SHA-256; the same world has the same one, in later releases that know more of them, too."""
         return framed_sha256(self.model_dump_json(exclude_none=True))
 
-    def for_agent(self, name: str) -> World:
+    def for_agent(self, name: str) -> RunOverrides:
         """Return what is left of it for a run that begins with this agent."""
-        return self if name == self.agent else World(agent=name, policy=self.policy)
+        return self if name == self.agent else RunOverrides(agent=name, policy=self.policy)
 
     def seen_by(self, agent: Agent) -> Agent:
         """Return the agent as the run has it. Tools that the agent does not have any more are not there."""

@@ -19,7 +19,7 @@ from turngate.domain.conversation.messages import Delta
 from turngate.store import sequences
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.live.live_rows import Sayings
+from turngate.store.live.live_rows import LiveTable
 from turngate.store.sequences import NEWEST_EVENT, Numbered
 from turngate.store.tables import deltas, runs, steps
 
@@ -40,7 +40,7 @@ _NEWEST = select(deltas.c.payload).where(_OF_STEP).order_by(deltas.c.n.desc()).l
 _INSERT = insert(deltas)
 _FORGET = delete(deltas).where(_OF_STEP)
 _MAKE_ROOM = delete(deltas).where(_OF_STEP, deltas.c.n <= bindparam("upto"))
-_SAYINGS = Sayings(
+_LIVE = LiveTable(
     table=deltas,
     goes_on=select(runs.c.id).where(runs.c.id == deltas.c.run_id, runs.c.status == "running").exists()
     & ~select(steps.c.step).where(steps.c.run_id == deltas.c.run_id, steps.c.step == deltas.c.step).exists(),
@@ -48,7 +48,7 @@ _SAYINGS = Sayings(
 )
 
 
-class Said(NamedTuple):
+class DeltaBatch(NamedTuple):
     """What came together, in order, and how many characters before it were left out."""
 
     deltas: Sequence[Delta]
@@ -75,7 +75,7 @@ class Deltas:
     created_at: str
 
 
-async def begin(conn: Connection, run_id: str, step: int, said: Said) -> int | None:
+async def begin(conn: Connection, run_id: str, step: int, said: DeltaBatch) -> int | None:
     """Add what the first words of an attempt at a step are, and return the attempt; None when its response is stored.
 
     Rows of earlier attempts go; if the last of them had not failed as far as anyone knows, its worker was lost, and this
@@ -96,7 +96,7 @@ async def begin(conn: Connection, run_id: str, step: int, said: Said) -> int | N
     return row_id
 
 
-async def append(conn: Connection, run_id: str, step: int, attempt: int, n: int, said: Said) -> bool:
+async def append(conn: Connection, run_id: str, step: int, attempt: int, n: int, said: DeltaBatch) -> bool:
     """Add the ``n``-th row of an attempt; False, and nothing is added, when it is not the newest, or the step has a response.
 
     So nothing comes from a worker that was thought lost, and nothing after the response. The oldest rows make room.
@@ -119,7 +119,7 @@ async def give_up(conn: Connection, run_id: str, step: int, attempt: int, n: int
     if after_seq is None:
         return
     await conn.execute(_FORGET, {"run": run_id, "at_step": step})
-    await _insert(conn, row_id, run_id, step, attempt, n, Said(()), reason, after_seq)
+    await _insert(conn, row_id, run_id, step, attempt, n, DeltaBatch(()), reason, after_seq)
 
 
 async def forget(conn: Connection, run_id: str, step: int) -> None:
@@ -129,7 +129,7 @@ async def forget(conn: Connection, run_id: str, step: int) -> None:
 
 async def sweep(conn: Connection) -> None:
     """Delete what lost workers left behind: among the oldest 1,000 rows. Cheap if there is none."""
-    await _SAYINGS.sweep(conn)
+    await _LIVE.sweep(conn)
 
 
 async def after(
@@ -144,7 +144,7 @@ async def after(
 
     Up to number ``ended_from`` only of responses that are still made; from there on of every one.
     """
-    query = _SAYINGS.after(last, ended_from=ended_from, run_ids=run_ids, limit=limit)
+    query = _LIVE.after(last, ended_from=ended_from, run_ids=run_ids, limit=limit)
     return [_loaded(row) for row in (await conn.execute(query)).mappings()]
 
 
@@ -162,7 +162,7 @@ async def _insert(
     step: int,
     attempt: int,
     n: int,
-    said: Said,
+    said: DeltaBatch,
     reset: str | None,
     after_seq: int,
 ) -> None:

@@ -18,7 +18,7 @@ SWEPT_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sayings:
+class LiveTable:
     """A table of what was said. ``goes_on``: the condition that what a row is about continues: others have its result.
 
     ``kept_after_the_end``: how long a row is kept when that has ended; a day at most when it has not.

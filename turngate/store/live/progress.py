@@ -14,7 +14,7 @@ from sqlalchemy import RowMapping, bindparam, delete, func, insert, select
 from turngate.store import sequences
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.live.live_rows import Sayings
+from turngate.store.live.live_rows import LiveTable
 from turngate.store.sequences import NEWEST_EVENT, Numbered
 from turngate.store.tables import executions, progress
 
@@ -44,7 +44,7 @@ _MAKE_ROOM = delete(progress).where(
     progress.c.tool_call_id == bindparam("call"),
     progress.c.n <= bindparam("upto"),
 )
-_SAYINGS = Sayings(
+_LIVE = LiveTable(
     table=progress,
     goes_on=select(executions.c.state)
     .where(
@@ -114,7 +114,7 @@ async def append(conn: Connection, run_id: str, tool_call_id: str, new: Sequence
 
 async def sweep(conn: Connection) -> None:
     """Delete progress older than a day, or an hour if its call has ended: among the oldest 1,000 rows. Cheap if there is none."""
-    await _SAYINGS.sweep(conn)
+    await _LIVE.sweep(conn)
 
 
 async def after(
@@ -124,14 +124,14 @@ async def after(
 
     Up to number ``finished_from`` only of calls that execute now; from there on of every call.
     """
-    query = _SAYINGS.after(last, ended_from=finished_from, run_ids=run_ids, limit=limit)
+    query = _LIVE.after(last, ended_from=finished_from, run_ids=run_ids, limit=limit)
     return [_loaded(row) for row in (await conn.execute(query)).mappings()]
 
 
 async def newest_of_executing(conn: Connection, run_id: str, *, limit: int) -> dict[str, list[Progress]]:
     """Return tool call id → the newest ``limit`` rows, oldest first, of the run's calls that execute now."""
     back = func.row_number().over(partition_by=progress.c.tool_call_id, order_by=progress.c.n.desc()).label("back")
-    ranked = select(progress, back).where(progress.c.run_id == run_id, _SAYINGS.goes_on).subquery()
+    ranked = select(progress, back).where(progress.c.run_id == run_id, _LIVE.goes_on).subquery()
     query = select(ranked).where(ranked.c.back <= limit).order_by(ranked.c.id)
     found: dict[str, list[Progress]] = {}
     for row in (await conn.execute(query)).mappings():

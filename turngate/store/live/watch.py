@@ -20,8 +20,8 @@ from turngate.store.tables import runs
 
 BATCH = 500
 
-Said = Progress | Deltas
-Told = Event | Said
+LiveItem = Progress | Deltas
+StreamItem = Event | LiveItem
 EVERY_RUN = ""
 """In place of a run's id: deltas of all that are followed."""
 
@@ -51,13 +51,13 @@ async def family(conn: Connection, run_id: str) -> list[str]:
 class _Sayings:
     """A watcher's place among progress, or among deltas."""
 
-    def __init__(self, run_id: str | None, read: Callable[..., Coroutine[Any, Any, Sequence[Said]]]) -> None:
+    def __init__(self, run_id: str | None, read: Callable[..., Coroutine[Any, Any, Sequence[LiveItem]]]) -> None:
         self._run_id = run_id
         self._read = read
         self._id = 0
         self._began_at: int | None = None
 
-    async def read(self, conn: Connection, newest_id: int) -> Sequence[Said]:
+    async def read(self, conn: Connection, newest_id: int) -> Sequence[LiveItem]:
         """Return what comes next; all there is if it is less than a batch."""
         if self._began_at is None:
             self._began_at = newest_id
@@ -65,7 +65,7 @@ class _Sayings:
             return ()
         return await self._read(conn, self._id, self._began_at, self._run_id)
 
-    def given(self, found: Sequence[Said], count: int, newest_id: int) -> None:
+    def given(self, found: Sequence[LiveItem], count: int, newest_id: int) -> None:
         """Continue behind the first ``count`` of what was found."""
         if count < len(found):
             self._id = found[count].id - 1
@@ -98,7 +98,7 @@ class Follower:
         self._progress = _Sayings(progress_of or run_id, _progress) if with_progress else None
         self._deltas = None if deltas_of is None else _Sayings(deltas_of or run_id, _deltas)
 
-    async def read(self, conn: Connection) -> list[Told]:
+    async def read(self, conn: Connection) -> list[StreamItem]:
         """Return what comes next in order, some hundreds at most of each kind; nothing when there is no more now."""
         now = await newest(conn)
         happened = await self._events(conn, now)
@@ -111,7 +111,7 @@ class Follower:
         ends = [happened[-1].seq] if len(happened) == BATCH else []
         ends += [said[-1].after_seq for _sayings, _newest_id, said in found if len(said) == BATCH]
         horizon = min(ends, default=math.inf)
-        told: list[Told] = [event for event in happened if event.seq <= horizon]
+        told: list[StreamItem] = [event for event in happened if event.seq <= horizon]
         self._seq = max(self._seq, int(min(horizon, max(self._seq, now.event_seq))))
         for sayings, newest_id, said in found:
             said_now = [each for each in said if each.after_seq <= horizon]
@@ -126,18 +126,18 @@ class Follower:
         return await events.after(conn, self._seq, run_ids=run_ids, limit=BATCH)
 
 
-async def _progress(conn: Connection, last: int, began_at: int, run_id: str | None) -> Sequence[Said]:
+async def _progress(conn: Connection, last: int, began_at: int, run_id: str | None) -> Sequence[LiveItem]:
     run_ids = None if run_id is None else await family(conn, run_id)
     return await progress.after(conn, last, finished_from=began_at, run_ids=run_ids, limit=BATCH)
 
 
-async def _deltas(conn: Connection, last: int, began_at: int, run_id: str | None) -> Sequence[Said]:
+async def _deltas(conn: Connection, last: int, began_at: int, run_id: str | None) -> Sequence[LiveItem]:
     # In one statement: it is asked some thirty times a second while a model talks.
     run_ids = None if run_id is None else _FAMILY.params(run=run_id)
     return await deltas.after(conn, last, ended_from=began_at, run_ids=run_ids, limit=BATCH)
 
 
-def _place(told: Told) -> tuple[int, int, int]:
+def _place(told: StreamItem) -> tuple[int, int, int]:
     """Return where it stands in the one order: what is said comes right behind the newest event of its time."""
     match told:
         case Event():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, select, text
 
-from turngate.domain.agents.overrides import World
+from turngate.domain.agents.overrides import RunOverrides
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.storable import StorableText
@@ -16,7 +16,7 @@ _KEEP = text(
 ).bindparams(bindparam("content", type_=StorableText()))
 
 
-async def keep(conn: Connection, world: World | None) -> str | None:
+async def keep(conn: Connection, world: RunOverrides | None) -> str | None:
     """Store a world unless it is there already, and return its digest; None for a run that has none of its own."""
     if world is None or world.is_plain:
         return None
@@ -25,9 +25,9 @@ async def keep(conn: Connection, world: World | None) -> str | None:
     return world.digest
 
 
-async def get(conn: Connection, digest: str | None) -> World | None:
+async def get(conn: Connection, digest: str | None) -> RunOverrides | None:
     """Return the world of this digest, or None."""
     if digest is None:
         return None
     content = (await conn.execute(select(worlds.c.content).where(worlds.c.digest == digest))).scalar_one_or_none()
-    return None if content is None else World.model_validate_json(content)
+    return None if content is None else RunOverrides.model_validate_json(content)

@@ -154,7 +154,7 @@ async def record_response(
         live = await runs.complete(conn, run, step=step, head_message_id=message_id, used=used)
     if not live:
         raise ConflictError(f"run {run.id} has ended; its response of step {step} came too late")
-    await subtree_usage.add(conn, run, subtree_usage.UsedBelow(tokens=used.tokens, cost_micros=used.cost_micros))
+    await subtree_usage.add(conn, run, subtree_usage.SubtreeUsage(tokens=used.tokens, cost_micros=used.cost_micros))
 
 
 async def record_plan(conn: Connection, run_id: str, step: int, plan: StepPlan) -> bool:

@@ -24,7 +24,7 @@ _OF = select(used_below).where(used_below.c.run_id == bindparam("run"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class UsedBelow:
+class SubtreeUsage:
     """What all runs below one used together. ``cost_micros``: in millionths of the currency of ``Limits.cost``."""
 
     tokens: int = 0
@@ -32,7 +32,7 @@ class UsedBelow:
     tool_calls: int = 0
 
 
-NOTHING_BELOW = UsedBelow()
+NOTHING_BELOW = SubtreeUsage()
 
 
 async def above(conn: Connection, run: runs.Run) -> list[runs.Run]:
@@ -47,15 +47,15 @@ async def above(conn: Connection, run: runs.Run) -> list[runs.Run]:
     return found
 
 
-async def of(conn: Connection, run_id: str) -> UsedBelow:
+async def of(conn: Connection, run_id: str) -> SubtreeUsage:
     """Return what the runs below a run used so far."""
     row = (await conn.execute(_OF, {"run": run_id})).mappings().one_or_none()
     if row is None:
         return NOTHING_BELOW
-    return UsedBelow(tokens=row["tokens"], cost_micros=row["cost_micros"], tool_calls=row["tool_calls"])
+    return SubtreeUsage(tokens=row["tokens"], cost_micros=row["cost_micros"], tool_calls=row["tool_calls"])
 
 
-async def add(conn: Connection, run: runs.Run, used: UsedBelow) -> None:
+async def add(conn: Connection, run: runs.Run, used: SubtreeUsage) -> None:
     """Count what a run used for every run above it; part of the transaction that stores what it used, before its events."""
     if run.parent_run_id is None or used == NOTHING_BELOW:
         return
