@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -58,6 +59,10 @@ def plain_logging() -> None:
     Left alone, it draws a traceback with every local of every frame. That takes a second or more, in which the event loop
     of the engine under test stands still; a value of many levels takes so long that the call counts as lost.
     """
+    # A command that a test ran in this process logs to the stream it had then, which is closed by now.
+    for handler in list(logging.root.handlers):
+        if isinstance(handler, logging.StreamHandler) and getattr(handler.stream, "closed", False):
+            logging.root.removeHandler(handler)
     if not structlog.is_configured():
         plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
         structlog.configure(processors=[structlog.processors.add_log_level, plain])

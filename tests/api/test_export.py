@@ -61,7 +61,7 @@ async def test_a_run_that_cannot_be_played_again_is_refused_with_the_reason(offi
     """A sub-agent's answer, a wait, a hand-off and an interrupt are refused by name; so is a run there is not."""
     inner = task(step())
     cases = (
-        (("researcher", {"task": inner}), "waits for a sub-agent's run"),
+        (("researcher", {"task": inner}), "was answered by a sub-agent's run"),
         (("wait_until", {"seconds": 0}), "held the run on a timer"),
         (("hand_off", {"agent": "researcher"}), "handed the run over to another agent"),
     )

@@ -196,14 +196,14 @@ BROKEN = ModelError("it broke off", error_class="server_error", retryable=True, 
 STREAMED = """
 step 1
   │ Half a
-  ! what it said is void: it broke off
-  ! the model fails (server_error, attempt 1); what it said is void, again in 0.05 s: it broke off
+  ! the words so far are void: it broke off
+  ! the model failed (server_error, attempt 1); its words so far are void, again in 0.05 s: it broke off
   │ Hello⟨U+001B⟩[2K
   │ all the rest
 
 completed after 1 step
 """
-PLAIN = """  ! the model fails (server_error, attempt 1); what it said is void, again in 0.05 s: it broke off
+PLAIN = """  ! the model failed (server_error, attempt 1); its words so far are void, again in 0.05 s: it broke off
 
 completed after 1 step
   │ Hello⟨U+001B⟩[2K

@@ -125,7 +125,7 @@ def test_a_task_is_read_from_stdin_as_it_is(monkeypatch: pytest.MonkeyPatch) -> 
     assert task_text("-") == "ü\r\n"
     coming(b"from stdin")
     assert task_text("from here") == "from here"
-    for content, told in [(b"ab\xff", "not UTF-8 text, at byte 2"), (b" \n", "nothing came on stdin")]:
+    for content, told in [(b"ab\xff", "not UTF-8 text, at byte 2"), (b" \n", "stdin is empty")]:
         coming(content)
         with pytest.raises(InvalidInputError, match=told):
             task_text(None)
@@ -151,7 +151,7 @@ def test_two_ways_to_print_a_run_contradict_each_other() -> None:
 def test_every_exit_code_stands_in_the_help(command: str) -> None:
     """A script's author reads them there."""
     said = CliRunner().invoke(main.app, [command, "--help"], env={"COLUMNS": "400"}).stdout
-    for code in ("0 completed", "1 it failed", "2 the command", "3 interrupted", "130 left", "141 left"):
+    for code in ("0 completed", "1 failed", "2 the command", "3 interrupted", "130 left", "141 left"):
         assert code in said
 
 
@@ -163,7 +163,7 @@ async def test_who_loses_sight_of_a_run_is_told_how_to_come_back(
     run = await driven_api.start("pay 73")
     request = await driven_api.request(run)
     async with api_on(driven_api.stack, Gateway(driven_api.stack.client)) as passing:
-        link = ApiLink(url=passing.url, token=await owner_token(passing), data_dir=None, url_given=True)
+        link = ApiLink(url=passing.url, token=await owner_token(passing), data_dir=None, url_is_option=True)
         client = link.client()
         follower = asyncio.create_task(
             asyncio.to_thread(follow, link, client, run["id"], output=Output.STORY, stream=False)

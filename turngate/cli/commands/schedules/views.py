@@ -47,11 +47,9 @@ def show_detail(schedule: ScheduleDetail) -> None:
     terminal.line(f"  task        {plain_line(schedule.input, 200)}")
     if schedule.workspace:
         terminal.line(f"  workspace   {schedule.workspace}")
-    place = (
-        "in a new conversation each time"
-        if schedule.conversation_id is None
-        else f"always in {schedule.conversation_id}"
-    )
+    place = "in a new conversation each time"
+    if schedule.conversation_id is not None:
+        place = f"always in {schedule.conversation_id}"
     terminal.line(f"  talks       {place}")
     terminal.line(f"  questions   {UNATTENDED[schedule.unattended]}")
     terminal.line(f"  a fire      {OVERLAP[schedule.overlap]}")
