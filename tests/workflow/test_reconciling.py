@@ -179,7 +179,7 @@ async def test_both_commands_say_what_they_did(
         await engine.workflow(run).terminate()
         listed = await turngate("recover")
         assert (listed.exit_code, listed.stdout) == (0, f"· {run.id}  would be recovered, at step 1\n")
-        assert "1 of 1 run(s) would be recovered; `turngate recover --all` does it" in listed.stderr
+        assert "1 of 1 run(s) would be recovered; `turngate recover --all` recovers them" in listed.stderr
         broken = await turngate("reconcile")
         assert broken.exit_code == 1
         assert f"✗ {run.id}  run without a workflow: live in the store, its workflow is closed" in broken.stdout
