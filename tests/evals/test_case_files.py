@@ -8,7 +8,7 @@ import pytest
 
 from turngate.domain.errors import ConfigurationError
 from turngate.evals import load_cases, parse_cases
-from turngate.evals.matching import fits
+from turngate.evals.patterns import fits
 
 FILE = """
 defaults:

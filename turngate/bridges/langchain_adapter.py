@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from turngate.bridges.outside_calls import DEFAULT_TIMEOUT, MayNotRun, MayRun, OutsideCalls, Ran, Settled, fits, ok_of
+from turngate.bridges.external_calls import DEFAULT_TIMEOUT, ExternalCalls, MayNotRun, MayRun, Ran, Settled, fits, ok_of
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.domain.tools.results import Failure, Ok
@@ -67,7 +67,7 @@ class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
             {tool.name: {"allowed_decisions": ["approve", "edit", "reject"]} for tool in tools},
             interrupt_mode=interrupt_mode,
         )
-        self._outside = OutsideCalls(client, source=source, effects=effects, timeout=timeout)
+        self._outside = ExternalCalls(client, source=source, effects=effects, timeout=timeout)
         self._described = {tool.name: convert_to_openai_tool(tool)["function"] for tool in tools}
 
     async def decided(

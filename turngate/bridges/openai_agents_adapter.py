@@ -18,7 +18,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from turngate.bridges.outside_calls import DEFAULT_TIMEOUT, MayNotRun, OutsideCalls, Ran, noted, ok_of
+from turngate.bridges.external_calls import DEFAULT_TIMEOUT, ExternalCalls, MayNotRun, Ran, noted, ok_of
 from turngate.client import TurngateClient
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import MissingExtraError
@@ -63,7 +63,9 @@ class TurngateGate:
         effects: Mapping[str, Effect] | None = None,
         timeout: timedelta = DEFAULT_TIMEOUT,
     ) -> None:
-        self._outside = OutsideCalls(client, source=source, conversation=conversation, effects=effects, timeout=timeout)
+        self._outside = ExternalCalls(
+            client, source=source, conversation=conversation, effects=effects, timeout=timeout
+        )
         self._tools: dict[str, FunctionTool] = {}
         # Without the conversation's name, what was said last could have been said in any of them.
         self._known = bool(conversation)

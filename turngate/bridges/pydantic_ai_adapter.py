@@ -20,7 +20,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from turngate.bridges.outside_calls import DEFAULT_TIMEOUT, MayNotRun, MayRun, OutsideCalls, Ran, fits, noted, ok_of
+from turngate.bridges.external_calls import DEFAULT_TIMEOUT, ExternalCalls, MayNotRun, MayRun, Ran, fits, noted, ok_of
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.domain.tools.results import Failure, Ok
@@ -72,7 +72,9 @@ class TurngateGate(AbstractCapability[Any]):
         timeout: timedelta = DEFAULT_TIMEOUT,
         wait: timedelta = timedelta(0),
     ) -> None:
-        self._outside = OutsideCalls(client, source=source, conversation=conversation, effects=effects, timeout=timeout)
+        self._outside = ExternalCalls(
+            client, source=source, conversation=conversation, effects=effects, timeout=timeout
+        )
         self._wait = wait
 
     async def handle_deferred_tool_calls(

@@ -28,7 +28,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.terms import Role
 from turngate.domain.requests import Outcome, RequestKind
 from turngate.domain.runs.outcomes import RunOutcome
-from turngate.evals.matching import checked_pattern, checked_regex
+from turngate.evals.patterns import checked_pattern, checked_regex
 
 APPROVER: Final = "eval"
 """Who decides where an approver names nobody; the second of several that a quorum needs is ``eval-2``."""

@@ -19,7 +19,7 @@ from turngate.domain.tools.declared_parts import Handler
 from turngate.domain.tools.failures import ToolFailure, describe_validation
 from turngate.domain.tools.tool import Tool
 from turngate.evals.cases import Case, Fails, Returns
-from turngate.evals.matching import names_tool
+from turngate.evals.patterns import names_tool
 from turngate.models.port import LanguageModel
 from turngate.models.registry import Models
 

@@ -13,8 +13,8 @@ from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import ConfigurationError
 from turngate.models.openai.client import OpenAICompatibleModel
 from turngate.models.port import LanguageModel
-from turngate.models.pydantic_ai.loading import FORMS as PROVIDER_FORMS
-from turngate.models.pydantic_ai.loading import PROVIDERS, knows_provider, provider_model
+from turngate.models.pydantic_ai.loader import FORMS as PROVIDER_FORMS
+from turngate.models.pydantic_ai.loader import PROVIDERS, knows_provider, provider_model
 from turngate.models.scripted import ScriptedModel
 
 OPENAI_BASE_URL: Final = "https://api.openai.com/v1"

@@ -11,7 +11,7 @@ import pytest
 from turngate.domain.errors import ConfigurationError
 from turngate.models import Models
 from turngate.models.port import StreamingModel
-from turngate.models.pydantic_ai.loading import PROVIDERS, provider_model
+from turngate.models.pydantic_ai.loader import PROVIDERS, provider_model
 from turngate.models.registry import ModelSettings
 
 KEYS = {

@@ -15,9 +15,9 @@ from typing import Any, Final, Literal
 
 from mcp.types import CallToolResult, Tool
 
+from turngate.bridges.external_calls import patiently
 from turngate.bridges.mcp_gateway.downstream import Downstream
 from turngate.bridges.mcp_gateway.results import external_tool, given, kept, refused, with_note
-from turngate.bridges.outside_calls import patiently
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConflictError, TurngateError, UnavailableError
 from turngate.domain.tools.external import ExternalTool

@@ -53,7 +53,7 @@ def test_a_failure_is_put_into_words_for_the_model_in_one_module() -> None:
     assert where(writes_an_error) == {"turngate/domain/tools/results.py"}
     assert where(imports_wire_text) == {
         "turngate/bridges/mcp_gateway/results.py",
-        "turngate/bridges/outside_calls.py",
+        "turngate/bridges/external_calls.py",
         "turngate/domain/agents/context_window.py",
         "turngate/domain/conversation/summaries.py",
         "turngate/frontends/acp/calls.py",

@@ -14,7 +14,7 @@ from turngate.domain.runs.outcomes import outcome_told
 from turngate.domain.tools.results import Failure
 from turngate.evals.cases import Bounds, Called, Expect, Text
 from turngate.evals.facts import CaseRun
-from turngate.evals.matching import fits, names_tool, same
+from turngate.evals.patterns import fits, names_tool, same
 from turngate.wire.calls import CallView
 
 MAX_SHOWN: Final = 300

@@ -25,7 +25,7 @@ from turngate.domain.requests import Verb
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.evals.cases import APPROVER, Approver, Case
 from turngate.evals.facts import Decided
-from turngate.evals.matching import fits, names_tool
+from turngate.evals.patterns import fits, names_tool
 from turngate.evals.stage import Stage
 from turngate.store.clock import from_text
 from turngate.store.live import watch

@@ -76,7 +76,7 @@ class Settled:
         return self.result.reason if isinstance(self.result, Failure) else wire_text(self.result)
 
 
-class OutsideCalls:
+class ExternalCalls:
     """The calls of one program.
 
     Args:

@@ -18,10 +18,10 @@ from approvals_api.runs import start as start_run
 from approvals_api.services import Services
 from turngate.domain.agents.app import App
 from turngate.domain.errors import ConfigurationError, TurngateError
-from turngate.evals.approving import Approvers
+from turngate.evals.approvers import Approvers
 from turngate.evals.cases import Case
+from turngate.evals.expectations import check_reasons, reasons
 from turngate.evals.facts import CaseRun, facts_of
-from turngate.evals.judging import check_reasons, reasons
 from turngate.evals.planning import Planned, plan
 from turngate.evals.report import Attempt, MadeDecision, Report
 from turngate.evals.stage import Stage, staged

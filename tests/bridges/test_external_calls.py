@@ -12,21 +12,21 @@ import httpx
 import pytest
 from support.gate_client import Sender
 
-from turngate.bridges.outside_calls import MayNotRun, OutsideCalls, Ran, Settled, fits, ok_of
+from turngate.bridges.external_calls import ExternalCalls, MayNotRun, Ran, Settled, fits, ok_of
 from turngate.client import Retries, TurngateClient
 from turngate.domain.errors import ConfigurationError, ConflictError, UnavailableError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.wire.external_calls import RunOrder
 
 
-async def asked(sender: Sender, outside: OutsideCalls, name: str = "look_up") -> str:
+async def asked(sender: Sender, outside: ExternalCalls, name: str = "look_up") -> str:
     """Ask about a call; returns its record's id."""
     return await outside.ask("c1", name=name, input="{}", description=None, parameters=None)
 
 
 async def test_i3_a_call_whose_process_died_waits_for_a_persons_word(sender: Sender) -> None:
     """A once call that a dead process started is not run by the next: a person says what came of it, and that is its result."""
-    outside = OutsideCalls(sender.client, source=sender.source, timeout=timedelta(seconds=1))
+    outside = ExternalCalls(sender.client, source=sender.source, timeout=timedelta(seconds=1))
     call = await asked(sender, outside)
     await outside.all_answers([call], wait=None)
     started = await sender.client.start_external_call(call, attempt="of-the-dead-process")
@@ -50,7 +50,7 @@ async def test_i3_a_call_whose_process_died_waits_for_a_persons_word(sender: Sen
 
 async def test_a_call_that_may_be_repeated_goes_to_the_next_process(sender: Sender) -> None:
     """A read whose process died is run by the next at once; nobody is asked."""
-    outside = OutsideCalls(sender.client, source=sender.source, effects={"look_up": "read"})
+    outside = ExternalCalls(sender.client, source=sender.source, effects={"look_up": "read"})
     call = await asked(sender, outside)
     await outside.all_answers([call], wait=None)
     await sender.client.start_external_call(call, attempt="of-the-dead-process")
@@ -61,7 +61,7 @@ async def test_a_call_that_may_be_repeated_goes_to_the_next_process(sender: Send
 
 async def test_nobody_answers_in_time(sender: Sender) -> None:
     """A call whose time ran out does not run, and the model is told that nobody answered."""
-    outside = OutsideCalls(sender.client, source=sender.source)
+    outside = ExternalCalls(sender.client, source=sender.source)
     call = await asked(sender, outside, "ship")
     (answer,) = (await outside.all_answers([call], wait=None)).values()
     assert isinstance(answer, MayNotRun)
@@ -70,7 +70,7 @@ async def test_nobody_answers_in_time(sender: Sender) -> None:
 
 async def test_a_call_that_is_stopped(sender: Sender) -> None:
     """A call whose record is interrupted does not run, and the model is told by whom it was stopped and why."""
-    outside = OutsideCalls(sender.client, source=sender.source)
+    outside = ExternalCalls(sender.client, source=sender.source)
     call = await asked(sender, outside, "refund")
     await sender.pending()
     await sender.client.interrupt(call, reason="Closing time.")
@@ -82,19 +82,19 @@ async def test_a_call_that_is_stopped(sender: Sender) -> None:
 
 async def test_another_call_under_the_same_id(sender: Sender) -> None:
     """An answer belongs to the call and the tool that were shown: another under its id is refused, not answered (I6)."""
-    outside = OutsideCalls(sender.client, source=sender.source)
+    outside = ExternalCalls(sender.client, source=sender.source)
     assert await asked(sender, outside) == await asked(sender, outside)
     with pytest.raises(ConflictError) as refused:
         await asked(sender, outside, "delete_shop")
     assert refused.value.error_code == "call_id_reused"
-    another = OutsideCalls(sender.client, source=sender.source, conversation="43")
+    another = ExternalCalls(sender.client, source=sender.source, conversation="43")
     assert await asked(sender, another, "delete_shop")
 
 
 async def test_a_tool_that_cannot_be_told(sender: Sender) -> None:
     """A tool that Turngate cannot hold under its name stops the program with the reason, before anybody is asked."""
     with pytest.raises(ConfigurationError, match=r"tool 'shop\.refund' cannot be put behind the gate: name: "):
-        await asked(sender, OutsideCalls(sender.client, source=sender.source), "shop.refund")
+        await asked(sender, ExternalCalls(sender.client, source=sender.source), "shop.refund")
 
 
 def test_i6_other_arguments_than_were_approved_do_not_run() -> None:
@@ -109,7 +109,7 @@ async def test_a_report_that_is_not_taken_does_not_lose_the_result(
     sender: Sender, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A tool that ran keeps its result when the report is refused; the log says so."""
-    outside = OutsideCalls(sender.client, source=sender.source)
+    outside = ExternalCalls(sender.client, source=sender.source)
     call = await asked(sender, outside)
     await outside.all_answers([call], wait=None)
 
@@ -141,7 +141,7 @@ async def test_the_api_may_be_away_while_people_think(sender: Sender) -> None:
     async with TurngateClient(
         sender.api.url, token=token, retries=Retries(attempts=1), transport=httpx.MockTransport(through)
     ) as client:
-        outside = OutsideCalls(client, source=sender.source)
+        outside = ExternalCalls(client, source=sender.source)
         with pytest.raises(UnavailableError):
             await client.get_external_call("run_x")
         call = await asked(sender, outside)
