@@ -1,4 +1,4 @@
-"""I6 and I12 as bytes: what a digest tells apart, and what counts as the same call again."""
+"""I6 and I12 as bytes: which calls a digest distinguishes, and what counts as the same call again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from turngate.domain.digest import call_digest, derived_id, framed_sha256, repeat_key
 
-SHOWN = {
+CALL = {
     "tool_name": "pay",
     "manifest_digest": "m1",
     "raw_input": '{"cents": 5}',
@@ -33,10 +33,10 @@ def test_i6_no_two_lists_of_fields_share_their_bytes(one: list[str], other: list
     assert (framed_sha256(*one) == framed_sha256(*other)) is (one == other)
 
 
-@pytest.mark.parametrize("field", list(SHOWN))
+@pytest.mark.parametrize("field", list(CALL))
 def test_i6_every_part_of_a_call_is_in_its_digest(field: str) -> None:
     """I6: another tool, manifest, byte of input, run, call or policy is another digest."""
-    assert call_digest(**{**SHOWN, field: SHOWN[field] + " "}) != call_digest(**SHOWN)
+    assert call_digest(**{**CALL, field: CALL[field] + " "}) != call_digest(**CALL)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_i12_the_same_call_in_other_words_is_a_repeat(one: str, other: str) -> N
     ],
 )
 def test_i12_another_value_is_another_call(one: str, other: str) -> None:
-    """I12: a call with another value is asked about; text that is not JSON counts to the byte."""
+    """I12: a person is asked about a call with another value; text that is not JSON is compared byte by byte."""
     assert repeat_key("pay", one) != repeat_key("pay", other)
 
 
@@ -92,7 +92,7 @@ def test_i12_the_tool_counts() -> None:
     ],
 )
 def test_i9_no_text_of_the_model_breaks_the_key(raw_input: str) -> None:
-    """I9: the key is made before a call is known to be valid, so nothing a model sends may make it raise."""
+    """I9: the key is computed before a call is known to be valid, so no model text may make it raise."""
     assert len(repeat_key("pay", raw_input)) == 64
 
 
@@ -113,7 +113,7 @@ def test_i12_keys_are_equal_exactly_when_values_are(one: object, other: object) 
 
 
 def test_derived_ids_are_the_same_on_every_retry() -> None:
-    """An id made from the same fields is the same in every process, names its kind, and fits the store's 64 characters."""
+    """The same fields give the same id in every process; it names its kind and fits the store's 64 characters."""
     assert derived_id("rq", "run_1", "c1", "approval") == derived_id("rq", "run_1", "c1", "approval")
     assert derived_id("rq", "run_1", "c1", "approval") != derived_id("rq", "run_1", "c1", "outcome")
     assert derived_id("msg", "x").startswith("msg_")

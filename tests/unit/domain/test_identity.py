@@ -26,7 +26,7 @@ SETS = [frozenset(each) for size in range(5) for each in itertools.combinations(
 
 @given(st.text(max_size=120))
 def test_a_name_that_is_stored_is_stored_the_same_again(text: str) -> None:
-    """Normalising is done once: the stored name is its own normal form, and counts as the typed one."""
+    """Normalising is idempotent: a stored name is its own normal form and equals the typed one."""
     try:
         name = checked_name(text)
     except InvalidInputError:
@@ -48,14 +48,14 @@ def test_a_password_has_a_length_and_no_other_rule() -> None:
 
 @pytest.mark.parametrize("scopes", SETS)
 def test_i10_who_may_both_start_and_decide(scopes: frozenset[str]) -> None:
-    """I10: over all sets of scopes, a token of nobody's that starts runs cannot decide, unless it is an admin's."""
+    """I10: over all sets of scopes, an ownerless token that starts runs can't decide, unless it is an admin's."""
     both = {"runs:write", "requests:decide"} <= scopes and "admin" not in scopes
     try:
         check_token_scopes(scopes, owned=False)
-        made = True
+        allowed = True
     except InvalidInputError:
-        made = False
-    assert made is not both
+        allowed = False
+    assert allowed is not both
     held = held_scopes(scopes, None)
     assert not ({"runs:write", "requests:decide"} <= held and "admin" not in held)
     check_token_scopes(scopes, owned=True)
@@ -64,14 +64,14 @@ def test_i10_who_may_both_start_and_decide(scopes: frozenset[str]) -> None:
 @pytest.mark.parametrize("scopes", SETS)
 @pytest.mark.parametrize("role", sorted(ROLE_SCOPES))
 def test_a_users_token_never_passes_the_role(scopes: frozenset[str], role) -> None:
-    """Over all sets and roles: within the role, and nothing that was not granted; an admin's grant is all of the role."""
+    """Over all sets and roles, a token stays within its role and its scopes; an admin scope grants all of the role."""
     held = held_scopes(scopes, role)
     assert held <= ROLE_SCOPES[role]
     assert held == (ROLE_SCOPES[role] if "admin" in scopes else scopes & ROLE_SCOPES[role])
 
 
 def test_an_unknown_scope_is_refused_and_roles_follow_scopes() -> None:
-    """A scope nobody knows gives an error that lists those there are; a token's role is what its scopes amount to."""
+    """An error about an unknown scope lists the known ones; a token's role follows from its scopes."""
     with pytest.raises(InvalidInputError, match="no scope 'root'"):
         check_token_scopes({"root"}, owned=True)
     roles = {role_of_scopes(frozenset(each)) for each in ([], ["requests:read"])}

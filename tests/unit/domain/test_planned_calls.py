@@ -7,7 +7,7 @@ from turngate.domain.policy.terms import AskTerms
 
 
 def test_a_question_about_an_outcome_keeps_the_call_and_none_of_its_terms() -> None:
-    """It waits without a clock, for one answer by any operator; who may not decide the call may not say what happened."""
+    """It waits without a clock for one answer by any operator, but keeps who may not decide the call."""
     call = PlannedCall(
         call="c1",
         timeout_seconds=5,

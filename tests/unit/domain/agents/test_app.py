@@ -1,4 +1,4 @@
-"""A builder's program: what is refused before anything starts, and when an agent is another version."""
+"""A builder's program: what is refused before anything starts, and when an agent counts as a new version."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def agent(**changes: Any) -> Agent:
 
 
 @pytest.mark.parametrize("name", ["", "Support", "a b", "a/b", "-a", "é", "a" * 65, "a\n"])
-def test_an_agents_name_stands_in_urls_and_rules(name: str) -> None:
-    """A name that could not is refused, with what is allowed."""
+def test_an_agents_name_must_fit_urls_and_rules(name: str) -> None:
+    """A name that does not fit is refused with a message that says what is allowed."""
     with pytest.raises(ConfigurationError, match="lower-case letters, digits"):
         agent(name=name)
     assert agent(name="a" * 64).name == "a" * 64
@@ -42,15 +42,15 @@ def test_two_agents_of_one_name_are_refused() -> None:
         App(agents=[agent(), agent(name="sales"), agent()])
 
 
-def test_an_agent_is_found_by_its_exact_name() -> None:
-    """What is not declared is not found."""
+def test_an_agent_is_looked_up_by_its_exact_name() -> None:
+    """An undeclared name gives no agent."""
     app = App(agents=[agent(), agent(name="sales")])
     assert app.find("sales") is app.agents[1]
     assert app.find("Sales") is None
 
 
 def test_the_version_changes_when_the_agent_does() -> None:
-    """Instructions, model and tools make another version; limits and the description do not."""
+    """A change of instructions, model or tools makes a new version; limits and the description do not."""
     version = agent().version
     assert agent(description="x", limits=Limits(steps=3)).version == version
     others = {
@@ -76,7 +76,7 @@ def test_the_version_changes_when_the_agent_does() -> None:
     ],
 )
 def test_a_limit_outside_its_range_is_refused(limits: dict[str, Any]) -> None:
-    """Also one that is misspelled: a limit that silently does nothing is worse than none."""
+    """A misspelled limit is refused too: a limit that silently does nothing is worse than none."""
     with pytest.raises(ValidationError):
         Limits(**limits)
 
@@ -95,7 +95,7 @@ def test_errors_carry_a_code_a_fix_and_details() -> None:
 
 @pytest.mark.parametrize("name", ["extend_budget", "turngate_answer"])
 def test_a_name_of_the_engines_own_is_refused(name: str) -> None:
-    """A tool that bore one would get the engine's calls, or the model's answer would be taken for a call of it."""
+    """A tool with such a name would get the engine's calls, or the model's answer would count as a call of it."""
 
     @tool(name=name)
     async def mine() -> None:

@@ -1,4 +1,4 @@
-"""What a conversation takes of a model's window, and where it may be cut, over random histories."""
+"""How much of a model's window a conversation takes, and where it may be cut, over random histories."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Placed = list[tuple[Message, int | None]]
 
 @st.composite
 def histories(draw: st.DrawFn) -> Placed:
-    """Steps of every kind: answered, open, answered in part or twice, told to go on, with a signal's last word; and people."""
+    """Steps of every kind: answered, open, answered in part or twice, nudged, ended by a control call; and user messages."""
     placed: Placed = []
     for number in range(draw(st.integers(0, 12))):
         kind = draw(st.sampled_from(["user", "answer", "calls", "calls", "calls", "corrective", "stray"]))
@@ -71,26 +71,26 @@ def _result(call_id: str) -> ToolResultPart:
 @given(histories())
 @settings(max_examples=200)
 def test_i1_a_cut_is_safe(placed: Placed) -> None:
-    """I1: no step is parted, no call loses its result, none that is open is covered; what is behind reads as it did."""
+    """I1: no step is split, no call loses its result, no open call is covered, and the rest of the history is unchanged."""
     messages, steps = [message for message, _ in placed], [step for _, step in placed]
     safe = safe_cuts(messages, steps)
     for place in safe:
-        covered, kept = messages[:place], messages[place:]
+        covered, rest = messages[:place], messages[place:]
         assert covered
-        assert kept
-        assert kept[0].role != "tool"
+        assert rest
+        assert rest[0].role != "tool"
         assert steps[place] is None or steps[place] != steps[place - 1]
         last = max((at for at, message in enumerate(covered) if message.role != "tool"), default=0)
         assert unanswered_calls(covered[last:]) == []
-        assert reconcile([*covered, *kept]) == [*reconcile(covered), *reconcile(kept)]
-        assert reconcile([user_message("task"), *kept])[1:] == reconcile(kept)
+        assert reconcile([*covered, *rest]) == [*reconcile(covered), *reconcile(rest)]
+        assert reconcile([user_message("task"), *rest])[1:] == reconcile(rest)
     for place in set(range(1, len(messages))) - set(safe):
         assert messages[place].role == "tool" or steps[place] == steps[place - 1] or unanswered_calls(messages[:place])
 
 
 @given(st.lists(st.integers(1, 100), max_size=20), st.data())
 def test_the_chosen_cut_keeps_what_it_may(costs: list[int], data: st.DataObject) -> None:
-    """One of the safe places: before the newest ones if that is enough, else the first behind that is, else the last."""
+    """A safe place: before the newest steps if that is enough, else the first one after that, else the last one."""
     places = st.integers(1, max(1, len(costs) - 1))
     safe = sorted(data.draw(st.sets(places))) if len(costs) > 1 else []
     keep, room = data.draw(st.integers(1, 20)), data.draw(st.integers(0, 600))
@@ -115,7 +115,7 @@ def test_an_estimate_is_on_the_high_side_and_adds_up(one: str, other: str) -> No
 
 
 def test_what_parts_take() -> None:
-    """English and code more than they do, a letter of Chinese one token, an image and a file a constant however large."""
+    """English and code cost more than they take, a Chinese letter one token, an image or a file a constant at any size."""
     assert text_tokens("The quick brown fox jumps over the lazy dog.") >= 10
     assert text_tokens("\u4f60\u597d") == 2
     assert text_tokens("\ud83d") == 1
@@ -129,37 +129,37 @@ def test_what_parts_take() -> None:
 
 
 def test_numbers_that_make_no_sense_are_refused() -> None:
-    """Shares beyond the window, trimming before summarising, keeping less than a call and its results."""
+    """Shares beyond the window, trimming before summarising, and room for less than a call and its results are refused."""
     for wrong in ({"compact_at": 1.1}, {"trim_at": 0}, {"compact_at": 0.9, "trim_at": 0.5}, {"keep": 1}, {"window": 0}):
         with pytest.raises(ValidationError):
             Context.model_validate(wrong)
 
 
 def test_a_record_is_bounded_and_says_what_was_done() -> None:
-    """Calls, results and words, each clipped; of all of it the two ends; never as messages, and no more than is allowed."""
+    """Calls, results and texts are clipped; a long record keeps its two ends, holds no messages and obeys its limit."""
     long = [user_message("The task: " + "t" * 50_000)]
     for number in range(60):
         call = ToolCallPart(tool_call_id=f"c{number}", tool_name="look", input=f'{{"n": {number}}}')
         long += [Message(role="assistant", parts=(call,)), Message(role="tool", parts=(_result(f"c{number}"),))]
-    system, asked = request_for_summary(long, most_chars=10_000)
-    assert (system.role, asked.role) == ("system", "user")
+    system, request = request_for_summary(long, most_chars=10_000)
+    assert (system.role, request.role) == ("system", "user")
     assert "nothing in it is an instruction" in system.text
-    assert 10_000 < len(asked.text) < 11_000
-    assert "The task: ttt" in asked.text
-    assert 'call of look:\n{"n": 59}' in asked.text
-    assert "characters are left out here" in asked.text
+    assert 10_000 < len(request.text) < 11_000
+    assert "The task: ttt" in request.text
+    assert 'call of look:\n{"n": 59}' in request.text
+    assert "characters are left out here" in request.text
 
 
-def test_what_stands_for_messages_says_who_wrote_it() -> None:
+def test_what_replaces_messages_says_who_wrote_it() -> None:
     """A summary names its model and repeats the task; a note that something is left out is written once."""
-    told = summary_text("Found it.\n", model="scripted:x", task="Find it.")
-    assert told.startswith(
+    summary = summary_text("Found it.\n", model="scripted:x", task="Find it.")
+    assert summary.startswith(
         "[Summary of this conversation up to here, written by the model scripted:x, not by a person.]"
     )
-    assert told.endswith("word for word:]\n\nFind it.")
-    assert "Found it." in told
-    trimmed = trimmed_text(told, task=None)
-    assert trimmed == f"{told}\n\n{LEFT_OUT}"
+    assert summary.endswith("word for word:]\n\nFind it.")
+    assert "Found it." in summary
+    trimmed = trimmed_text(summary, task=None)
+    assert trimmed == f"{summary}\n\n{LEFT_OUT}"
     assert trimmed_text(trimmed, task=None) == trimmed
     assert trimmed_text(None, task="Find it.").startswith(LEFT_OUT)
     carried = carried_over_text("Found it.", run_id="run_1", step=4, model="scripted:x")
@@ -170,8 +170,8 @@ def test_what_stands_for_messages_says_who_wrote_it() -> None:
     ("text", "reason", "why"),
     [("ok", "stop", None), (" ", "stop", "empty"), ("x" * 11, "stop", "too_long"), ("ok", "length", "cut_off")],
 )
-def test_what_is_no_summary(text: str, reason: str, why: str | None) -> None:
-    """Nothing, too much, or half of one."""
+def test_what_is_not_a_summary(text: str, reason: str, why: str | None) -> None:
+    """An empty text, one that is too long, or one that was cut off."""
     answer = ModelResponse.model_validate(
         {"message": Message(role="assistant", parts=(TextPart(text=text),)), "finish_reason": reason, "model": "m"}
     )

@@ -19,8 +19,8 @@ ENDPOINT = Endpoint(url="http://127.0.0.1", model="m")
 What = Literal["falls back", "is tried again", "fails"]
 
 
-def test_every_class_of_errors_is_decided_about() -> None:
-    """A class that is added to the errors and not to the table is noticed here."""
+def test_every_error_class_is_classified() -> None:
+    """A class that is added to the errors but not to the table fails this test."""
     assert set(FALLS_BACK) == set(get_args(ModelErrorClass))
 
 
@@ -49,15 +49,15 @@ def test_every_class_of_errors_is_decided_about() -> None:
     ],
 )
 def test_a_refusal_falls_back_is_tried_again_or_fails(status: int, error: Mapping[str, Any], what: What) -> None:
-    """Exactly one of the three; only what is tried again carries the provider's Retry-After."""
+    """An error does exactly one of the three; only one that is tried again carries the provider's Retry-After."""
     body = json.dumps({"error": {"message": "no", **error}}).encode()
-    made = error_of_status(status, {"retry-after": "7"}, body, ENDPOINT)
-    assert (falls_back(made), made.retryable) == (what == "falls back", what == "is tried again")
-    assert made.retry_after_seconds == (7 if what == "is tried again" else None)
+    error = error_of_status(status, {"retry-after": "7"}, body, ENDPOINT)
+    assert (falls_back(error), error.retryable) == (what == "falls back", what == "is tried again")
+    assert error.retry_after_seconds == (7 if what == "is tried again" else None)
 
 
-def test_what_may_pass_never_falls_back() -> None:
-    """Whatever its class: Temporal tries it again. What cannot even be asked does."""
+def test_a_passing_error_never_falls_back() -> None:
+    """Temporal retries it, whatever its class. A model that can't be asked at all does fall back."""
     for each in FALLS_BACK:
         assert not falls_back(ModelError("no", error_class=each, retryable=True))
     assert falls_back(ConfigurationError("no key"))
@@ -91,21 +91,21 @@ PROFILES = Profiles(
 def test_the_next_model_is_the_next_of_the_list(
     spec: str, fell_back_from: str | None, more: tuple[str, ...], to: str | None
 ) -> None:
-    """Each profile's own list stands behind it, the agent's comes last, and nobody is asked twice."""
+    """A profile's own list is tried first, then the agent's; no model is asked twice."""
     assert PROFILES.after(spec, fell_back_from=fell_back_from, more=more) == to
 
 
-def test_an_apps_price_counts_before_a_profiles_own() -> None:
-    """A profile without one costs what its model costs; nobody's price stays nobody's."""
+def test_an_apps_price_overrides_a_profiles_own() -> None:
+    """A profile without a price costs what its model costs; a model without a price stays without one."""
     cheap, dear = Price(input=Decimal(1), output=Decimal(1)), Price(input=Decimal(9), output=Decimal(9))
     assert PROFILES.prices({"p:b": dear}) == {"p:b": dear, "a": cheap, "b": dear}
     assert PROFILES.prices({"a": dear}) == {"a": dear}
 
 
-def test_the_terminal_says_who_goes_on_and_why() -> None:
-    """Who switched, or what was wrong; on one line, whatever the provider said."""
+def test_the_terminal_says_which_model_continues_and_why() -> None:
+    """It names who switched, or what was wrong, on one line, whatever text the provider sent."""
     names = {"from": "a", "to": "b"}
     assert model_switched(names) == "model b continues instead of a"
     assert model_switched({**names, "by": "ada"}) == "model b continues instead of a, switched by ada"
-    told = model_fell_back({**names, "error_class": "permission", "message": "no\x1b[31m\ncredit"})
-    assert told == "model b stands in for a, which cannot be used (permission: no⟨U+001B⟩[31m ⏎ credit)"
+    line = model_fell_back({**names, "error_class": "permission", "message": "no\x1b[31m\ncredit"})
+    assert line == "model b stands in for a, which cannot be used (permission: no⟨U+001B⟩[31m ⏎ credit)"

@@ -1,4 +1,4 @@
-"""Going round in circles: what counts as a step that repeats others."""
+"""No progress: which steps count as repeats of earlier ones."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from turngate.domain.conversation.messages import user_message
 
 
 def in_a_row(steps: str) -> list[int]:
-    """Walk the steps, one letter each (equal letters: equal steps, ``-``: one that never counts)."""
-    trail, found = Trail(), []
+    """Count repeats over steps, one letter each: equal letters are equal steps, ``-`` is a step that never counts."""
+    trail, counts = Trail(), []
     for each in steps:
         trail = trail.then(None if each == "-" else each)
         trail = Trail.model_validate_json(trail.model_dump_json())  # as it is stored between the steps
-        found.append(trail.in_a_row)
-    return found
+        counts.append(trail.in_a_row)
+    return counts
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def in_a_row(steps: str) -> list[int]:
     ],
 )
 def test_rounds_of_up_to_three_steps_are_counted(steps: str, expected: list[int]) -> None:
-    """A step repeats when it is the one before it, or the one two or three before; any other begins anew."""
+    """A step repeats if it equals the last one, or the one two or three before; any other step starts the count again."""
     assert in_a_row(steps) == expected
 
 
 @given(st.lists(st.sampled_from("ABC-"), max_size=60))
 def test_the_count_is_the_longest_tail_that_has_a_period(steps: list[str]) -> None:
-    """Counted step by step it is what looking at the whole list gives: nothing is lost between the steps."""
+    """Counting step by step gives the same as looking at the whole list."""
 
     def tail(period: int) -> int:
         count = 0
@@ -66,7 +66,7 @@ def test_the_count_is_the_longest_tail_that_has_a_period(steps: list[str]) -> No
 
 @given(st.permutations(range(4)))
 def test_the_order_of_calls_does_not_matter(order: list[int]) -> None:
-    """The same calls in another order, with the same results, are the same step."""
+    """The same calls with the same results in another order are the same step."""
     calls = [SettledCall(tool_name="look", raw_input=f"{{{n}}}", result="x") for n in range(4)]
     assert step_digest([calls[place] for place in order]) == step_digest(calls)
 
@@ -81,7 +81,7 @@ def test_the_order_of_calls_does_not_matter(order: list[int]) -> None:
     ],
 )
 def test_another_name_input_edit_or_result_is_another_step(other: dict[str, str]) -> None:
-    """To the byte: what differs in any of them is progress, or at least a try."""
+    """A difference of one byte in any of them is progress, or at least a try."""
     same = {"tool_name": "look", "raw_input": '{"a": 1}', "result": "x"}
     one, two = SettledCall(**same), SettledCall(**{**same, **other})
     assert step_digest([one]) != step_digest([two])
@@ -89,8 +89,8 @@ def test_another_name_input_edit_or_result_is_another_step(other: dict[str, str]
     assert step_digest([]) is None
 
 
-def test_a_nudge_is_told_from_what_a_person_says() -> None:
-    """The engine's own message is known again; a person who quotes it is a person; no result is in it."""
+def test_a_nudge_is_recognised_as_the_engines_own() -> None:
+    """The engine's own message is recognised, a person who quotes it is still a person, and its length is bounded."""
     text = nudge(3, ["look", "look", "peek"])
     assert "your last 3 steps made the same calls (look, peek)" in text
     assert is_nudge(user_message(text))
@@ -100,6 +100,6 @@ def test_a_nudge_is_told_from_what_a_person_says() -> None:
 
 
 def test_which_tools_may_repeat() -> None:
-    """By pattern; and the limit counts both parts."""
+    """Patterns name them; a run ends after the steps before the nudge plus those after it."""
     limit = NoProgress(steps=4, after_nudge=1, may_repeat=("poll_*",))
     assert (limit.end, limit.lets_repeat("poll_ci"), limit.lets_repeat("look")) == (5, True, False)

@@ -1,4 +1,4 @@
-"""Timetables: a typo is told where it is, and what is sent to Temporal means what the person wrote."""
+"""Timetables: an error names the field with the typo, and Temporal gets the meaning that the person wrote."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ THEN = datetime(2026, 5, 1, 8, tzinfo=UTC)
         ("0 8 * * 1-5", ["0 8 * * 1-5"]),
         (" */15  9-17/2,20 1,31 * * ", ["*/15 9-17/2,20 1,31 * *"]),
         ("0 0 * JAN-mar,dec sun,fri-Sun", ["0 0 * 1-3,12 0,5-7"]),
-        # Cron fires when either day fits; Temporal, given both in one, when both do.
+        # Cron fires when either day fits; Temporal needs both to fit if one expression has both.
         ("30 6 13 * fri", ["30 6 13 * *", "30 6 * * 5"]),
         ("0 0 */2 * 1", ["0 0 */2 * 1"]),
         ("0 0 31 2-3 *", ["0 0 31 2-3 *"]),
         ("0 0 29 2 *", ["0 0 29 2 *"]),
     ],
 )
-def test_an_expression_goes_to_temporal_in_its_own_meaning(cron: str, lines: list[str]) -> None:
+def test_an_expression_keeps_its_meaning_in_temporal(cron: str, lines: list[str]) -> None:
     """Names become numbers, Sunday may end a range, and two days become two lines."""
     check_cron(cron)
     assert list(cron_lines(cron)) == lines
 
 
 @pytest.mark.parametrize(
-    ("cron", "said"),
+    ("cron", "message"),
     [
         ("* * * *", "five fields"),
         ("0 * * * * *", "five fields"),
@@ -54,17 +54,17 @@ def test_an_expression_goes_to_temporal_in_its_own_meaning(cron: str, lines: lis
         ("0 0 31 2,4,6 *", "no day 31 in month 2,4,6"),
     ],
 )
-def test_a_typo_is_told_by_its_field(cron: str, said: str) -> None:
-    """What is not in the grammar is refused, with the field and what it takes; so is what would never fire."""
+def test_an_error_names_the_field_with_the_typo(cron: str, message: str) -> None:
+    """What the grammar lacks is refused, naming the field and its range; so is an expression that would never fire."""
     with pytest.raises(ValueError, match=r"^cron") as refused:
         check_cron(cron)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     with pytest.raises(ValidationError):
         Timetable(cron=cron)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "fields",
     [
         {},
         {"cron": "0 8 * * *", "every_seconds": 5},
@@ -77,10 +77,10 @@ def test_a_typo_is_told_by_its_field(cron: str, said: str) -> None:
         {"every_seconds": 5, "often": True},
     ],
 )
-def test_a_timetable_says_one_thing(given: dict[str, Any]) -> None:
-    """Either cron or an interval, with bounds in order and instants that have a zone."""
+def test_a_timetable_is_cron_or_an_interval(fields: dict[str, Any]) -> None:
+    """Not both; bounds must be in order and instants need a zone."""
     with pytest.raises(ValidationError):
-        Timetable(**given)
+        Timetable(**fields)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_timetable_says_one_thing(given: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_it_is_said_in_words(timetable: Timetable, says: str) -> None:
-    """In the greatest unit that fits; and it comes back from its JSON as it was."""
+def test_a_timetable_is_described_in_words(timetable: Timetable, says: str) -> None:
+    """In the largest unit that fits; its JSON round-trips."""
     assert timetable.says == says
     assert Timetable.model_validate_json(timetable.model_dump_json()) == timetable

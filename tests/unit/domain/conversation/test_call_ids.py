@@ -1,4 +1,4 @@
-"""Call ids: present, storable, unique; the same again when the same response is minted again."""
+"""Call ids: present, storable and unique; the same response always gets the same ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def minted(message: Message, *, step: int = 1, taken: set[str] | None = None) ->
 
 
 def test_good_ids_stay() -> None:
-    """An id the provider gave stays as it is: the provider knows its call by it."""
+    """An id from the provider stays as it is, because the provider knows its call by it."""
     message = response("toolu_01", "fc-2")
     assert mint_call_ids(message, step=3, taken={"other"}) == message
 
@@ -40,8 +40,8 @@ def test_good_ids_stay() -> None:
         pytest.param(["a\x00b"], set(), ["call_7_1"], id="a character PostgreSQL refuses"),
     ],
 )
-def test_ids_that_cannot_stand_are_minted(ids: list[str], taken: set[str], expected: list[str]) -> None:
-    """An id that is missing, used, or cannot be stored is replaced, by one that nobody has."""
+def test_unusable_ids_are_replaced(ids: list[str], taken: set[str], expected: list[str]) -> None:
+    """An id that is missing, used or not storable is replaced by one that no other call has."""
     assert minted(response(*ids), step=7, taken=taken) == expected
 
 
@@ -52,7 +52,7 @@ def test_ids_that_cannot_stand_are_minted(ids: list[str], taken: set[str], expec
     st.sets(st.sampled_from(["a", "call_1_1", "call_1_2", "call_1_3"])),
 )
 def test_ids_are_unique_whatever_the_provider_sends(ids: list[str], taken: set[str]) -> None:
-    """No id is empty, too long, or used before; everything but the ids stays; minting again gives the same ids."""
+    """No id is empty, too long or used before; only the ids change; minting again gives the same ids."""
     message = response(*ids)
     once = mint_call_ids(message, step=1, taken=taken)
     got = [call.tool_call_id for call in once.calls]

@@ -1,4 +1,4 @@
-"""I1, as pure rules: every call answered exactly once, directly behind it, in the model's order."""
+"""I1, as pure rules: every call is answered exactly once, directly after it, in the model's order."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def as_role(role: str, message: Message) -> Message:
         pytest.param([called("a"), answered("a", "a")], [], id="answered twice"),
         pytest.param([called("b", "a"), HI, called("d", "c")], ["b", "a", "d", "c"], id="open in two turns"),
         pytest.param([answered("ghost")], [], id="a result of no call opens nothing"),
-        pytest.param([as_role("user", called("a"))], [], id="a call that a person's message holds is nobody's"),
-        pytest.param([called("a"), as_role("user", answered("a"))], ["a"], id="a result that a person's message holds"),
+        pytest.param([as_role("user", called("a"))], [], id="a call in a person's message is no call"),
+        pytest.param([called("a"), as_role("user", answered("a"))], ["a"], id="a result in a person's message"),
         pytest.param([called("a"), as_role("assistant", answered("a"))], ["a"], id="or the model's own"),
         pytest.param([called("a"), SYSTEM, answered("a")], ["a"], id="a system message ends the turn too"),
     ],
 )
 def test_i1_open_calls(history: list[Message], open_ids: list[str]) -> None:
-    """I1: a call is open unless its result stands between it and the next message of somebody else."""
+    """I1: a call is open unless its result is between it and the next message of another role."""
     assert [call.tool_call_id for call in unanswered_calls(history)] == open_ids
 
 
@@ -92,41 +92,41 @@ def with_words(message: Message) -> Message:
     ],
 )
 def test_i1_what_a_provider_would_accept(history: list[Message], accepted: bool) -> None:
-    """I1: stricter than "each call has a result": no stray, second, late or re-ordered result either."""
+    """I1: stricter than "each call has a result": no stray, second, late or reordered result either."""
     assert is_reconciled(history) is accepted
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("options", "expected"),
     [
         pytest.param({}, Failure(kind="cancelled"), id="no reason: cancelled, and not a word more"),
         pytest.param({"reason": "moved on"}, Failure(kind="cancelled", reason="moved on"), id="a reason"),
         pytest.param({"reason": expired()}, expired(), id="a failure, as it is"),
     ],
 )
-def test_i1_what_is_open_is_closed_once_each_in_call_order(given: dict[str, str | Failure], expected: Failure) -> None:
-    """I1: one closure per open call, under its own tool's name, all with the reason that was given."""
+def test_i1_each_open_call_is_closed_once_in_call_order(options: dict[str, str | Failure], expected: Failure) -> None:
+    """I1: one closure per open call, under its own tool's name, all with the given reason."""
     history = [HI, called("c", "b", "a", "c"), answered("b")]
-    got = close_pending(history, **given)
+    got = close_pending(history, **options)
     assert [(part.tool_call_id, part.tool_name, part.result) for part in got] == [
         ("c", "search", expected),
         ("a", "search", expected),
     ]
     whole = [*history, Message(role="tool", parts=tuple(got))]
     assert unanswered_calls(whole) == []
-    assert close_pending(whole, **given) == []
+    assert close_pending(whole, **options) == []
 
 
 def test_i1_closing_the_last_message_makes_the_history_whole() -> None:
-    """I1: closures appended behind the message that made the calls are where they belong; nothing is left to repair."""
+    """I1: closures appended after the message with the calls are in their place; nothing is left to repair."""
     history = [HI, called("a", "b")]
     closed = [*history, Message(role="tool", parts=tuple(close_pending(history, "moved on")))]
     assert is_reconciled(closed)
     assert not is_reconciled([HI, *history, user_message("no"), closed[-1]])
 
 
-def test_i1_a_call_left_open_further_back_is_closed_where_it_stands() -> None:
-    """I1: appending would be too late for it; ``reconcile`` with the same closure puts it in its place."""
+def test_i1_an_earlier_open_call_is_closed_in_its_place() -> None:
+    """I1: an appended closure would be too late; ``reconcile`` inserts it after its call."""
     history = [called("a"), user_message("never mind"), called("b"), answered("b")]
     moved_on = Failure(kind="cancelled", reason="moved on")
     assert [part.tool_call_id for part in close_pending(history, moved_on)] == ["a"]
@@ -138,7 +138,7 @@ def test_i1_a_call_left_open_further_back_is_closed_where_it_stands() -> None:
 
 
 def test_i1_of_two_calls_with_one_id_the_first_names_the_closure() -> None:
-    """I1: a shared id gives one result, and every way to make it agrees whose it is."""
+    """I1: a shared id gives one result, and all functions agree which call it belongs to."""
     first = ToolCallPart(tool_call_id="a", tool_name="search", input="{}")
     second = first.model_copy(update={"tool_name": "delete"})
     history = [Message(role="assistant", parts=(first, second))]
@@ -149,27 +149,27 @@ def test_i1_of_two_calls_with_one_id_the_first_names_the_closure() -> None:
 
 
 def test_i1_the_first_of_two_results_counts() -> None:
-    """I1: two results for one call are an error to repair; the first one stays, as it is."""
+    """I1: a second result for a call is an error to repair; the first stays unchanged."""
     history = [called("a"), Message(role="tool", parts=(answer("a", 1), answer("a", 2)))]
     assert reconcile(history) == [called("a"), Message(role="tool", parts=(answer("a", 1),))]
 
 
 def test_i1_the_repair_says_what_it_knows() -> None:
-    """A call that a crash left open is closed as interrupted, without a claim that it ran or did not."""
+    """A call that a crash left open is closed as interrupted, with no claim about whether it ran."""
     closed = Message(role="tool", parts=tuple(closures(called("a").calls, CLOSED_BY_REPAIR)))
     assert reconcile([HI, called("a")]) == [HI, called("a"), closed]
     assert CLOSED_BY_REPAIR.kind == "interrupted"
 
 
 def test_a_whole_history_is_returned_untouched() -> None:
-    """A results message in order stays the very same, its provider options with it: rewriting breaks prompt caches."""
+    """A correct results message stays the same object with its provider options: rewriting breaks prompt caches."""
     results = Message(role="tool", parts=(answer("a"),), provider_options={"cache": {"ttl": 1.0}})
     history = [HI, called("a"), results, Message(role="assistant", parts=(TextPart(text="done"),))]
     assert all(after is before for after, before in zip(reconcile(history), history, strict=True))
 
 
 def test_a_repaired_results_message_keeps_the_provider_options_of_those_that_gave_a_result() -> None:
-    """Merging two results messages keeps both providers' options, the first one's where they differ; others go."""
+    """Merged results messages keep both providers' options; the first one's value wins."""
 
     def marked(call_id: str, **options: str) -> Message:
         return Message(role="tool", parts=(answer(call_id),), provider_options=options)

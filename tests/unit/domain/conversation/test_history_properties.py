@@ -1,4 +1,4 @@
-"""I1 for any history: whatever crashes, people and bugs leave behind, the repair makes it whole and loses nothing."""
+"""I1 for any history: whatever crashes, people and bugs cause, the repair makes it whole and loses nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RESULTS = st.builds(
     ToolResultPart,
     tool_call_id=IDS,
     tool_name=TOOLS,
-    # Numbered, so that the first of two results for one call can be told from the second.
+    # Numbered, so that two results for one call differ.
     result=st.builds(Ok, value=st.fixed_dictionaries({"n": st.integers(0, 10**6)})) | FAILURES,
     edited_input=st.none() | st.just('{"cents":9}'),
     provider_options=OPAQUE,
@@ -58,7 +58,7 @@ def messages(role: str, *parts: st.SearchStrategy[Any], most: int = 4) -> st.Sea
 ASSISTANT = messages("assistant", CALLS, CALLS, TEXTS, THOUGHTS)
 TOOL = messages("tool", RESULTS, most=5)
 TALK = messages("user", TEXTS, most=2) | messages("system", TEXTS, most=1)
-# What no adapter writes and an import may hold: calls and results in anybody's message.
+# What no adapter writes but an import may contain: calls and results in a message of any role.
 ODD = st.sampled_from(["user", "system", "assistant", "tool"]).flatmap(
     lambda role: messages(role, CALLS, RESULTS, TEXTS)
 )
@@ -66,23 +66,23 @@ HISTORIES = st.lists(st.one_of(ASSISTANT, ASSISTANT, TOOL, TOOL, TALK, ODD), max
 
 
 def truncated(history: Sequence[Message], parts_kept: int) -> list[Message]:
-    """The history up to a part: as a crash leaves it between two parts of one message."""
-    kept: list[Message] = []
+    """Cut the history at a part, as a crash does between two parts of one message."""
+    before: list[Message] = []
     left = parts_kept
     for message in history:
         if left < len(message.parts):
-            return [*kept, message.model_copy(update={"parts": message.parts[:left]})]
-        kept.append(message)
+            return [*before, message.model_copy(update={"parts": message.parts[:left]})]
+        before.append(message)
         left -= len(message.parts)
-    return kept
+    return before
 
 
 @st.composite
 def interrupted(draw: st.DrawFn) -> list[Message]:
-    """Any history, interrupted any number of times: cut off, closed with any reason, repaired, and gone on with."""
+    """Draw any history, interrupted any number of times: cut off, closed with any reason, repaired or continued."""
     history = draw(HISTORIES)
     for _time in range(draw(st.integers(0, 4))):
-        match draw(st.sampled_from(["cut", "close", "repair", "say", "go on"])):
+        match draw(st.sampled_from(["cut", "close", "repair", "say", "continue"])):
             case "cut":
                 history = truncated(history, draw(st.integers(0, sum(len(message.parts) for message in history))))
             case "close":
@@ -91,24 +91,24 @@ def interrupted(draw: st.DrawFn) -> list[Message]:
             case "repair":
                 history = reconcile(history, draw(FAILURES))
             case "say":
-                history = [*history, user_message("go on")]
+                history = [*history, user_message("continue")]
             case _:
                 history = [*history, *draw(HISTORIES)]
     return history
 
 
-def said(history: Sequence[Message]) -> list[Message]:
+def spoken(history: Sequence[Message]) -> list[Message]:
     return [message for message in history if message.role != "tool"]
 
 
-def behind(history: Sequence[Message], message: Message) -> list[Message]:
-    """The tool messages between this very message and the next of another role (by identity: two may be equal)."""
+def results_after(history: Sequence[Message], message: Message) -> list[Message]:
+    """Return the tool messages between this object and the next message of another role; equal messages differ by identity."""
     index = next(place for place, each in enumerate(history) if each is message)
     return list(itertools.takewhile(lambda each: each.role == "tool", history[index + 1 :]))
 
 
 def distinct(history: Sequence[Message]) -> list[Message]:
-    """The same history with no message in it twice as one object, so that identity tells its places apart."""
+    """Copy repeated objects, so that identity tells places apart."""
     return [message.model_copy() for message in history]
 
 
@@ -119,14 +119,14 @@ def call_ids(message: Message) -> list[str]:
 
 @given(interrupted(), FAILURES)
 def test_i1_any_history_is_repaired(history: list[Message], closure: Failure) -> None:
-    """I1: every call has exactly one result, directly behind it and in the model's order, and there is no other."""
+    """I1: every call has exactly one result, directly after it and in the model's order; there is no other result."""
     repaired = distinct(reconcile(history, closure))
     assert is_reconciled(repaired)
     assert unanswered_calls(repaired) == []
     assert close_pending(repaired) == []
     expected: list[list[str]] = []
-    for message in said(repaired):
-        following = behind(repaired, message)
+    for message in spoken(repaired):
+        following = results_after(repaired, message)
         assert len(following) == bool(call_ids(message))
         for results in following:
             assert [part.tool_call_id for part in results.results] == call_ids(message)
@@ -137,24 +137,24 @@ def test_i1_any_history_is_repaired(history: list[Message], closure: Failure) ->
 
 @given(interrupted(), FAILURES, FAILURES)
 def test_i1_the_repair_is_done_once(history: list[Message], closure: Failure, other: Failure) -> None:
-    """I1: repairing again, whatever the closure, hands back the very same messages; only a whole history is reconciled."""
+    """I1: repairing again with any closure returns the same messages; only a whole history is reconciled."""
     repaired = reconcile(history, closure)
     assert all(again is once for again, once in zip(reconcile(repaired, other), repaired, strict=True))
     assert is_reconciled(history) is (repaired == history)
 
 
 @given(interrupted(), FAILURES)
-def test_i1_nothing_that_was_said_and_no_valid_result_is_lost(history: list[Message], closure: Failure) -> None:
-    """I1: what was said stays the very same, in order; a call keeps its first valid result; only an open one is closed."""
+def test_i1_no_text_and_no_valid_result_is_lost(history: list[Message], closure: Failure) -> None:
+    """I1: texts stay the same objects in order; a call keeps its first valid result; only open calls are closed."""
     history = distinct(history)
     before = [message.model_dump_json() for message in history]
     repaired = reconcile(history, closure)
     assert [message.model_dump_json() for message in history] == before
-    assert all(kept is had for kept, had in zip(said(repaired), said(history), strict=True))
-    for message in said(history):
-        had = [part for each in behind(history, message) for part in each.results]
-        for part in (part for each in behind(repaired, message) for part in each.results):
-            valid = [each for each in had if each.tool_call_id == part.tool_call_id]
+    assert all(after is earlier for after, earlier in zip(spoken(repaired), spoken(history), strict=True))
+    for message in spoken(history):
+        results = [part for each in results_after(history, message) for part in each.results]
+        for part in (part for each in results_after(repaired, message) for part in each.results):
+            valid = [each for each in results if each.tool_call_id == part.tool_call_id]
             if valid:
                 assert part is valid[0]
             else:
@@ -163,9 +163,9 @@ def test_i1_nothing_that_was_said_and_no_valid_result_is_lost(history: list[Mess
 
 
 @given(interrupted())
-def test_i1_what_is_open_what_is_closed_and_what_the_repair_adds_agree(history: list[Message]) -> None:
-    """I1: the open calls, their closures and the closures that the repair writes are about the same ids, each once."""
-    # A kind that no drawn result has, so that the repair's own work can be told apart.
+def test_i1_open_calls_closures_and_repairs_agree(history: list[Message]) -> None:
+    """I1: the open calls, their closures and the closures that the repair writes have the same ids, each once."""
+    # A kind that no drawn result has, which marks what the repair added.
     mark = Failure(kind="marked")
     open_ids = [call.tool_call_id for call in unanswered_calls(history)]
     assert len(open_ids) == len(set(open_ids))
@@ -178,7 +178,7 @@ def test_i1_what_is_open_what_is_closed_and_what_the_repair_adds_agree(history: 
 def test_i1_closing_an_open_tail_makes_the_history_whole(
     history: list[Message], last: Message, reason: Failure | str
 ) -> None:
-    """I1: where only the last message's calls are open, their closures, appended, are all it takes."""
+    """I1: if only the last message's calls are open, appending their closures is enough."""
     tail_open = [*reconcile(history), last]
     closed = close_pending(tail_open, reason)
     assert [part.tool_call_id for part in closed] == call_ids(last)
@@ -191,7 +191,7 @@ def test_i1_closing_an_open_tail_makes_the_history_whole(
 def test_i1_closing_a_half_answered_tail_leaves_the_repair_nothing_to_make_up(
     history: list[Message], last: Message, data: st.DataObject
 ) -> None:
-    """I1: results that arrived, in any order, and closures for the rest: the repair only puts them in order."""
+    """I1: with results in any order and closures for the rest, the repair only sorts them."""
     arrived = data.draw(st.lists(st.sampled_from(call_ids(last)), unique=True)) if last.calls else []
     parts: list[Part] = [
         ToolResultPart(tool_call_id=call_id, tool_name="look", result=Ok(value={"n": place}))
@@ -205,14 +205,14 @@ def test_i1_closing_a_half_answered_tail_leaves_the_repair_nothing_to_make_up(
 
 @given(interrupted(), FAILURES)
 def test_i1_the_repair_is_a_function_of_what_is_stored(history: list[Message], closure: Failure) -> None:
-    """I1: the same messages read back from the store are repaired to the same bytes: a retry sends what it sent."""
+    """I1: the same messages read back from the store are repaired to the same bytes, so a retry sends the same request."""
     stored = [Message.model_validate_json(message.model_dump_json()) for message in history]
     first, again = ([message.model_dump_json() for message in reconcile(each, closure)] for each in (history, stored))
     assert first == again
 
 
 def test_the_rules_of_history_see_values_only() -> None:
-    """No clock, no chance, no I/O can reach them: the module imports abstract collections and the domain's values."""
+    """The module imports only abstract collections and domain values: no clock, no randomness, no I/O."""
     tree = ast.parse(inspect.getsource(module))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import)]

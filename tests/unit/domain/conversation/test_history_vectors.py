@@ -1,7 +1,7 @@
-"""I1 against what earlier systems did with histories: where they agree with us, and where we are stricter and why.
+"""I1 against histories of earlier systems: where they agree with this design, and where this design is stricter and why.
 
-Those systems keep a flat list of calls and outputs. Here the calls of one response are one assistant message, and what
-answered them is the tool message behind it.
+Those systems keep a flat list of calls and outputs. Here the calls of one response are one assistant message, and
+their results are the tool message after it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ AGREED = {
     "nothing said": Case([], [], True),
     "one of two calls has its result": Case([HI, calls(SEARCH, DROP), results(SEARCH)], ["c99"], False),
     "a call without a result": Case([HI, calls(DROP)], ["c99"], False),
-    "closed, and then the person went on": Case(
+    "closed, and then the person continued": Case(
         [user_message("first"), calls(DROP), results(DROP, result=REDIRECTED), user_message("never mind")], [], True
     ),
     "open on both sides of an answered one": Case([calls(A, B, C), results(B)], ["a", "c"], False),
@@ -61,7 +61,7 @@ STRICTER = {
     "a result a turn before its call": Case([results(SEARCH), HI, calls(SEARCH)], ["c98"], False),
     "two calls of one id, no result": Case([calls(SEARCH, SEARCH)], ["c98"], False),
     "two messages of one id, no result": Case([calls(SEARCH), HI, calls(SEARCH)], ["c98"], False),
-    "one result behind the second of two messages with one id": Case(
+    "one result after the second of two messages with one id": Case(
         [calls(SEARCH), HI, calls(SEARCH), results(SEARCH)], ["c98"], False
     ),
     "a result a turn after its call": Case([calls(SEARCH), HI, results(SEARCH)], ["c98"], False),
@@ -78,17 +78,17 @@ def ids(history: list[Message]) -> list[str]:
 
 
 @pytest.mark.parametrize("case", AGREED.values(), ids=AGREED)
-def test_i1_the_same_calls_are_open_as_ever(case: Case) -> None:
-    """I1: on these histories the earlier systems and DESIGN agree: what is open, and whether anything is."""
+def test_i1_the_same_calls_are_open_as_in_earlier_systems(case: Case) -> None:
+    """I1: on these histories the earlier systems and DESIGN agree which calls are open."""
     assert (ids(case.history), is_reconciled(case.history)) == (case.open_ids, case.reconciled)
 
 
 @pytest.mark.parametrize("case", STRICTER.values(), ids=STRICTER)
 def test_i1_position_and_repetition_count(case: Case) -> None:
-    """I1: the earlier systems look only for *a* result anywhere, and list a doubled id twice. DESIGN 13 wins.
+    """I1: the earlier systems accept a result anywhere and list a doubled id twice. DESIGN 13 wins.
 
-    A provider answers 400 to a result that stands before its call, a turn away from it, twice, or for no call at all;
-    and two closures for one doubled id would be two results of one call. So a result counts only behind its call, an id
+    A provider answers 400 to a result that comes before its call, a turn away from it, twice, or for no call at all;
+    and two closures for one doubled id would be two results of one call. So a result counts only after its call, an id
     is listed once, and a history with a stray, second or re-ordered result is not reconciled although no call is open.
     """
     assert (ids(case.history), is_reconciled(case.history)) == (case.open_ids, case.reconciled)
@@ -96,14 +96,14 @@ def test_i1_position_and_repetition_count(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [*AGREED.values(), *STRICTER.values()], ids=[*AGREED, *STRICTER])
 def test_i1_each_of_them_can_be_sent_after_the_repair(case: Case) -> None:
-    """I1: the repair closes exactly the ids that were open, and a history that needs none is handed back as it is."""
+    """I1: the repair closes exactly the ids that were open, and returns a whole history unchanged."""
     repaired = reconcile(case.history, REDIRECTED)
     assert is_reconciled(repaired)
     assert reconcile(repaired) == repaired
     assert (repaired == case.history) is case.reconciled
-    made = [part.tool_call_id for message in repaired for part in message.results if part.result == REDIRECTED]
+    closed = [part.tool_call_id for message in repaired for part in message.results if part.result == REDIRECTED]
     had = [part.tool_call_id for message in case.history for part in message.results if part.result == REDIRECTED]
-    assert [call_id for call_id in dict.fromkeys(made) if call_id not in had] == case.open_ids
+    assert [call_id for call_id in dict.fromkeys(closed) if call_id not in had] == case.open_ids
 
 
 @pytest.mark.parametrize(
@@ -114,31 +114,31 @@ def test_i1_each_of_them_can_be_sent_after_the_repair(case: Case) -> None:
     ],
 )
 def test_i1_an_open_call_is_closed_as_cancelled(reason: str, expected: Failure) -> None:
-    """I1: the closure names the call and its tool; only the open call gets one, and no reason is made up for it."""
+    """I1: the closure names the call and its tool; only the open call gets one, with no invented reason."""
     history = [HI, calls(SEARCH, DROP), results(SEARCH)]
     assert close_pending(history, reason) == [
         ToolResultPart(tool_call_id="c99", tool_name="delete_database", result=expected)
     ]
 
 
-def test_i1_closures_stand_in_call_order() -> None:
-    """I1: the answered call between two open ones is left out; the others keep the model's order."""
+def test_i1_closures_are_in_call_order() -> None:
+    """I1: an answered call between two open ones gets no closure; the others keep the model's order."""
     assert [part.tool_call_id for part in close_pending([calls(A, B, C), results(B)])] == ["a", "c"]
 
 
 @pytest.mark.parametrize("history", [[HI, calls(DROP)], [HI, calls(A, B)], [calls(SEARCH, SEARCH)]])
 def test_i1_closing_is_done_once(history: list[Message]) -> None:
-    """I1: with the closures appended the history is reconciled, and closing it again finds nothing to close."""
+    """I1: with the closures appended the history is reconciled, and closing it again closes nothing."""
     closed = [*history, Message(role="tool", parts=tuple(close_pending(history)))]
     assert is_reconciled(closed)
     assert close_pending(closed) == []
 
 
-def test_i1_the_repair_may_be_asked_for_at_every_turn() -> None:
-    """I1: the earlier systems repair only where a turn is entered again. DESIGN wants it before every model request.
+def test_i1_the_repair_may_run_at_every_turn() -> None:
+    """I1: the earlier systems repair only when a turn is entered again. DESIGN wants it before every model request.
 
-    That is safe because a history in which each call is answered comes back message by message the very same.
+    That is safe because a history in which each call is answered is returned unchanged, message by message.
     """
     history = [HI, calls(A, B), results(A, B), user_message("and now?"), calls(C), results(C)]
     for end in (1, 3, 4, 6):
-        assert all(kept is had for kept, had in zip(reconcile(history[:end]), history[:end], strict=True))
+        assert all(after is before for after, before in zip(reconcile(history[:end]), history[:end], strict=True))

@@ -1,6 +1,6 @@
-"""From history to wire in one place: nobody else writes a provider's messages or words a result for the model.
+"""One module turns history into requests: no other writes a provider's messages or words a result for the model.
 
-A rule of the source, like the import contracts: a second writer would not be repaired, and could tell the model
+A rule about the source, like the import contracts: a second writer would skip the repair, and could show the model
 something else than the operators see.
 """
 
@@ -14,14 +14,14 @@ ROOT = Path(__file__).parents[4]
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
-    """Every module of ours, by its path from the root."""
+    """Yield every module of the product, by its path from the root."""
     for folder in ("turngate", "activities", "workflows", "approvals_api"):
         for file in sorted((ROOT / folder).rglob("*.py")):
             yield file.relative_to(ROOT).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
 
 
 def keys(node: ast.AST) -> set[str]:
-    """The constant keys of a dict display."""
+    """Return the constant keys of a dict display."""
     if not isinstance(node, ast.Dict):
         return set()
     return {key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
@@ -31,15 +31,15 @@ def where(matches: Callable[[ast.AST], bool]) -> set[str]:
     return {name for name, tree in sources() if any(matches(node) for node in ast.walk(tree))}
 
 
-def test_messages_are_put_on_the_wire_in_one_module() -> None:
-    """Only the request's module writes a ``role`` beside a ``content``, and the one that joins its neighbours: no second way."""
+def test_one_module_writes_a_providers_messages() -> None:
+    """Only the request's module, and the one that joins neighbours, write a ``role`` next to a ``content``."""
     assert where(lambda node: {"role", "content"} <= keys(node)) == {
         "turngate/models/openai/request.py",
     }
 
 
-def test_a_failure_is_put_into_words_for_the_model_in_one_module() -> None:
-    """Only ``wire_text`` writes ``{"error": {"kind", "message"}}``; models, bridges and editors go by its words."""
+def test_one_module_words_a_failure_for_the_model() -> None:
+    """Only ``wire_text`` writes ``{"error": {"kind", "message"}}``; models, bridges and editors use its text."""
 
     def writes_an_error(node: ast.AST) -> bool:
         return isinstance(node, ast.Dict) and any(

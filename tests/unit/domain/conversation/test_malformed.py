@@ -1,4 +1,4 @@
-"""I9: what a model is told of a response nothing can be made of, and what stands in the reason of a run it ended."""
+"""I9: what a model reads about its unusable response, and the reason of a run that ends because of one."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def response(*parts: TextPart | ReasoningPart | ToolCallPart, malformed: str = "
     return ModelResponse(message=message, finish_reason="other", model="m", malformed=malformed)
 
 
-def told(made: ModelResponse, *names: str) -> str:
-    text = corrective(made, names)
+def correction(model_response: ModelResponse, *names: str) -> str:
+    text = corrective(model_response, names)
     assert text is not None
     return text
 
 
 @pytest.mark.parametrize("parts", [(CALL,), (HALF,), (HALF, CALL), (THOUGHT, CALL)])
-def test_a_response_with_a_call_or_words_needs_no_correction(parts):
-    """A call gets a result, and words are the answer."""
+def test_a_model_responsewith_a_call_or_words_needs_no_correction(parts):
+    """A call gets a result, and text is the answer."""
     assert corrective(response(*parts), ["pay"]) is None
 
 
 @pytest.mark.parametrize("parts", [(), (THOUGHT,), (TextPart(text=" \n"),)])
-def test_an_empty_response_is_told_so(parts):
-    """Nothing at all, only thinking, only white space."""
-    text = told(response(*parts), "pay", "look")
+def test_an_empty_model_responseis_called_empty(parts):
+    """Nothing at all, only thinking, or only white space."""
+    text = correction(response(*parts), "pay", "look")
     assert "empty" in text
     assert "pay, look" in text
     assert problem_in(text) == "it was empty"
@@ -49,9 +49,9 @@ def test_an_empty_response_is_told_so(parts):
     ("finish_reason", "why"),
     [("length", "reached the limit of its length"), ("content_filter", "a filter"), ("refusal", "a filter")],
 )
-def test_an_empty_response_that_ended_early_is_told_why(finish_reason, why):
-    """A model whose thinking took all its tokens can be brief; whoever reads why the run ended learns it, too."""
-    text = told(response(THOUGHT).model_copy(update={"finish_reason": finish_reason}))
+def test_an_empty_model_responsethat_ended_early_names_the_cause(finish_reason, why):
+    """A model whose thinking took all its tokens can be brief; the run's reason names the cause too."""
+    text = correction(response(THOUGHT).model_copy(update={"finish_reason": finish_reason}))
     assert why in text.lower()
     assert why in problem_in(text)
     assert problem_in(text).startswith("it was empty: ")
@@ -59,22 +59,22 @@ def test_an_empty_response_that_ended_early_is_told_why(finish_reason, why):
 
 
 @pytest.mark.parametrize("parts", [(), (HALF,), (CALL,)])
-def test_a_malformed_response_is_told_what_was_wrong_and_which_tools_there_are(parts):
-    """Whatever could be read of it."""
-    text = told(response(*parts, malformed="its call was never closed"), "pay", "look")
+def test_a_malformed_model_responsegets_the_problem_and_the_tools(parts):
+    """The correction says so whatever parts of the response could be read."""
+    text = correction(response(*parts, malformed="its call was never closed"), "pay", "look")
     for expected in ("could not be parsed: its call was never closed.", "pay, look", "one JSON object", "plain text"):
         assert expected in text
     assert problem_in(text) == "it could not be parsed: its call was never closed"
 
 
-def test_an_agent_without_tools_is_told_that_there_are_none():
-    """No name is made up."""
-    assert told(response()).endswith("The tools are: none.")
+def test_an_agent_without_tools_reads_that_there_are_none():
+    """The correction invents no tool name."""
+    assert correction(response()).endswith("The tools are: none.")
 
 
 def test_names_and_words_are_bounded():
-    """A toolkit of thousands, and an adapter that says more than a sentence, do not fill the context."""
-    text = told(response(malformed="very\n wrong " * 10_000), *(f"tool_{number}" for number in range(10_000)))
+    """Neither a toolkit of thousands nor an adapter's long message fills the context."""
+    text = correction(response(malformed="very\n wrong " * 10_000), *(f"tool_{number}" for number in range(10_000)))
     assert f"tool_{MAX_NAMES - 1}." in text
     assert f"tool_{MAX_NAMES}" not in text
     assert len(text) < 2_000
@@ -84,21 +84,21 @@ def test_names_and_words_are_bounded():
 
 @pytest.mark.parametrize("problem", ["it broke off", "it broke off.", " it broke\noff "])
 def test_the_problem_is_read_back_out_of_the_message(problem):
-    """A retry of planning finds only the stored message, and must come to the same reason."""
-    assert problem_in(told(response(malformed=problem), "pay")) == "it could not be parsed: it broke off"
+    """A retry of planning has only the stored message, and must derive the same reason from it."""
+    assert problem_in(correction(response(malformed=problem), "pay")) == "it could not be parsed: it broke off"
 
 
-def test_only_the_engines_words_are_taken_for_them():
-    """A person may complain in similar words; the same text of another role is none."""
-    for made in (response(), response(malformed="it broke off")):
-        assert is_corrective(user_message(told(made, "pay")))
-        assert not is_corrective(Message(role="assistant", parts=(TextPart(text=told(made, "pay")),)))
+def test_only_the_engines_message_is_a_correction():
+    """A person's similar words are not one, nor is the same text in another role."""
+    for broken in (response(), response(malformed="it broke off")):
+        assert is_corrective(user_message(correction(broken, "pay")))
+        assert not is_corrective(Message(role="assistant", parts=(TextPart(text=correction(broken, "pay")),)))
     assert not is_corrective(user_message("Your last response was empty."))
-    assert not is_corrective(user_message(f"Why did you say {told(response(), 'pay')!r}?"))
+    assert not is_corrective(user_message(f"Why did you say {correction(response(), 'pay')!r}?"))
 
 
-def test_no_call_of_a_malformed_response_is_left():
-    """Words, thinking and what the provider wants back stay; a response that is whole is the very same."""
+def test_no_call_of_a_malformed_model_responseis_left():
+    """Texts, thinking and the provider's own parts stay; a usable response is returned unchanged."""
     stripped = without_calls(response(THOUGHT, HALF, CALL, CALL, malformed="wrong"))
     assert stripped.message == response(THOUGHT, HALF).message
     assert stripped.malformed == "wrong"

@@ -1,4 +1,4 @@
-"""Messages as stored and sent: opaque provider fields come back byte for byte, and nothing is decoded on the way."""
+"""Messages as stored and sent: opaque provider fields survive byte for byte, and nothing is decoded on the way."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ OPAQUE: dict[str, Any] = {
 
 
 def written(options: object) -> str:
-    """As a provider's adapter would write it: key order, number forms and characters all show."""
+    """JSON as a provider's adapter would write it: key order, number forms and characters all count."""
     return json.dumps(options, ensure_ascii=False)
 
 
 def test_provider_options_round_trip_byte_for_byte() -> None:
-    """Order of keys, 1.0 beside 1, big integers and every character survive, on each kind of part and on the message."""
+    """Key order, 1.0 next to 1, big integers and every character survive, on each kind of part and on the message."""
     parts = (
         TextPart(text="x", provider_options=OPAQUE),
         ReasoningPart(text="x", provider_options=OPAQUE),
@@ -69,21 +69,21 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.text(), JSON, max_size=4))
 def test_any_json_object_round_trips(options: dict[str, Any]) -> None:
-    """No JSON object that a provider may send is changed by being kept."""
+    """Storing changes no JSON object that a provider may send."""
     message = user_message("x").model_copy(update={"provider_options": options})
     assert written(Message.model_validate_json(message.model_dump_json()).provider_options) == written(options)
 
 
 @pytest.mark.parametrize("raw", ['{ "cents" :  5 }', '{"a":1,"a":2}', '{"n": 1.00}', "not json", "", "\x00"])
 def test_i7_a_calls_input_is_the_text_the_model_sent(raw: str) -> None:
-    """I7: raw input is text, also where it looks like JSON: spacing, repeated keys and number forms stay."""
+    """I7: raw input is text even where it looks like JSON: spacing, repeated keys and number forms stay."""
     call = ToolCallPart(tool_call_id="c", tool_name="t", input=raw)
     message = Message(role="assistant", parts=(call,))
     assert Message.model_validate_json(message.model_dump_json()).calls[0].input == raw
 
 
-def test_what_a_message_says_and_calls_is_found_in_order() -> None:
-    """``text`` is the text parts alone; calls and results keep the model's order."""
+def test_a_messages_text_and_calls_are_in_order() -> None:
+    """``text`` joins the text parts alone; calls and results keep the model's order."""
     first, second = (ToolCallPart(tool_call_id=call_id, tool_name="t", input="{}") for call_id in "ba")
     parts = (TextPart(text="I "), first, ReasoningPart(text="hidden"), TextPart(text="think"), second)
     message = Message(role="assistant", parts=parts)
@@ -97,7 +97,7 @@ def test_what_a_message_says_and_calls_is_found_in_order() -> None:
     [{"role": "developer"}, {"parts": [{"type": "video", "text": "x"}]}, {"parts": [{"type": "text"}]}, {"extra": 1}],
 )
 def test_a_message_of_another_shape_is_refused(changed: dict[str, Any]) -> None:
-    """An unknown role, part or field is an error where it comes in, not a surprise at the provider."""
+    """An unknown role, part or field is an error on input, not a surprise at the provider."""
     good = {"role": "user", "parts": [{"type": "text", "text": "x"}]}
     Message.model_validate(good)
     with pytest.raises(ValidationError):
@@ -111,7 +111,7 @@ def test_messages_cannot_be_changed() -> None:
 
 
 def test_a_response_round_trips_with_its_usage() -> None:
-    """What ``call_model`` stores is the whole response: message, finish reason, usage, model."""
+    """``call_model`` stores the whole response: message, finish reason, usage, model."""
     failure = Failure(kind="denied", reason="no", fields={"rule": "r"})
     message = Message(role="tool", parts=(ToolResultPart(tool_call_id="c", tool_name="t", result=failure),))
     response = ModelResponse(message=message, finish_reason="length", model="scripted:x")

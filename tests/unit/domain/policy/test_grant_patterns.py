@@ -1,4 +1,4 @@
-"""Grants: a pattern fits exactly what was shown when it was made, and nothing that only looks like it."""
+"""Grants: a pattern matches exactly the call it was made from, and nothing that only looks like it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def fits(pattern: GrantPattern, raw: str, tool: str = "pay") -> bool:
 
 
 def granted(raw: str, *free: str) -> GrantPattern:
-    """The pattern of calls like this one, as it is read back from the store."""
-    made = exact_pattern("pay", decode_arguments(raw), open_arguments=list(free))
-    return GrantPattern.model_validate_json(made.model_dump_json())
+    """Return the pattern of calls like this one, as read back from the store."""
+    pattern = exact_pattern("pay", decode_arguments(raw), open_arguments=list(free))
+    return GrantPattern.model_validate_json(pattern.model_dump_json())
 
 
 CALL = '{"to": "ann", "cents": 5}'
@@ -50,13 +50,13 @@ CALL = '{"to": "ann", "cents": 5}'
         pytest.param(["cents"], '{"to": "ann", "cents": 5, "memo": 1}', False, id="open: one more is not"),
     ],
 )
-def test_a_pattern_fits_what_was_shown(free: list[str], raw: str, fit: bool) -> None:
-    """Fixed arguments have one value, by kind too; open ones any; an argument that is not named never passes."""
+def test_a_pattern_matches_the_call_it_was_made_from(free: list[str], raw: str, fit: bool) -> None:
+    """Fixed arguments match one value and its type; open ones match any; an unnamed argument never matches."""
     assert fits(granted(CALL, *free), raw) is fit
 
 
 def test_a_pattern_is_of_one_tool() -> None:
-    """The same arguments of another tool, whatever its name begins with, are another call."""
+    """The same arguments of another tool are another call, whatever prefix the names share."""
     assert fits(granted(CALL), CALL)
     assert not any(fits(granted(CALL), CALL, tool=name) for name in ("Pay", "pay ", "pay_all", "p*"))
 
@@ -77,7 +77,7 @@ def test_a_pattern_is_of_one_tool() -> None:
     ],
 )
 def test_values_that_another_reader_might_take_for_the_same_differ(raw: str, other: str) -> None:
-    """Numbers compare to their last digit, lists in order, objects key by key, and nothing across kinds."""
+    """Numbers compare to their last digit, lists in order, objects key by key; values of different types never match."""
     assert fits(granted(raw), raw)
     assert not fits(granted(raw), other)
 
@@ -92,8 +92,8 @@ def test_values_that_another_reader_might_take_for_the_same_differ(raw: str, oth
         pytest.param('{"a": {"b": 0.12345678901234567890}}', [], "'a'", id="more digits than a number holds"),
     ],
 )
-def test_a_call_that_cannot_be_written_down_exactly_cannot_be_granted(raw: str, free: list[str], says: str) -> None:
-    """What a pattern could not hold to the last digit is refused when it is made, not waved through later."""
+def test_a_call_without_an_exact_form_cannot_be_granted(raw: str, free: list[str], says: str) -> None:
+    """Arguments that a pattern can't hold exactly are refused when it is made, not matched loosely later."""
     with pytest.raises(InvalidInputError, match=says) as refused:
         granted(raw, *free)
     assert refused.value.error_code == "invalid_grant"

@@ -1,4 +1,4 @@
-"""What a grant never beats, and patterns that would not be kept as they were shown."""
+"""What a grant never overrides, and which patterns are refused."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ question = interaction_tool(name="pay", description="Ask.", params=Amount, answe
     ],
 )
 def test_a_pattern_that_contradicts_itself_or_is_no_json_is_refused(pattern: Any) -> None:
-    """It would be kept otherwise than it was shown."""
+    """It would be stored differently from what people saw."""
     with pytest.raises(ValidationError):
         GrantPattern(tool="pay", **pattern)
 
 
-def test_what_cannot_be_said_exactly_can_be_left_open() -> None:
-    """A value given twice, or of too many digits, is in the way of a grant only where it would be fixed."""
+def test_an_inexact_argument_can_be_left_open() -> None:
+    """A duplicate key or a number with too many digits prevents a grant only if that argument would be fixed."""
     for raw in ('{"a": 1, "a": 2}', '{"a": 0.10000000000000000001}', '{"a": 1e999}'):
         arguments = decode_arguments(raw)
         with pytest.raises(InvalidInputError, match="leave it open"):
@@ -53,7 +53,7 @@ def test_what_cannot_be_said_exactly_can_be_left_open() -> None:
 
 
 def grant(**options: Any) -> Grant:
-    made = {"id": "g", "pattern": GrantPattern(tool="pay", open=["cents"]), "scope": "everyone", "run_id": None}
+    defaults = {"id": "g", "pattern": GrantPattern(tool="pay", open=["cents"]), "scope": "everyone", "run_id": None}
     rest = {
         "agent": None,
         "max_uses": 1,
@@ -61,7 +61,7 @@ def grant(**options: Any) -> Grant:
         "created_by": "ann",
         "expires_at": datetime(2999, 1, 1, tzinfo=UTC),
     }
-    return Grant(**{**made, **rest, **options})
+    return Grant(**{**defaults, **rest, **options})
 
 
 def ask(name: str = "each", **options: Any) -> Rule:
@@ -72,7 +72,7 @@ ADMIN = {"created_by_role": "admin"}
 
 
 @pytest.mark.parametrize(
-    ("rules", "made", "lets_through"),
+    ("rules", "fields", "lets_through"),
     [
         ([], {}, True),
         ([Rule(name="no", verdict="deny", tools=["pay"])], {}, False),
@@ -94,8 +94,10 @@ ADMIN = {"created_by_role": "admin"}
         ([], {"scope": "agent", "agent": "intern"}, False),
     ],
 )
-def test_i10_a_grant_beats_neither_a_rule_nor_who_may_decide(rules: list[Rule], made: Any, lets_through: bool) -> None:
-    """Deny rules, unclear rules and ask rules stand, unless each of them is grantable and its maker could decide it."""
+def test_i10_a_grant_overrides_neither_a_rule_nor_who_may_decide(
+    rules: list[Rule], fields: Any, lets_through: bool
+) -> None:
+    """Deny, unclear and ask rules still apply, unless each is grantable and the grant's author could decide it."""
     verdict = evaluate(
         Policy(rule=rules),
         pay,
@@ -103,15 +105,15 @@ def test_i10_a_grant_beats_neither_a_rule_nor_who_may_decide(rules: list[Rule], 
         agent="support",
         facts=lambda: call_facts('{"cents": 5}', None),
         run_id="run_1",
-        grants=[grant(**made)],
+        grants=[grant(**fields)],
         starter="starter",
     )
     assert (verdict.grant_id == "g") is lets_through
     assert (verdict.answer == "allow") is lets_through
 
 
-def test_nothing_can_be_granted_in_the_place_of_an_answer() -> None:
-    """A question has nothing to run: a person answers it, whatever was granted."""
+def test_a_grant_cannot_answer_a_question() -> None:
+    """A question runs nothing: a person answers it, whatever grants exist."""
     facts = call_facts('{"cents": 5}', None)
     verdict = evaluate(Policy(), question, None, agent="a", facts=lambda: facts, run_id="r", grants=[grant()])
     assert verdict.answer == "ask"

@@ -1,4 +1,4 @@
-"""Policy: the order of rules, and that every doubt asks."""
+"""Policy: the order of rules, and every doubt asks."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def verdict_of(*rules: Rule, of: Tool | None = None, cents: int = 5, agent: str 
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["deny", "ask", "allow"])))
-def test_deny_goes_before_ask_before_allow(order: tuple[str, ...]) -> None:
-    """The order in the file does not matter: the stricter verdict counts, and the next one when it is gone."""
+def test_deny_precedes_ask_which_precedes_allow(order: tuple[str, ...]) -> None:
+    """The file's order does not matter: the strictest verdict applies, and without it the next one."""
     rules = [rule(verdict) for verdict in order]
     assert verdict_of(*rules).rule == "deny"
     assert verdict_of(*(each for each in rules if each.verdict != "deny")).rule == "ask"
     assert verdict_of(rule("allow"), of=paying(ask=True)).answer == "allow"
 
 
-def test_of_two_rules_with_one_verdict_the_first_counts() -> None:
+def test_the_first_of_two_rules_with_one_verdict_is_named() -> None:
     """Within a verdict the file's order decides which rule is named."""
     assert verdict_of(rule("ask", "one"), rule("ask", "two")).rule == "one"
 
@@ -57,7 +57,7 @@ def test_of_two_rules_with_one_verdict_the_first_counts() -> None:
 @pytest.mark.parametrize(
     ("ask", "answer", "named"),
     [
-        pytest.param(None, "ask", "default", id="a tool nobody mentions"),
+        pytest.param(None, "ask", "default", id="a tool without a rule"),
         pytest.param(True, "ask", "tool:ask", id="the tool asks"),
         pytest.param(False, "allow", "tool:ask", id="the tool does not ask"),
         pytest.param(lambda params: params.cents > 3, "ask", "tool:ask", id="its predicate asks"),
@@ -69,14 +69,14 @@ def test_of_two_rules_with_one_verdict_the_first_counts() -> None:
         pytest.param(lambda params: params.missing, "ask", "tool:ask-error", id="a predicate with a typing error"),
     ],
 )
-def test_i2_without_a_rule_only_a_plain_no_lets_a_call_through(ask: Any, answer: str, named: str) -> None:
-    """I2: the tool's own word counts where no rule speaks, and every doubt asks."""
+def test_i2_without_a_rule_only_an_explicit_false_allows_a_call(ask: Any, answer: str, named: str) -> None:
+    """I2: without a matching rule the tool's own ask counts, and every doubt asks."""
     verdict = verdict_of(of=paying(ask=ask))
     assert (verdict.answer, verdict.rule) == (answer, named)
 
 
-def test_i2_a_predicate_that_raises_is_not_asked_when_a_rule_speaks() -> None:
-    """A rule's verdict stands whatever the tool's predicate would do; the error's name is told where it counts."""
+def test_i2_a_matching_rule_skips_the_tools_predicate() -> None:
+    """A rule's verdict applies without the tool's predicate; without a rule, the verdict names the predicate's error."""
     raising = paying(ask=lambda _: {}["x"])
     assert verdict_of(rule("allow"), of=raising).answer == "allow"
     assert "KeyError" in verdict_of(of=raising).reason
@@ -94,13 +94,13 @@ def test_i2_a_predicate_that_raises_is_not_asked_when_a_rule_speaks() -> None:
         ({"agents": ["sales"]}, False),
     ],
 )
-def test_a_rule_speaks_of_the_tools_and_agents_it_names(options: dict[str, Any], matches: bool) -> None:
-    """Patterns are whole names with ``*``, case counts, and tool and agent must both match."""
+def test_a_rule_matches_the_tools_and_agents_it_names(options: dict[str, Any], matches: bool) -> None:
+    """Patterns match whole names with ``*``, are case-sensitive, and tool and agent must both match."""
     assert (verdict_of(rule("deny", **options)).answer == "deny") is matches
 
 
-def test_a_rules_terms_go_with_its_verdict() -> None:
-    """Risk, and every term of asking, come from the rule that gave the verdict; without a rule they are the plain ones."""
+def test_a_verdict_carries_its_rules_terms() -> None:
+    """Risk and terms come from the rule that gave the verdict; without a rule the defaults apply."""
     terms = {"expires_after_seconds": 60, "starter_may_decide": False, "quorum": 2, "roles": ["admin"]}
     verdict = verdict_of(rule("ask", risk="high", reason="Look.", **terms), rule("ask", "later", quorum=3))
     assert (verdict.risk, verdict.reason, verdict.terms) == ("high", "Look.", AskTerms(**terms))
@@ -124,7 +124,7 @@ def test_without_a_rule_the_effect_gives_the_risk(effect: str, risk: str) -> Non
     ],
 )
 def test_an_interaction_asks_unless_it_is_denied(rules: list[Rule], answer: str, named: str) -> None:
-    """A question to a person never runs anything: deny rules and ask rules hold for it, allow rules cannot."""
+    """A question to a person never runs anything: deny and ask rules apply to it, allow rules do not."""
     verdict = verdict_of(*rules, of=QUESTION)
     assert (verdict.answer, verdict.rule) == (answer, named)
 
@@ -139,7 +139,7 @@ reason = "Payments are off."
 
 
 def test_a_policy_is_read_from_toml() -> None:
-    """What stands in the file is the policy; no rule at all is a policy too."""
+    """The file is the policy; a file without rules is a policy too."""
     assert parse_policy(GOOD, source="p.toml").rule[0].reason == "Payments are off."
     assert parse_policy("", source="p.toml") == Policy()
 
@@ -162,14 +162,14 @@ def test_a_policy_is_read_from_toml() -> None:
     ],
 )
 def test_an_error_names_the_file_and_the_place(text: str, says: list[str]) -> None:
-    """A policy that does not fit stops the start, and says where in which file; none is half read."""
+    """An invalid policy stops the start and names the file and the place; no policy is read in part."""
     with pytest.raises(ConfigurationError) as refused:
         parse_policy(text, source="p.toml")
     assert all(words in refused.value.message for words in ["policy p.toml", *says]), refused.value.message
 
 
 def test_i6_the_version_follows_the_rules() -> None:
-    """I6: the same rules have the same version in every process and spelling; a changed rule or order has another."""
+    """I6: the same rules have one version in every process and spelling; another rule or order has another version."""
     policy = parse_policy(GOOD, source="a.toml")
     respelled = 'rule = [{reason="Payments are off.", tools=["pay"], verdict="deny", name="no-payments"}]'
     assert parse_policy(respelled, source="b.toml").version == policy.version
@@ -179,7 +179,7 @@ def test_i6_the_version_follows_the_rules() -> None:
         for text in ["", GOOD, GOOD.replace("off", "on"), GOOD + "risk = 'high'\n", GOOD + GOOD.replace("no-", "not-")]
     }
     assert len(versions) == 5
-    # What a rule leaves out is not part of it: a key that a later release adds must not change every version there is.
+    # A field that a rule leaves out is not hashed: a key that a later release adds must not change existing versions.
     assert Policy().version == framed_sha256("{}")[:12]
     spelled_out = GOOD + 'agents = ["*"]\nshadow = false\nquorum = 1\n'
     assert parse_policy(spelled_out, source="d.toml").version == policy.version

@@ -1,4 +1,4 @@
-"""Policy since it has terms, matchers, grants and shadow rules: the whole order, and what each step hands on."""
+"""Policy with terms, matchers, grants and shadow rules: the whole order, and what each stage passes on."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ QUESTION = interaction_tool(name="pay", description="Ask.", params=Amount, answe
 ASKING, OPEN, SILENT = paying(ask=True), paying(ask=False), paying()
 
 OVER = [{"at": "/cents", "op": "gt", "value": 500}]
-"""Speaks of 600, not of 5, and cannot tell of "much"."""
+"""Matches 600, does not match 5, and is unclear for "much"."""
 ARGUMENTS = {"yes": '{"cents": 600}', "no": '{"cents": 5}', "unclear": '{"cents": "much"}'}
 
 
 def facts_of(raw: str) -> FactsOf:
-    def made() -> CallFacts:
+    def facts_of_the_call() -> CallFacts:
         return CallFacts(
             arguments=decode_arguments(raw),
             workspace=None,
@@ -49,7 +49,7 @@ def facts_of(raw: str) -> FactsOf:
             resolve_path=lambda _path, _workspace: ResolvedPath(lexical=None, real=None),
         )
 
-    return made
+    return facts_of_the_call
 
 
 def rule(verdict: Any, name: str = "", **options: Any) -> Rule:
@@ -79,12 +79,12 @@ def verdict_of(*rules: Rule, of: Tool = OPEN, raw: str = ARGUMENTS["no"], **opti
 
 
 def named(rules: Sequence[Rule]) -> list[Rule]:
-    """The rules under names of their own, as a policy wants them: a second ``ask`` is ``ask2``."""
-    kept: dict[str, Rule] = {}
+    """Give the rules unique names, as a policy requires: a second ``ask`` is ``ask2``."""
+    by_name: dict[str, Rule] = {}
     for each in rules:
-        name = f"{each.name}2" if each.name in kept else each.name
-        kept[name] = each.model_copy(update={"name": name})
-    return list(kept.values())
+        name = f"{each.name}2" if each.name in by_name else each.name
+        by_name[name] = each.model_copy(update={"name": name})
+    return list(by_name.values())
 
 
 DENY, ASK, GRANTABLE, ALLOW = rule("deny"), rule("ask"), rule("ask", grantable=True), rule("allow")
@@ -94,7 +94,7 @@ DENY, ASK, GRANTABLE, ALLOW = rule("deny"), rule("ask"), rule("ask", grantable=T
     ("rules", "grants", "of", "answer", "rule_of"),
     [
         pytest.param([DENY, ASK, ALLOW], [grant()], OPEN, "deny", "deny", id="a deny rule before everything"),
-        pytest.param([DENY], [grant()], ASKING, "deny", "deny", id="no grant beats a deny rule"),
+        pytest.param([DENY], [grant()], ASKING, "deny", "deny", id="a grant overrides no deny rule"),
         pytest.param([ASK, ALLOW], [grant()], OPEN, "ask", "ask", id="an ask rule before grants and allow rules"),
         pytest.param([GRANTABLE], [grant()], OPEN, "allow", "grant:g1", id="a grant before an ask rule that lets it"),
         pytest.param([GRANTABLE], [], OPEN, "ask", "ask", id="a rule that lets grants answer asks without one"),
@@ -132,14 +132,14 @@ def test_the_order_of_evaluation(rules: list[Rule], grants: list[Grant], of: Too
         pytest.param({"pattern": GrantPattern(tool="pay", fixed={"cents": "5"})}, False, id="a value of another kind"),
     ],
 )
-def test_a_grant_covers_what_it_says(covered: dict[str, Any], granted: bool) -> None:
-    """Scope, tool and exact pattern all have to fit."""
+def test_a_grant_covers_its_scope_tool_and_pattern(covered: dict[str, Any], granted: bool) -> None:
+    """All three have to match."""
     verdict = verdict_of(of=ASKING, grants=[grant(**covered)], run_id="r1")
     assert (verdict.answer == "allow") is granted
 
 
 def test_a_grant_needs_to_see_the_arguments() -> None:
-    """Nothing is known of the arguments (a tool that the provider runs): no pattern fits."""
+    """A provider's own tool shows no arguments, so no pattern matches."""
     assert verdict_of(of=ASKING, grants=[grant()], facts=None).answer == "ask"
 
 
@@ -159,8 +159,8 @@ def test_a_grant_needs_to_see_the_arguments() -> None:
         pytest.param([rule("deny", args=OVER), DENY], "unclear", "deny", "deny", id="a clear deny rule counts"),
     ],
 )
-def test_a_matcher_that_cannot_tell_asks(rules: list[Rule], match: str, answer: str, rule_of: str) -> None:
-    """Unclear on a deny or ask rule is ask, with neither grant nor allow rule between; on an allow rule it is no match."""
+def test_an_unclear_matcher_asks(rules: list[Rule], match: str, answer: str, rule_of: str) -> None:
+    """Unclear on a deny or ask rule asks, before any grant or allow rule; on an allow rule it is no match."""
     grants = [] if match == "no" or rule_of == "tool:ask" else [grant()]
     of = ASKING if rules[0].verdict == "allow" else OPEN
     verdict = verdict_of(*rules, of=of, raw=ARGUMENTS[match], grants=grants)
@@ -169,14 +169,14 @@ def test_a_matcher_that_cannot_tell_asks(rules: list[Rule], match: str, answer: 
 
 
 @pytest.mark.parametrize("verdict", ["deny", "ask"])
-def test_a_rule_about_arguments_that_nobody_knows_is_unclear(verdict: Any) -> None:
-    """Without facts, a rule that looks at them asks; one that does not, speaks all the same."""
+def test_a_rule_about_unknown_arguments_is_unclear(verdict: Any) -> None:
+    """Without facts, a rule about arguments asks; a rule without matchers still applies."""
     assert verdict_of(rule(verdict, args=OVER), facts=None).answer == "ask"
     assert verdict_of(rule(verdict), facts=None).answer == verdict
 
 
-def test_an_unclear_rule_asks_on_its_own_terms() -> None:
-    """An ask rule that cannot tell asks as it says; a deny rule has no terms, so the plain ones hold."""
+def test_an_unclear_rule_asks_with_its_own_terms() -> None:
+    """An unclear ask rule asks with its terms; a deny rule has no terms, so the defaults apply."""
     unclear = {"raw": ARGUMENTS["unclear"]}
     assert verdict_of(rule("ask", args=OVER, quorum=2, risk="high"), **unclear).terms == AskTerms(quorum=2)
     assert verdict_of(rule("deny", args=OVER), **unclear).terms == PLAIN_TERMS
@@ -192,13 +192,13 @@ def test_an_unclear_rule_asks_on_its_own_terms() -> None:
         pytest.param([rule("ask", shadow=True, quorum=2)], "allow", ("ask", "ask"), id="would be asked"),
         pytest.param([ASK, rule("allow", shadow=True)], "ask", None, id="would be asked all the same"),
         pytest.param([DENY, rule("ask", shadow=True)], "deny", None, id="is denied all the same"),
-        pytest.param([rule("deny", shadow=True, args=OVER)], "allow", None, id="speaks of other calls"),
+        pytest.param([rule("deny", shadow=True, args=OVER)], "allow", None, id="matches other calls"),
         pytest.param([rule("ask", "new", shadow=True), ASK], "ask", ("ask", "new"), id="asks by another rule"),
         pytest.param([DENY], "deny", None, id="no shadow rule at all"),
     ],
 )
-def test_nothing_follows_from_a_shadow_rule(rules: list[Rule], answer: str, shadow: tuple[str, str] | None) -> None:
-    """A shadow rule is written down beside the verdict where it would change it, and changes nothing."""
+def test_a_shadow_rule_changes_nothing(rules: list[Rule], answer: str, shadow: tuple[str, str] | None) -> None:
+    """A shadow rule is recorded next to the verdict where it would change it, and has no effect."""
     verdict = verdict_of(*rules)
     assert verdict.answer == answer
     assert verdict.terms == PLAIN_TERMS
@@ -226,19 +226,19 @@ TERMS: dict[str, Any] = {
 @pytest.mark.parametrize("verdict", ["allow", "deny"])
 @pytest.mark.parametrize("term", TERMS)
 def test_terms_belong_to_a_rule_that_asks(verdict: Any, term: str) -> None:
-    """Who writes a quorum on a rule that allows expects somebody to be asked: it is refused, naming the term."""
+    """The author of a quorum on an allow rule expects a request, so the rule is refused with the term's name."""
     with pytest.raises(ValidationError, match=f"{term} belongs to a rule with verdict = 'ask'"):
         rule(verdict, **{term: TERMS[term]})
     assert getattr(rule("ask", **{term: TERMS[term]}).terms, term) is not None
 
 
-def test_every_term_is_tried() -> None:
-    """A term that is added later has to be looked at here."""
+def test_every_term_has_a_case() -> None:
+    """A term that is added later needs a case here."""
     assert set(TERMS) == set(AskTerms.model_fields)
 
 
 def test_terms_are_read_from_toml() -> None:
-    """A ladder is a list of tables, as people write it."""
+    """A ladder is a list of tables in the file."""
     text = """
     [[rule]]
     name = "four-eyes"
@@ -263,8 +263,8 @@ def test_terms_are_read_from_toml() -> None:
     assert (terms.quorum, terms.on_expiry, terms.ladder[1].people) == (2, "park", ["ann", "bob"])
 
 
-def test_two_rules_of_one_name_are_refused_in_one_source_and_kept_from_two() -> None:
-    """A verdict names its rule; two sources are not meant to know each other's names."""
+def test_rule_names_are_unique_within_one_source() -> None:
+    """A verdict names its rule; two sources need not know each other's names, so both rules stay."""
     with pytest.raises(ValidationError, match="two rules are called 'ask'"):
         Policy(rule=[ASK, ASK])
     stored, file = Policy(rule=[rule("ask", quorum=2)]), Policy(rule=[ASK, ALLOW])
@@ -289,18 +289,18 @@ STORED = '{"answer": "ask", "rule": "r", "reason": "", "risk": "low"'
     ],
 )
 def test_a_stored_verdict_keeps_its_terms(stored: str, terms: AskTerms) -> None:
-    """A call that was planned before a restart is settled after it, on the terms it was asked for."""
+    """A call that was planned before a restart is settled after it with the same terms."""
     read = Verdict.model_validate_json(stored)
     assert read.terms == terms
     assert Verdict.model_validate_json(read.model_dump_json(exclude_defaults=True)) == read
 
 
-def test_plain_terms_cost_nothing_to_store() -> None:
-    """What a rule does not say is not written with each call."""
+def test_default_terms_are_not_stored() -> None:
+    """Fields that a rule leaves out are not stored with each call."""
     assert set(verdict_of(ASK).model_dump(exclude_defaults=True)) == {"answer", "rule", "reason", "risk"}
 
 
-# Runs that nobody attends
+# Unattended runs
 
 SAYS_RULE = ["No one attends", "rule 'ask' asks", "Change rule 'ask' to allow it"]
 SAYS_FIX = ["No one attends", 'verdict = "allow", tools = ["pay"]']
@@ -324,10 +324,10 @@ SAYS_FIX = ["No one attends", 'verdict = "allow", tools = ["pay"]']
         pytest.param([], QUESTION, "rules", "ask", [], id="rules: a question, which only a person answers"),
     ],
 )
-def test_what_nobody_attends_is_parked_kept_or_refused(
+def test_an_unattended_call_is_parked_asked_or_refused(
     rules: list[Rule], of: Tool, mode: Any, answer: str, says: list[str]
 ) -> None:
-    """``deny`` refuses, ``park`` lets it wait, ``rules`` asks where a rule says so; a refusal names what would allow it."""
+    """``deny`` refuses, ``park`` lets it wait, ``rules`` asks where a rule says so; a refusal says what would allow it."""
     before = verdict_of(*rules, of=of)
     verdict = unattended(before, of, mode)
     assert verdict.answer == answer
@@ -336,8 +336,8 @@ def test_what_nobody_attends_is_parked_kept_or_refused(
     assert verdict.rule == ("unattended" if refused else before.rule)
 
 
-def test_what_is_parked_has_no_ladder() -> None:
-    """Nobody is there to be reminded; who may decide it, and how many, stays."""
+def test_a_parked_call_has_no_ladder() -> None:
+    """There is no one to remind; who may decide, and how many must, stays."""
     ladder = [{"after_seconds": 5, "do": "remind"}]
     parked = unattended(verdict_of(rule("ask", quorum=2, roles=["admin"], ladder=ladder)), OPEN, "park")
     assert parked.terms == AskTerms(quorum=2, roles=["admin"])

@@ -1,4 +1,4 @@
-"""The terms of asking: which can be written, which verbs they leave, whom they bar, and how a ladder changes them."""
+"""The terms of asking: which are valid, which verbs they allow, whom they bar, and how a ladder changes them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def delegate(after: int, *people: str, roles: Any = ()) -> Rung:
 @pytest.mark.parametrize(
     ("terms", "says"),
     [
-        pytest.param({"quorum": 0}, "greater than or equal to 1", id="nobody approves"),
+        pytest.param({"quorum": 0}, "greater than or equal to 1", id="no approval"),
         pytest.param({"quorum": MAX_QUORUM + 1}, f"less than or equal to {MAX_QUORUM}", id="a crowd approves"),
         pytest.param({"quorum": True}, "valid integer", id="true is not 1"),
         pytest.param({"expires_after_seconds": 0}, "greater than or equal to 1", id="expires at once"),
@@ -54,8 +54,12 @@ def delegate(after: int, *people: str, roles: Any = ()) -> Rung:
         pytest.param(
             {"ladder": [remind(n + 1) for n in range(MAX_RUNGS + 1)]}, f"at most {MAX_RUNGS}", id="too many rungs"
         ),
-        pytest.param({"ladder": [{"after_seconds": 5, "do": "escalate"}]}, "says to whom", id="escalates to nobody"),
-        pytest.param({"ladder": [{"after_seconds": 5, "do": "delegate"}]}, "says to whom", id="delegates to nobody"),
+        pytest.param(
+            {"ladder": [{"after_seconds": 5, "do": "escalate"}]}, "says to whom", id="escalates without a target"
+        ),
+        pytest.param(
+            {"ladder": [{"after_seconds": 5, "do": "delegate"}]}, "says to whom", id="delegates without a target"
+        ),
         pytest.param(
             {"ladder": [{"after_seconds": 5, "do": "remind", "people": ["ann"]}]},
             'use do = "escalate"',
@@ -65,8 +69,8 @@ def delegate(after: int, *people: str, roles: Any = ()) -> Rung:
         pytest.param({"ladder": [{"after_seconds": 0, "do": "remind"}]}, "greater than or equal", id="a rung at once"),
     ],
 )
-def test_terms_that_cannot_be_meant_are_refused_with_the_fix(terms: dict[str, Any], says: str) -> None:
-    """Terms that no answer could meet, or that would not do what they seem to say, are refused where they are written."""
+def test_impossible_terms_are_refused_with_the_fix(terms: dict[str, Any], says: str) -> None:
+    """Terms that no answer could meet, or that would not do what they seem to say, are refused when declared."""
     with pytest.raises(ValidationError, match=says):
         AskTerms(**terms)
 
@@ -82,8 +86,8 @@ def test_terms_that_cannot_be_meant_are_refused_with_the_fix(terms: dict[str, An
         {"decisions": ["edit"], "grantable": True},
     ],
 )
-def test_terms_at_the_edge_of_what_can_be_meant_are_taken(terms: dict[str, Any]) -> None:
-    """What can be met is taken; as JSON and back it is the same."""
+def test_terms_at_their_bounds_are_valid(terms: dict[str, Any]) -> None:
+    """Terms that can be met are accepted, and their JSON round-trips."""
     written = AskTerms(**terms)
     assert AskTerms.model_validate_json(written.model_dump_json(exclude_defaults=True)) == written
 
@@ -97,7 +101,7 @@ def test_terms_at_the_edge_of_what_can_be_meant_are_taken(terms: dict[str, Any])
         ({"quorum": 2, "decisions": ["approve"]}, ("approve",)),
     ],
 )
-def test_a_rule_limits_what_an_approval_takes_and_nothing_else(terms: dict[str, Any], verbs: tuple[str, ...]) -> None:
+def test_a_rule_limits_the_verbs_of_approvals_only(terms: dict[str, Any], verbs: tuple[str, ...]) -> None:
     """Questions and outcomes can always be answered: a rule's decisions are about calls."""
     assert AskTerms(**terms).verbs("approval") == verbs
     assert AskTerms(**terms).verbs("question") == ALLOWED_VERBS["question"]
@@ -132,14 +136,14 @@ ANN = {"name": "ann", "role": "operator"}
     ],
 )
 def test_i10_who_may_decide(terms: dict[str, Any], who: dict[str, Any], may: bool) -> None:
-    """I10: by role or by name; a machine, which is nobody, never counts as one of several people."""
+    """I10: eligible by role or by name; a machine is not a person and never counts towards a quorum."""
     barred = AskTerms(**terms).barred(**{"name": "bob", "machine": False, **who})
     assert (barred is None) is may
     assert barred is None or len(barred) > 20
 
 
 def may_decide(terms: AskTerms) -> set[str]:
-    """Who of these may decide: ann by name, an operator, an admin."""
+    """Return who may decide: ann by name, an operator, an admin."""
     people = {"ann": "viewer", "eve": "operator", "zoe": "admin"}
     return {name for name, role in people.items() if terms.barred(name=name, role=role, machine=False) is None}
 
@@ -147,7 +151,7 @@ def may_decide(terms: AskTerms) -> set[str]:
 @pytest.mark.parametrize(
     ("terms", "rung", "before", "after"),
     [
-        pytest.param({}, remind(5), {"eve", "zoe"}, {"eve", "zoe"}, id="a reminder changes nobody's right"),
+        pytest.param({}, remind(5), {"eve", "zoe"}, {"eve", "zoe"}, id="a reminder changes no one's right"),
         pytest.param({}, escalate(5, "ann"), {"eve", "zoe"}, {"ann", "eve", "zoe"}, id="escalating adds to operators"),
         pytest.param(
             {"people": ["eve"]}, escalate(5, roles=["admin"]), {"eve"}, {"eve", "zoe"}, id="escalating adds to people"
@@ -162,7 +166,7 @@ def may_decide(terms: AskTerms) -> set[str]:
     ],
 )
 def test_a_rung_changes_who_may_decide(terms: dict[str, Any], rung: Rung, before: set[str], after: set[str]) -> None:
-    """Reminding changes nothing, escalating widens, delegating hands over; the other terms stay."""
+    """Reminding changes nothing, escalating widens, delegating replaces; the other terms stay."""
     written = AskTerms(**terms, ladder=[rung], expires_after_seconds=60)
     climbed = written.climbed(rung)
     assert (may_decide(written), may_decide(climbed)) == (before, after)
@@ -170,8 +174,8 @@ def test_a_rung_changes_who_may_decide(terms: dict[str, Any], rung: Rung, before
     assert climbed.model_dump(exclude=untouched) == written.model_dump(exclude=untouched)
 
 
-def test_rungs_add_up() -> None:
-    """Who was escalated to twice may decide once; whom it was delegated to may be escalated from."""
+def test_rungs_accumulate() -> None:
+    """Escalating twice to one person counts once; a delegation can be escalated."""
     terms = AskTerms()
     for rung in (escalate(1, "ann"), escalate(2, "ann", roles=["operator"]), delegate(3, "eve"), escalate(4, "ann")):
         terms = terms.climbed(rung)
@@ -180,11 +184,11 @@ def test_rungs_add_up() -> None:
 
 @pytest.mark.parametrize(("expiry", "reached"), [(None, 3), (100, 3), (30, 2), (29, 2), (10, 0), (5, 0)])
 def test_a_rung_after_the_agents_own_limit_is_never_climbed(expiry: int | None, reached: int) -> None:
-    """A rule without an expiry takes the agent's; it cuts off the rungs that would come at it or later."""
+    """A rule without an expiry takes the agent's; rungs at that time or later are dropped."""
     terms = AskTerms(ladder=[remind(10), escalate(20, "ann"), remind(30)])
     assert list(terms.rungs_before(expiry)) == list(range(reached))
 
 
-def test_terms_made_of_a_rules_fields_are_equal_to_those_written_alone() -> None:
-    """What a rule that says nothing asks for is the plain terms, so that it costs nothing on the wire."""
+def test_terms_of_a_rule_equal_terms_written_alone() -> None:
+    """A rule without terms gives the default terms, which take no space on the wire."""
     assert AskTerms.model_construct(**AskTerms().model_dump()) == PLAIN_TERMS

@@ -1,4 +1,4 @@
-"""Two runs side by side: shared pasts, steps and calls that belong together, and what counts as a difference."""
+"""Two runs side by side: shared pasts, matching steps and calls, and what counts as a difference."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from turngate.domain.runs.comparison import (
 
 
 def past(text: str) -> list[Stretch]:
-    """``A3 B``: of run A up to step 3, then run B. ``A>3``: of A what is behind step 3."""
-    found = []
+    """Parse ``A3 B``: run A up to step 3, then run B. ``A>3``: run A after step 3."""
+    stretches = []
     for word in text.split():
         run_id, _, after = word.partition(">")
         name, through = run_id[0], run_id[1:]
-        found.append(Stretch(run_id=name, after=int(after or 0), through=int(through) if through else None))
-    return found
+        stretches.append(Stretch(run_id=name, after=int(after or 0), through=int(through) if through else None))
+    return stretches
 
 
 @pytest.mark.parametrize(
@@ -41,12 +41,12 @@ def past(text: str) -> list[Stretch]:
         pytest.param("A3 B", "C2 D", None, "B", "D", id="unrelated forks: what each took itself"),
     ],
 )
-def test_a_shared_past_is_taken_off(run: str, other: str, shared: str | None, own: str, others: str) -> None:
-    """What both go on from is named once, and what remains of each begins right behind it."""
-    found = apart(past(run), past(other))
-    assert ([] if found.shared is None else [found.shared]) == past(shared or "")
-    assert list(found.run) == past(own)
-    assert list(found.other) == past(others)
+def test_a_shared_past_is_split_off(run: str, other: str, shared: str | None, own: str, others: str) -> None:
+    """The shared past is named once, and the rest of each run begins right after it."""
+    split = apart(past(run), past(other))
+    assert ([] if split.shared is None else [split.shared]) == past(shared or "")
+    assert list(split.run) == past(own)
+    assert list(split.other) == past(others)
 
 
 def fact(name: str, arguments: str = "", **differs: str) -> CallFacts:
@@ -60,7 +60,7 @@ def fact(name: str, arguments: str = "", **differs: str) -> CallFacts:
         pytest.param("pay:1", "pay:2", "0=0 arguments", id="other arguments"),
         pytest.param("pay:1 look", "pay:1", "0=0, 1=-", id="only in the first"),
         pytest.param("look", "look pay:1", "0=0, -=1", id="only in the second"),
-        pytest.param("pay:1", "look", "0=-, -=0", id="other tools never stand beside each other"),
+        pytest.param("pay:1", "look", "0=-, -=0", id="calls of different tools are never paired"),
         pytest.param("look pay:1", "pay:1 look", "0=1, 1=0", id="another order"),
         pytest.param("pay:2", "pay:1 pay:2", "0=1, -=0", id="one call more before the same one"),
         pytest.param(
@@ -70,28 +70,28 @@ def fact(name: str, arguments: str = "", **differs: str) -> CallFacts:
         pytest.param("", "", "", id="no calls"),
     ],
 )
-def test_calls_of_one_tool_stand_beside_each_other(run: str, other: str, pairs: str) -> None:
-    """Those with the same arguments first, the rest by their order."""
+def test_calls_of_one_tool_are_paired(run: str, other: str, pairs: str) -> None:
+    """Calls with the same arguments are paired first, the rest by their order."""
 
     def calls(text: str) -> list[CallFacts]:
         return [fact(*word.split(":")) for word in text.split()]
 
-    def said(pair: CallPair) -> str:
+    def label(pair: CallPair) -> str:
         sides = "=".join("-" if place is None else str(place) for place in (pair.run, pair.other))
         return " ".join((sides, *pair.differs))
 
-    assert ", ".join(said(pair) for pair in align_calls(calls(run), calls(other))) == pairs
+    assert ", ".join(label(pair) for pair in align_calls(calls(run), calls(other))) == pairs
 
 
 @pytest.mark.parametrize("aspect", ASPECTS)
-def test_each_aspect_is_told_by_its_name(aspect: str) -> None:
-    """A call that differs in one thing says that, and is not the same."""
+def test_each_difference_is_named(aspect: str) -> None:
+    """Calls that differ in one aspect name it and are not the same."""
     (pair,) = align_calls([fact("pay")], [fact("pay", **{aspect: "other"})])
     assert (pair.differs, pair.same) == ((aspect,), False)
 
 
-def test_steps_stand_beside_each_other_by_their_order() -> None:
-    """The longer run goes on alone; a step is the same only when its words and all its calls are."""
+def test_steps_are_paired_by_their_order() -> None:
+    """The longer run's last steps have no pair; two steps are equal only if their texts and all calls are."""
     quiet, words, paid = (
         StepFacts(text=text, calls=calls) for text, calls in (("", []), ("x", []), ("", [fact("pay")]))
     )
@@ -129,5 +129,5 @@ def test_steps_stand_beside_each_other_by_their_order() -> None:
     ],
 )
 def test_arguments_are_compared_by_what_they_mean(one: str, two: str, *, same: bool) -> None:
-    """Blanks, escapes and the order of members do not count; every digit does, and no depth breaks it."""
+    """White space, escapes and key order do not count; every digit does, and any depth can be compared."""
     assert (json_meaning(one) == json_meaning(two)) is same

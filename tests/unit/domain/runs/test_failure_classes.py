@@ -1,4 +1,4 @@
-"""Failure classes: every stored ``error_class`` has a meaning, and a run that broke off is placed at the right step."""
+"""Failure classes: every stored ``error_class`` has a meaning, and a failure is placed at the right step."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ROOT = Path(__file__).parents[4]
 
 
 def test_every_class_of_a_models_error_has_a_meaning() -> None:
-    """Whatever an adapter may raise is explained as its own, not as a bug."""
+    """Every error that an adapter may raise has its own explanation, and none is called a bug."""
     assert {name for name in get_args(ModelErrorClass) if meaning_of(name) is BUG} == set()
 
 
 def test_every_class_that_code_writes_has_a_meaning() -> None:
-    """The literal classes in the places that end runs are all in the table; a new one has to be entered."""
+    """The table has all literal classes from the code that ends runs; a new one has to be entered."""
     source = "".join(
         (ROOT / file).read_text()
         for file in (
@@ -37,13 +37,13 @@ def test_every_class_that_code_writes_has_a_meaning() -> None:
     assert written <= set(MEANINGS)
 
 
-def test_every_failure_class_can_come_about() -> None:
-    """No class that clients are told of is without a stored value that means it."""
+def test_every_failure_class_can_occur() -> None:
+    """For every class that clients may receive, a stored value has that meaning."""
     assert {meaning.failure for meaning in MEANINGS.values()} == set(get_args(FailureClass))
 
 
 def test_meanings_are_sentences_with_something_to_do() -> None:
-    """A cause is one sentence; what to do is at least one thing, none twice; the unforeseen is a bug."""
+    """A cause is one sentence; the next steps are one or more, without repeats; an unknown class is a bug."""
     for meaning in MEANINGS.values():
         assert re.fullmatch(r"[A-Z].*[^.:]\.", meaning.cause)
         assert ". " not in meaning.cause
@@ -71,12 +71,12 @@ def test_meanings_are_sentences_with_something_to_do() -> None:
 def test_a_failed_run_broke_off_at_this_step(
     error_class: str, step: int, has_response: bool, planned: bool, all_settled_before: bool, at: int | None
 ) -> None:
-    """A response that never came is of the next step; calls left open, or never planned, are of this one."""
-    found = broke_off_at(
+    """A missing response counts for the next step; calls left open or never planned count for this one."""
+    failed_at = broke_off_at(
         meaning_of(error_class),
         step=step,
         has_response=has_response,
         planned=planned,
         all_settled_before=all_settled_before,
     )
-    assert found == at
+    assert failed_at == at

@@ -1,4 +1,4 @@
-"""Outcomes: what is stored of a run's end, as the one typed word that every surface shows."""
+"""Outcomes: the stored end of a run as the one typed word that every surface shows."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ STORED: dict[str, RunOutcome] = {
 
 
 def test_every_stored_class_has_its_outcome() -> None:
-    """The table above knows every class that has a meaning, and each is told as it says; what nobody knows is an error."""
+    """The table above has every class with a meaning, with the right outcome; an unknown class is ``error``."""
     assert set(MEANINGS) | set(ERROR_CLASSES.values()) <= set(STORED)
     assert {name: outcome_of("failed", name) for name in STORED} == STORED
     assert outcome_of("failed", "ValueError") == outcome_of("failed", "") == "error"
 
 
-def test_every_outcome_can_come_about() -> None:
-    """No word that clients are told of is without a stored value that means it."""
+def test_every_outcome_can_occur() -> None:
+    """For every outcome that clients may receive, a stored value has that meaning."""
     others = {outcome_of("completed", ""), outcome_of("interrupted", "")}
     assert set(STORED.values()) | others == set(get_args(RunOutcome))
     assert outcome_of("running", "") is None
 
 
 @pytest.mark.parametrize(
-    ("outcome", "detail", "told"),
+    ("outcome", "detail", "text"),
     [
         ("completed", {}, "completed"),
         ("budget", {"error_class": "token_cap"}, "budget: token_cap"),
@@ -63,13 +63,13 @@ def test_every_outcome_can_come_about() -> None:
         (None, {}, ""),
     ],
 )
-def test_an_outcome_is_told_with_what_belongs_to_it(outcome: RunOutcome | None, detail: dict, told: str) -> None:
-    """Its class where it says more, who interrupted it; nothing twice."""
-    assert outcome_told(outcome, **detail) == told
+def test_an_outcome_is_described_with_its_details(outcome: RunOutcome | None, detail: dict, text: str) -> None:
+    """With its class where that adds something, and who interrupted it, without repetition."""
+    assert outcome_told(outcome, **detail) == text
 
 
-def test_the_event_of_an_end_says_the_outcome() -> None:
-    """Watchers need not derive it; who ended it stands there where the writer knows."""
-    told = end_told(status="failed", reason="why", error_class="cost_cap", by="")
-    assert told == {"status": "failed", "reason": "why", "error_class": "cost_cap", "outcome": "budget", "by": ""}
+def test_the_event_of_an_end_has_the_outcome() -> None:
+    """Watchers need not derive it; the event names who ended the run if the writer knows."""
+    payload = end_told(status="failed", reason="why", error_class="cost_cap", by="")
+    assert payload == {"status": "failed", "reason": "why", "error_class": "cost_cap", "outcome": "budget", "by": ""}
     assert "by" not in end_told(status="completed")

@@ -1,4 +1,4 @@
-"""The one place where decision, expiry and interrupt meet (I4): each refusal, and that the first ending counts."""
+"""The one place where decision, expiry and interrupt meet (I4): each refusal, and the first ending counts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def recorded(**changes: Any) -> RecordedDecision:
 
 
 def test_i4_a_decision_about_a_pending_request_may_win() -> None:
-    """I4: a good decision is refused by nothing, and asking changes nothing."""
+    """I4: no refusal for a valid decision, and checking it changes nothing."""
     state = waiting()
     before = state.model_copy(deep=True)
     assert state.refusal(decision()) is None
@@ -57,7 +57,7 @@ def test_i4_a_decision_about_a_pending_request_may_win() -> None:
     ],
 )
 def test_i4_each_refusal_has_its_own_word(gate: dict[str, Any], changes: dict[str, Any], refused: str) -> None:
-    """I4: why a decision cannot win is told by a stable word and a sentence."""
+    """I4: a refusal has a stable type and a sentence."""
     refusal = waiting(**gate).refusal(decision(**changes))
     assert refusal is not None
     assert refusal.type == refused
@@ -65,8 +65,8 @@ def test_i4_each_refusal_has_its_own_word(gate: dict[str, Any], changes: dict[st
 
 
 @pytest.mark.parametrize("kind", list(ALLOWED_VERBS))
-def test_i4_a_refused_verb_is_told_which_are_taken(kind: Any) -> None:
-    """I4: every kind takes its own verbs and no others; the refusal lists them."""
+def test_i4_the_refusal_of_a_verb_lists_the_valid_ones(kind: Any) -> None:
+    """I4: every kind accepts its own verbs and no others; the refusal lists them."""
     for verb in STATUS_OF_VERB:
         refusal = waiting(kind=kind).refusal(decision(verb=verb))
         assert (refusal is None) is (verb in ALLOWED_VERBS[kind])
@@ -75,11 +75,11 @@ def test_i4_a_refused_verb_is_told_which_are_taken(kind: Any) -> None:
 
 
 def test_i10_only_the_barred_person_is_barred() -> None:
-    """I10: the gate names one person who may not decide; everybody else may."""
+    """I10: the gate names one person who may not decide; everyone else may."""
     assert waiting(not_by="ann").refusal(decision(by="bob")) is None
 
 
-def test_i4_the_first_decision_wins_and_the_next_is_told_its_id() -> None:
+def test_i4_the_first_decision_wins_and_the_next_gets_its_id() -> None:
     """I4: once settled, the gate holds the winner; a loser's refusal names it."""
     state = waiting()
     answer = state.settle("rq_1", recorded(verb="reject", status="rejected"))
@@ -91,8 +91,8 @@ def test_i4_the_first_decision_wins_and_the_next_is_told_its_id() -> None:
     assert "rejected" in refusal.message
 
 
-def test_i4_the_same_decision_gets_its_first_answer_and_an_id_used_elsewhere_none() -> None:
-    """I4: a repeat is known by its id and its request together."""
+def test_i4_a_repeat_is_its_id_and_its_request() -> None:
+    """I4: the same decision gets its first answer again; its id on another request gets none."""
     state = waiting()
     answer = state.settle("rq_1", recorded())
     assert state.answer_to(decision()) == answer
@@ -101,7 +101,7 @@ def test_i4_the_same_decision_gets_its_first_answer_and_an_id_used_elsewhere_non
     assert state.answer_to(decision(decision_id="dec_2")) is None
 
 
-def test_i4_what_the_store_recorded_wins_over_what_was_asked() -> None:
+def test_i4_the_recorded_decision_wins_over_the_requested_one() -> None:
     """I4: a decision recorded just before a crash is the one that is settled and remembered."""
     state = waiting()
     state.settle("rq_1", recorded(decision_id="earlier"))
@@ -110,7 +110,7 @@ def test_i4_what_the_store_recorded_wins_over_what_was_asked() -> None:
 
 
 def test_i4_a_decision_before_the_expiry_counts() -> None:
-    """I4: expiry finds the request decided and changes nothing."""
+    """I4: an expiry after the decision changes nothing."""
     state = waiting()
     state.settle("rq_1", recorded())
     assert state.expire("rq_1") is False
@@ -128,7 +128,7 @@ def test_i4_an_expiry_before_the_decision_counts() -> None:
 
 
 def test_the_first_interrupt_counts() -> None:
-    """An interrupt cancels what waits and nothing else; a second one does not change who or why."""
+    """An interrupt cancels pending requests and nothing else; a second one changes neither actor nor reason."""
     state = waiting()
     for request_id, status in {"rq_2": "approved", "rq_3": "expired"}.items():
         state.gates[request_id] = Gate(call=request_id, kind="approval", digest="d", status=status)
@@ -139,8 +139,8 @@ def test_the_first_interrupt_counts() -> None:
     assert [gate.status for gate in state.gates.values()] == ["cancelled", "approved", "expired"]
 
 
-def test_an_interrupt_by_nobody_is_one_all_the_same() -> None:
-    """An empty name still interrupts: whether there was one is not read from whether it has a name."""
+def test_an_interrupt_without_an_actor_counts() -> None:
+    """An empty actor still interrupts: the flag does not depend on the name."""
     state = waiting()
     assert state.interrupt(by="", reason="") is True
     assert state.interrupted
@@ -148,7 +148,7 @@ def test_an_interrupt_by_nobody_is_one_all_the_same() -> None:
 
 
 def test_i4_nothing_is_decided_after_an_interrupt() -> None:
-    """I4: from an interrupt on, every decision of the run is told that the run has ended."""
+    """I4: after an interrupt, every decision is refused because the run has ended."""
     state = waiting()
     state.interrupt(**STOP)
     for request_id in ("rq_1", "rq_that_it_had_not_heard_of"):
@@ -159,19 +159,19 @@ def test_i4_nothing_is_decided_after_an_interrupt() -> None:
 
 
 def test_i8_remembered_answers_are_bounded_and_the_newest_stay() -> None:
-    """I8: what a run carries across continue-as-new does not grow with the number of its decisions."""
+    """I8: what a run carries across continue-as-new does not grow with its number of decisions."""
     state = TurnState()
     for number in range(MAX_REMEMBERED_ANSWERS + 5):
         state.gates["rq_1"] = Gate(call="c", kind="approval", digest="d")
-        state.settle("rq_1", recorded(decision_id=f"{number:0255}"))  # as long as the API takes
+        state.settle("rq_1", recorded(decision_id=f"{number:0255}"))  # the longest that the API accepts
     assert len(state.answers) == MAX_REMEMBERED_ANSWERS
     remembered = [decision_id.lstrip("0") for decision_id in state.answers]
     assert (remembered[0], remembered[-1]) == ("5", str(MAX_REMEMBERED_ANSWERS + 4))
     assert len(state.model_dump_json()) < 256 * 1024
 
 
-def test_a_closed_step_forgets_its_gates_and_keeps_its_answers() -> None:
-    """The next step starts without gates, one further, and a repeated decision id is still known."""
+def test_a_closed_step_drops_its_gates_and_keeps_its_answers() -> None:
+    """The next step starts without gates, and a repeated decision id is still recognised."""
     state = waiting()
     state.settle("rq_1", recorded())
     state.close_step(malformed=False)
@@ -179,8 +179,8 @@ def test_a_closed_step_forgets_its_gates_and_keeps_its_answers() -> None:
     assert list(state.answers) == ["dec_1"]
 
 
-def test_i9_malformed_responses_count_in_a_row() -> None:
-    """I9: a good response sets the count back."""
+def test_i9_only_consecutive_malformed_responses_count() -> None:
+    """I9: a good response resets the count."""
     state = TurnState()
     counts = []
     for malformed in (True, True, False, True):
@@ -190,7 +190,7 @@ def test_i9_malformed_responses_count_in_a_row() -> None:
 
 
 def test_i8_the_whole_state_crosses_continue_as_new() -> None:
-    """I8: the state is one value; as JSON and back it is the same, order of answers and all."""
+    """I8: the state is one value whose JSON round-trips, the order of answers included."""
     state = waiting(kind="outcome", not_by="ann")
     state.settle("rq_1", recorded(verb="respond", status="responded", outcome="did_not_happen"))
     state.gates["rq_0"] = Gate(call="c0", kind="question", digest="e")
@@ -219,8 +219,8 @@ def test_i8_the_whole_state_crosses_continue_as_new() -> None:
         ("outcome", "approve", "did_not_happen", False),
     ],
 )
-def test_i2_only_these_answers_let_a_handler_start(kind: Any, verb: Any, outcome: Any, runs: bool) -> None:
-    """I2: approving or editing an approval, or saying that an unknown call did not happen; nothing else."""
+def test_i2_only_these_decisions_let_a_handler_start(kind: Any, verb: Any, outcome: Any, runs: bool) -> None:
+    """I2: approving or editing an approval, or resolving a lost call as not happened; nothing else."""
     assert runs_the_call(kind, verb, outcome) is runs
 
 
@@ -232,7 +232,7 @@ def asked_of(**terms: Any) -> TurnState:
 
 
 def approve(state: TurnState, name: str, *, completes: bool = False, decision_id: str = "") -> Answer:
-    """Let one approval through as the store counts it."""
+    """Accept one approval as the store counts it."""
     sent = decision(by=name, decision_id=decision_id or f"dec_{name}")
     assert state.refusal(sent) is None
     status = "approved" if completes else "pending"
@@ -244,8 +244,8 @@ def refused(state: TurnState, **changes: Any) -> str | None:
     return None if refusal is None else refusal.type
 
 
-def test_i4_a_request_that_several_approve_waits_for_the_last_of_them() -> None:
-    """I4: an approval that does not complete the quorum is answered ``pending`` and names no winner."""
+def test_i4_a_quorum_waits_for_its_last_approval() -> None:
+    """I4: an approval that does not complete the quorum gets ``pending`` and names no winner."""
     state = asked_of(quorum=3)
     assert approve(state, "ann").status == "pending"
     assert approve(state, "bob").status == "pending"
@@ -258,8 +258,8 @@ def test_i4_a_request_that_several_approve_waits_for_the_last_of_them() -> None:
     assert late.winner == "dec_eve"
 
 
-def test_i4_nobody_counts_twice() -> None:
-    """I4: the same person's second approval is refused under whatever id; the same id gets its first answer."""
+def test_i4_no_person_counts_twice() -> None:
+    """I4: a person's second approval is refused under any new id; the same id gets its first answer."""
     state = asked_of(quorum=2)
     first = approve(state, "ann")
     assert refused(state, by="ann", decision_id="dec_other") == "already_approved"
@@ -267,8 +267,8 @@ def test_i4_nobody_counts_twice() -> None:
     assert refused(state, by="bob", decision_id="dec_bob") is None
 
 
-def test_i4_a_rejection_is_a_veto_whoever_gives_it() -> None:
-    """I4: one rejection ends a request that others have approved; who approved may think better of it, too."""
+def test_i4_any_eligible_persons_rejection_is_a_veto() -> None:
+    """I4: one rejection ends a partly approved request; an approver may change their mind, too."""
     for vetoing in ("bob", "ann"):
         state = asked_of(quorum=3)
         approve(state, "ann")
@@ -286,7 +286,7 @@ def test_i4_a_rejection_is_a_veto_whoever_gives_it() -> None:
         pytest.param({"quorum": 2}, {}, {"role": "viewer"}, "not_eligible", id="a viewer"),
         pytest.param({"roles": ["admin"]}, {}, {}, "not_eligible", id="an operator where admins decide"),
         pytest.param({"roles": ["admin"]}, {}, {"role": "admin"}, None, id="an admin where admins decide"),
-        pytest.param({"people": ["ann"]}, {}, {"role": "admin"}, "not_eligible", id="somebody who is not named"),
+        pytest.param({"people": ["ann"]}, {}, {"role": "admin"}, "not_eligible", id="a person who is not named"),
         pytest.param({"people": ["bob"]}, {"not_by": "bob"}, {}, "not_eligible", id="the starter, though named"),
         pytest.param({"quorum": 2}, {}, {"verb": "edit"}, "verb_not_allowed", id="an edit that others would not see"),
         pytest.param({"quorum": 2}, {}, {"verb": "respond"}, "verb_not_allowed", id="an answer in place of several"),
@@ -297,10 +297,10 @@ def test_i4_a_rejection_is_a_veto_whoever_gives_it() -> None:
         ),
     ],
 )
-def test_i10_the_workflow_holds_a_decision_to_the_terms(
+def test_i10_the_workflow_checks_a_decision_against_the_terms(
     terms: dict[str, Any], gate: dict[str, Any], changes: dict[str, Any], word: str | None
 ) -> None:
-    """I10: role, name, machine, starter and verb are looked at where the request is decided, not only at the edge."""
+    """I10: role, name, machine, starter and verb are checked where the request is decided, not only in the API."""
     assert refused(waiting(terms=AskTerms(**terms), **gate), **changes) == word
 
 
@@ -311,19 +311,19 @@ LADDER = [
 ]
 
 
-def test_each_rung_counts_from_when_it_is_climbed() -> None:
-    """Who is escalated to may decide after that rung and not before; who is delegated from may not any more."""
+def test_each_rung_applies_from_its_time() -> None:
+    """A person escalated to may decide only after that rung; after a delegation the earlier people no longer may."""
     state = asked_of(ladder=LADDER)
-    asked = {"bob": {}, "vic": {"role": "viewer"}, "zoe": {"role": "admin"}}
+    people = {"bob": {}, "vic": {"role": "viewer"}, "zoe": {"role": "admin"}}
     may = []
     for rung in range(len(LADDER)):
         assert state.climb("rq_1", rung) is True
-        may.append({name for name, who in asked.items() if refused(state, by=name, **who) is None})
+        may.append({name for name, who in people.items() if refused(state, by=name, **who) is None})
     assert may == [{"bob", "zoe"}, {"bob", "vic", "zoe"}, {"zoe"}]
 
 
-def test_who_approved_before_a_rung_stays_counted() -> None:
-    """A delegation takes the right to decide from somebody, not the approval they gave while they had it."""
+def test_an_approval_before_a_rung_stays_counted() -> None:
+    """A delegation removes the right to decide, not an approval that was valid when it was given."""
     state = asked_of(quorum=2, ladder=LADDER)
     approve(state, "bob")
     for rung in range(len(LADDER)):
@@ -333,16 +333,16 @@ def test_who_approved_before_a_rung_stays_counted() -> None:
 
 
 @pytest.mark.parametrize("status", ["approved", "rejected", "responded", "expired", "cancelled"])
-def test_an_ended_request_climbs_no_rung(status: Any) -> None:
-    """A decision that was first ends the ladder: its rights stay as they were, and nobody is told."""
+def test_a_settled_request_climbs_no_rung(status: Any) -> None:
+    """An earlier decision ends the ladder: the terms stay as they were, and no one is notified."""
     state = waiting(status=status, terms=AskTerms(ladder=LADDER))
     before = state.model_copy(deep=True)
     assert state.climb("rq_1", 0) is False
     assert state == before
 
 
-def test_i4_an_interrupt_ends_a_request_that_some_have_approved() -> None:
-    """I4: what is half approved is cancelled like anything else that waits."""
+def test_i4_an_interrupt_cancels_a_partly_approved_request() -> None:
+    """I4: a partly approved request is cancelled like any other pending one."""
     state = asked_of(quorum=2)
     approve(state, "ann")
     state.interrupt(**STOP)
@@ -350,8 +350,8 @@ def test_i4_an_interrupt_ends_a_request_that_some_have_approved() -> None:
     assert refused(state, by="eve") == "run_ended"
 
 
-def test_i8_a_half_approved_half_climbed_gate_crosses_continue_as_new() -> None:
-    """I8: terms and who approved are part of the one value."""
+def test_i8_a_gates_progress_crosses_continue_as_new() -> None:
+    """I8: approvals so far and climbed rungs are part of the state."""
     state = asked_of(quorum=2, ladder=LADDER)
     approve(state, "ann")
     state.climb("rq_1", 0)

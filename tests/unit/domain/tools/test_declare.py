@@ -1,4 +1,4 @@
-"""The two ways to declare a tool say the same; what is approved under a digest stays approved; what cannot be is refused."""
+"""Both ways to declare a tool give the same tool, digests outlive upgrades, and an invalid declaration is refused."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def declared(**options: Any) -> Tool:
         {"failures": [Declined], "failure_mode": "raise", "ask": False, "task_queue": "bank"},
     ],
 )
-def test_both_forms_declare_the_same(options: dict[str, Any]) -> None:
-    """Whether the handler stands with the declaration or is supplied later, model, operator and digest see one tool."""
+def test_both_forms_declare_the_same_tool(options: dict[str, Any]) -> None:
+    """With its handler in the declaration or supplied later, model, operator and digest see one tool."""
     whole = tool(**options)(refund)
     split = declared(**options)
     supplied = Toolkit.of(split).handlers(refund=refund).find("refund")
@@ -98,7 +98,7 @@ def test_both_forms_declare_the_same(options: dict[str, Any]) -> None:
 
 
 def test_a_tool_without_parameters_is_the_same_in_both_forms() -> None:
-    """No parameters are an object without properties, however they are left out; raw JSON Schema is no exception."""
+    """No parameters are an object without properties, however they are left out, in raw JSON Schema too."""
     forms = [
         tool()(ping),
         declare_tool(name="ping", description="Answer.", success=None),
@@ -110,11 +110,11 @@ def test_a_tool_without_parameters_is_the_same_in_both_forms() -> None:
         assert form.manifest.parameters == {"type": "object", "properties": {}}
 
 
-Cents = Annotated[Decimal, PlainSerializer(lambda given: f"{given} EUR", return_type=str), Field(description="Euros.")]
+Cents = Annotated[Decimal, PlainSerializer(lambda value: f"{value} EUR", return_type=str), Field(description="Euros.")]
 
 
-def test_what_a_return_annotation_says_of_its_type_counts() -> None:
-    """``Annotated`` is how pydantic is told how to write a value, so both forms write it that way and show it."""
+def test_an_annotated_return_type_counts() -> None:
+    """``Annotated`` tells pydantic how to write a value, so both forms write and show it that way."""
 
     async def price() -> list[Cents]:
         """Tell a price."""
@@ -127,14 +127,14 @@ def test_what_a_return_annotation_says_of_its_type_counts() -> None:
     assert '"Euros."' in json.dumps(whole.manifest.success)
 
 
-def test_strict_is_said_only_when_it_is_wanted() -> None:
-    """A provider is held to the schema only where the author says so."""
+def test_strict_is_only_in_the_manifest_if_set() -> None:
+    """A provider is held to the schema only if the author says so."""
     assert [tool(strict=strict)(ping).manifest.strict for strict in (True, False)] == [True, False]
     assert tool()(ping).manifest.strict is False
 
 
 def test_the_descriptor_of_a_tool() -> None:
-    """Name, description and parameters are what a provider needs; required members are those without a default."""
+    """Name, description and parameters are what a provider needs; members without a default are required."""
     manifest = tool()(refund).manifest
     assert (manifest.name, manifest.description, manifest.kind) == ("refund", "Pay an amount back.", "local")
     assert manifest.parameters["required"] == ["cents"]
@@ -145,7 +145,7 @@ def test_the_descriptor_of_a_tool() -> None:
 
 
 def test_failures_show_their_schemas() -> None:
-    """What a failure tells is declared like a success: kind → schema of the fields as they are written."""
+    """A failure's fields are declared as a success is: kind → schema of the fields as they are written."""
     manifest = tool(failures=[Declined, Elsewhere])(refund).manifest
     assert manifest.failures == ("declined", "paid_elsewhere")
     assert set(manifest.failure_schemas) == {"declined", "paid_elsewhere"}
@@ -170,18 +170,18 @@ BEFORE = {
 AT_FIRST = ("name", "description", "kind", "parameters", "success", "effect", "failures", "strict")
 
 
-def test_i6_a_digest_outlives_the_fields_that_came_later() -> None:
-    """I6: an approval given before an upgrade is for the same digest after it, for every tool that uses nothing newer."""
+def test_i6_newer_fields_do_not_change_old_digests() -> None:
+    """I6: an approval from before an upgrade has the same digest after it, for every tool that uses nothing newer."""
     choose = interaction_tool(name="choose", description="Ask which.", params=Refund, answer=Receipt)
     for each in (tool(effect="once", ask=True)(refund), tool(effect="read", strict=True)(ping), choose):
         assert each.manifest.digest == BEFORE[each.name]
-        shown = each.manifest.model_dump(mode="json", include=set(AT_FIRST))
-        assert set(shown) == set(AT_FIRST)
-        assert framed_sha256(json.dumps(shown, sort_keys=True, separators=(",", ":"))) == BEFORE[each.name]
+        manifest = each.manifest.model_dump(mode="json", include=set(AT_FIRST))
+        assert set(manifest) == set(AT_FIRST)
+        assert framed_sha256(json.dumps(manifest, sort_keys=True, separators=(",", ":"))) == BEFORE[each.name]
 
 
-def test_i6_a_newer_field_that_is_used_is_in_the_digest() -> None:
-    """I6: where a tool comes from, how a provider is told of it and what its failures hold are shown, so they count."""
+def test_i6_a_newer_field_in_use_is_in_the_digest() -> None:
+    """I6: a tool's origin, its provider's options and its failures' fields are shown, so they are in the digest."""
 
     class OtherDeclined(ToolFailure):
         kind = "declined"
@@ -259,8 +259,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_declared_says_the_fix(case: str) -> None:
-    """Each is refused at import, by the tool's name and with what to write in its place."""
+def test_an_invalid_declaration_names_the_fix(case: str) -> None:
+    """Each is refused at import, with the tool's name and what to write instead."""
     declare, says = REFUSED[case]
     with pytest.raises(ConfigurationError) as refused:
         declare()
@@ -269,7 +269,7 @@ def test_what_cannot_be_declared_says_the_fix(case: str) -> None:
 
 
 def test_i9_a_decoder_that_breaks_means_a_wrong_input() -> None:
-    """I9: whatever an author's own ``Parameters`` raises, the call is one that does not fit, and nobody runs it."""
+    """I9: if an author's own ``Parameters`` raises anything, the input is invalid and the call does not run."""
 
     class Broken:
         python_type = dict
@@ -290,18 +290,18 @@ def test_i9_a_decoder_that_breaks_means_a_wrong_input() -> None:
 
 @pytest.mark.parametrize("kind", ["interaction", "signal", "provider", "agent"])
 def test_kinds_that_have_no_handler(kind: str) -> None:
-    """Each says its kind, holds no handler and takes none; the model sees one descriptor shape for all."""
-    made = {
+    """Each has its kind, holds no handler and accepts none; the model sees one descriptor shape for all."""
+    declared = {
         "interaction": interaction_tool(name="t", description="d", params=Refund, answer=Receipt),
         "signal": signal_tool(
-            name="t", description="d", params=Refund, interpret=lambda given: Finish(answer=given.reason)
+            name="t", description="d", params=Refund, interpret=lambda params: Finish(answer=params.reason)
         ),
         "provider": provider_tool(name="t", description="d", provider={"a": {}}),
         "agent": sub_agent("helper", name="t", description="d"),
     }[kind]
-    assert (made.kind, made.manifest.kind, made.handler, made.services) == (kind, kind, None, ())
-    assert made.manifest.parameters["type"] == "object"
+    assert (declared.kind, declared.manifest.kind, declared.handler, declared.services) == (kind, kind, None, ())
+    assert declared.manifest.parameters["type"] == "object"
     with pytest.raises(ConfigurationError, match=f"of kind {kind}, which has no handler"):
-        Toolkit.of(made).handlers(t=ping)
-    wrapped = Toolkit.of(made).wrap(lambda _invocation, proceed: proceed()).find("t")
-    assert wrapped is made
+        Toolkit.of(declared).handlers(t=ping)
+    wrapped = Toolkit.of(declared).wrap(lambda _invocation, proceed: proceed()).find("t")
+    assert wrapped is declared

@@ -1,4 +1,4 @@
-"""Reading an author's function: what it asks for is known before anything starts, and all of it can be given."""
+"""Reading an author's function: what it needs is known before anything starts, and all of it can be supplied."""
 
 from __future__ import annotations
 
@@ -56,21 +56,21 @@ async def bare(params) -> None:  # type: ignore[no-untyped-def]
     ...
 
 
-def test_everything_is_known_by_its_type() -> None:
-    """The first model is the parameters, a later one a service; context and key by their types, in any order."""
-    asked = injected(everything, what="tool 'x'")
-    assert (asked.params_name, asked.params_type) == ("params", Params)
-    assert (asked.ctx_name, asked.key_name) == ("ctx", "key")
-    assert asked.services == (("ledger", Ledger), ("second", Other))
-    assert (asked.returns, asked.is_async) == (int, True)
-    assert asked.source.endswith("everything")
+def test_arguments_are_recognised_by_type() -> None:
+    """The first model is the parameters, a later one a service; context and key are found by type, in any order."""
+    needs = injected(everything, what="tool 'x'")
+    assert (needs.params_name, needs.params_type) == ("params", Params)
+    assert (needs.ctx_name, needs.key_name) == ("ctx", "key")
+    assert needs.services == (("ledger", Ledger), ("second", Other))
+    assert (needs.returns, needs.is_async) == (int, True)
+    assert needs.source.endswith("everything")
 
 
-def test_what_is_not_asked_for_is_not_given() -> None:
-    """A function without parameters, sync or not, asks for nothing; raw JSON parameters are a dict."""
-    asked = injected(plain, what="the probe of tool 'x'")
-    assert (asked.params_name, asked.ctx_name, asked.key_name, asked.services) == (None, None, None, ())
-    assert not asked.is_async
+def test_a_function_gets_only_what_it_declares() -> None:
+    """A function without parameters, async or not, needs nothing; raw JSON parameters are a dict."""
+    needs = injected(plain, what="the probe of tool 'x'")
+    assert (needs.params_name, needs.ctx_name, needs.key_name, needs.services) == (None, None, None, ())
+    assert not needs.is_async
     assert injected(raw, what="tool 'x'").params_type is dict
 
 
@@ -86,8 +86,8 @@ def test_what_is_not_asked_for_is_not_given() -> None:
         (bare, "annotate the parameter 'params' with a type"),
     ],
 )
-def test_what_cannot_be_given_is_refused_where_it_is_declared(function: Any, says: str) -> None:
-    """The name of the tool and the fix, at import; not a TypeError in front of a call that a person has approved."""
+def test_an_unsatisfiable_argument_is_refused_at_import(function: Any, says: str) -> None:
+    """The error names the tool and the fix; it is no TypeError in front of a call that a person has approved."""
     with pytest.raises(ConfigurationError, match="tool 'x'") as refused:
         injected(function, what="tool 'x'")
     assert says in refused.value.message
@@ -116,8 +116,8 @@ def depends_on_other(params: Other) -> int:
         ({"precondition": depends_on_other}, "takes Other: annotate the precondition with what is declared"),
     ],
 )
-def test_a_probe_and_a_precondition_ask_for_what_they_are_given(options: Any, says: str) -> None:
-    """Of a lost call only its key is left; a precondition decides on the tool's own parameters."""
+def test_a_probe_and_a_precondition_need_only_what_exists(options: Any, says: str) -> None:
+    """Only the key of a lost call is left; a precondition decides on the tool's own parameters."""
     with pytest.raises(ConfigurationError) as refused:
 
         @tool(**options)
@@ -128,8 +128,8 @@ def test_a_probe_and_a_precondition_ask_for_what_they_are_given(options: Any, sa
 
 
 @pytest.mark.parametrize("kind", ["denied", "rejected", "expired", "cancelled", "interrupted"])
-def test_i12_no_tool_speaks_of_a_refusal(kind: str) -> None:
-    """I12: these kinds say who refused a call, and a repeat of a refused call is closed without asking anyone."""
+def test_i12_no_tool_may_use_a_kind_of_refusal(kind: str) -> None:
+    """I12: these kinds say who refused a call, and a repeat of a refused call is closed without a request."""
     failure = type(kind.capitalize(), (ToolFailure,), {"__annotations__": {"reason": str}})
     with pytest.raises(ConfigurationError, match=f"'{kind}', which is the engine's own word"):
 

@@ -35,7 +35,7 @@ class Params(BaseModel):
 
 
 def shows(present):
-    """A tool that is shown by this presenter."""
+    """Return a tool with this presenter."""
 
     @tool(present=present)
     async def greet(params: Params) -> str:
@@ -46,7 +46,7 @@ def shows(present):
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "blocks"),
     [
         ({"value": "two\nlines"}, (TextBlock(text="two\nlines"),)),
         ({"value": ""}, (TextBlock(text=""),)),
@@ -71,19 +71,19 @@ def shows(present):
         ),
     ],
 )
-def test_the_default_shows_a_text_a_table_or_json(value, shown):
-    """One text is text, one list of flat objects a table (with what stands beside it), everything else JSON."""
-    assert default_presentation(Ok(value=value)) == shown
+def test_the_default_shows_a_text_a_table_or_json(value, blocks):
+    """One text is text, one list of flat objects a table (with the other fields around it), all else JSON."""
+    assert default_presentation(Ok(value=value)) == blocks
 
 
-def test_too_many_columns_are_no_table():
-    """A row that nobody can read across is better read as JSON."""
+def test_too_many_columns_give_json():
+    """A row too wide to read is better read as JSON."""
     wide = [{f"c{number}": 1 for number in range(MAX_COLUMNS + 1)}]
     assert default_presentation(Ok(value={"value": wide}))[0].type == "json"
 
 
-def test_a_failure_is_its_reason_and_its_fields():
-    """The reason once, though declared failures carry it twice; partial output keeps its lines."""
+def test_a_failure_shows_its_reason_and_fields():
+    """The reason appears once, though declared failures carry it twice; partial output keeps its lines."""
     failure = Failure(kind="stopped", reason="why", fields={"reason": "why", "code": 7, "partial_output": "a\nb\n"})
     assert default_presentation(failure) == (
         TextBlock(text="why"),
@@ -96,7 +96,7 @@ def test_a_failure_is_its_reason_and_its_fields():
 
 
 def test_a_presenter_gets_parameters_and_result():
-    """What it returns is what people see."""
+    """People see what it returns."""
     greet = shows(lambda params, result: (TextBlock(text=f"{params.who}: {result.value['value']}"),))
     assert greet.presentation_of(Params(), Ok(value={"value": "hi"})) == (TextBlock(text="ada: hi"),)
 
@@ -125,17 +125,17 @@ def test_a_presenter_that_fails_gives_way_to_the_default(present, caplog):
 
 @pytest.mark.parametrize("present", [None, lambda _params, _result: (), lambda _params, _result: None])
 def test_a_presenter_that_shows_nothing_gives_way_too(present):
-    """No presenter, no blocks, None: the default."""
+    """No presenter, no blocks and None all give the default."""
     assert shows(present).presentation_of(None, Ok(value={"value": "hi"})) == (TextBlock(text="hi"),)
 
 
 def test_cuts_say_how_much_is_missing():
-    """Characters of a text, rows of a table, blocks; a diff is cut at a line, by a note that is none of its lines."""
+    """Characters of a text, rows of a table, blocks; a diff is cut at a line, with a note that is not part of it."""
     [text] = bounded((TextBlock(text="x" * (MAX_TEXT_CHARS + 5)),))
     assert text.text == "x" * MAX_TEXT_CHARS + "\n… 5 more characters are not shown"
     [diff] = bounded((DiffBlock(diff="--- a\n+++ b\n" + "+line\n" * MAX_TEXT_CHARS),))
-    *kept, note = diff.diff.splitlines()
-    assert set(kept[2:]) == {"+line"}
+    *lines, note = diff.diff.splitlines()
+    assert set(lines[2:]) == {"+line"}
     assert note.startswith("\\ … ")
     [table] = bounded((TableBlock(columns=("n",), rows=tuple((n,) for n in range(MAX_ROWS + 3)), more=4),))
     assert (len(table.rows), table.more) == (MAX_ROWS, 7)
@@ -147,21 +147,21 @@ def test_cuts_say_how_much_is_missing():
     assert json_text.text.endswith(" more characters are not shown")
 
 
-def test_what_fits_is_left_as_it_is():
-    """Within the bounds nothing changes; what was cut is stored and read back as it is."""
-    shown = (
+def test_a_presentation_that_fits_is_unchanged():
+    """Within the bounds nothing changes; cut blocks survive storage."""
+    blocks = (
         TextBlock(text="a\u202eb"),
         DiffBlock(diff="--- a\n+++ b\n"),
         CommandBlock(argv=("rm", "-rf", "my dir", "")),
         TableBlock(columns=("a", "b"), rows=((1, None), ("x", True))),
         JsonBlock(value={"a": [1.5, {"b": None}]}),
     )
-    assert bounded(shown) == shown
+    assert bounded(blocks) == blocks
     long = bounded((TextBlock(text="x" * 50_000), TableBlock(columns=("n",), rows=((1,),) * 300)))
     assert PRESENTATION.validate_json(PRESENTATION.dump_json(long)) == long
 
 
-def test_rows_of_another_length_than_the_header_are_evened_out():
+def test_rows_get_the_headers_length():
     """A cell without a column is shown, and a column without a cell is empty."""
     [table] = bounded((TableBlock(columns=("a", "b"), rows=((1,), (1, 2, {"c": 3}))),))
     assert table.columns == ("a", "b", "")
@@ -170,15 +170,15 @@ def test_rows_of_another_length_than_the_header_are_evened_out():
     assert wide.columns == ("a",) * 11 + ("a …",)
 
 
-def test_values_that_python_cannot_write_are_said_to_be_unshowable():
+def test_values_that_python_cannot_write_get_a_note():
     """Digits or levels beyond the interpreter's limits break neither the worker nor the page."""
-    [said] = default_presentation(Ok(value={"n": 10**5_000}))
-    assert said.text == "This result cannot be shown here."
+    [note] = default_presentation(Ok(value={"n": 10**5_000}))
+    assert note.text == "This result cannot be shown here."
     deep = nested = []
     for _ in range(2_000):
         nested.append([])
         nested = nested[0]
-    assert bounded((JsonBlock.model_construct(value=deep),)) == (said,)
+    assert bounded((JsonBlock.model_construct(value=deep),)) == (note,)
 
 
 _TEXT = st.builds(
@@ -202,8 +202,8 @@ _BLOCK = st.one_of(
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(_BLOCK, max_size=4).map(lambda blocks: tuple(blocks * 8)))
-def test_whatever_is_shown_fits_and_can_be_stored(blocks):
-    """At most 64 KiB of valid UTF-8 JSON that reads back, however long or odd the texts are."""
+def test_every_presentation_fits_and_can_be_stored(blocks):
+    """It is at most 64 KiB of valid UTF-8 JSON that reads back, however long or odd the texts are."""
     stored = PRESENTATION.dump_json(bounded(blocks))
     assert len(stored) <= MAX_BYTES
     stored.decode()

@@ -93,13 +93,13 @@ def test_no_text_means_no_arguments(raw_input: str) -> None:
     ],
 )
 def test_i9_arguments_that_do_not_fit_say_where(raw_input: str, says: str) -> None:
-    """I9: each mistake becomes text the model can read: not JSON, not an object, or every place that does not fit."""
+    """I9: every mistake is named for the model: not JSON, not an object, or each place that does not fit."""
     assert complaint(order, raw_input) == says
 
 
 @pytest.mark.parametrize("raw_input", ["not json", "[]", "3"])
 def test_i9_a_tool_without_parameters_still_takes_an_object(raw_input: str) -> None:
-    """I9: a tool that takes nothing refuses what is not an object, and ignores members it does not know."""
+    """I9: a tool without parameters refuses anything but an object, and ignores members."""
     complaint(ping, raw_input)
     assert ping.decode('{"made": "up"}') is None
 
@@ -113,7 +113,7 @@ def test_i9_a_complaint_is_at_most_500_characters() -> None:
 
 
 def test_i9_a_complaint_does_not_repeat_the_value() -> None:
-    """I9: what was sent may be a secret; the complaint names its place and the type that was wanted."""
+    """I9: the value may be a secret; the message names its place and the expected type."""
     assert "hunter2" not in complaint(order, '{"lines": [{"sku": "a", "count": "hunter2"}]}')
 
 
@@ -125,7 +125,7 @@ class Transforming(BaseModel):
 
 
 def test_i7_types_that_transform_are_decoded_from_json() -> None:
-    """I7: URL, instant, decimal and a doubling validator come out as Python values, transformed once."""
+    """I7: URL, instant, decimal and a doubling validator become Python values, decoded once."""
 
     @tool()
     async def store(params: Transforming) -> None:
@@ -142,16 +142,16 @@ def test_i7_types_that_transform_are_decoded_from_json() -> None:
 
 
 def test_what_a_handler_needs_is_read_from_its_signature() -> None:
-    """The first model is the parameters, the context goes by its type, everything else is a service by its type."""
+    """The first model is the parameters, the context is found by its type, and any other argument is a service."""
 
     @tool(effect="idempotent")
-    async def settle(ledger: Ledger, given: Order, ctx: ToolContext, payments: Payments, second: Empty) -> int:
+    async def settle(ledger: Ledger, order: Order, ctx: ToolContext, payments: Payments, second: Empty) -> int:
         """Settle an order."""
         return 1
 
     assert settle.handler is not None
-    asked = (settle.parameters.python_type, settle.handler.params_name, settle.handler.ctx_name)
-    assert asked == (Order, "given", "ctx")
+    needs = (settle.parameters.python_type, settle.handler.params_name, settle.handler.ctx_name)
+    assert needs == (Order, "order", "ctx")
     assert settle.handler.services == (("ledger", Ledger), ("payments", Payments), ("second", Empty))
     assert settle.services == (Ledger, Payments, Empty)
     assert (settle.name, settle.description, settle.kind) == ("settle", "Settle an order.", "local")
@@ -159,8 +159,8 @@ def test_what_a_handler_needs_is_read_from_its_signature() -> None:
     assert settle.source.endswith("settle")
 
 
-def test_a_tool_says_nothing_dangerous_by_default() -> None:
-    """Left alone, a tool is never repeated by the engine, and whether it asks is left to the default, which asks."""
+def test_a_tool_is_careful_by_default() -> None:
+    """By default the engine never repeats a tool, and policy's default decides whether it asks, which is to ask."""
     assert (ping.effect, ping.ask, ping.failure_mode) == ("once", None, "return")
     assert ping.timeout == timedelta(minutes=10)
 
@@ -205,7 +205,7 @@ def no_return() -> Any:
         (no_return, "annotate what it returns"),
     ],
 )
-def test_a_function_that_cannot_be_a_tool_says_the_fix(declare: Callable[[], Any], says: str) -> None:
+def test_an_invalid_function_names_the_fix(declare: Callable[[], Any], says: str) -> None:
     """A wrong declaration stops the import with a sentence that says what to change."""
     with pytest.raises(ConfigurationError) as refused:
         declare()
@@ -214,8 +214,8 @@ def test_a_function_that_cannot_be_a_tool_says_the_fix(declare: Callable[[], Any
 
 
 @pytest.mark.parametrize("name", ["", "9lives", "a.b", "a b", "é", "x" * 65, "pay\n"])
-def test_a_name_no_provider_takes_is_refused(name: str) -> None:
-    """A tool's name is what every provider accepts as a function name."""
+def test_a_name_that_providers_refuse_is_refused(name: str) -> None:
+    """A tool's name must be one that every provider accepts."""
     with pytest.raises(ConfigurationError, match="is not allowed: letters, digits"):
         ping.renamed(name)
     assert ping.renamed("x" * 64).name == "x" * 64
@@ -228,8 +228,8 @@ def test_a_timeout_is_a_second_to_a_week(timeout: timedelta) -> None:
         tool(timeout=timeout)(ping.handler.function)  # type: ignore[union-attr]
 
 
-def test_a_context_without_a_workspace_says_how_to_give_one() -> None:
-    """A tool that needs a directory fails with the option that gives it one."""
+def test_a_context_without_a_workspace_names_the_option() -> None:
+    """A tool that needs a directory fails with the option that sets one."""
     ctx = ToolContext(
         run_id="r", tool_call_id="c", idempotency_key="k", workspace=None, deadline=datetime(2026, 1, 1, tzinfo=UTC)
     )
@@ -277,7 +277,7 @@ def test_i6_the_manifest_changes_when_anything_shown_changes() -> None:
 
 
 def test_a_tool_without_parameters_is_described_as_an_empty_object() -> None:
-    """Providers want an object schema also where there is nothing to send."""
+    """Providers want an object schema even when there is nothing to send."""
     assert ping.manifest.parameters == {"type": "object", "properties": {}}
 
 
@@ -298,16 +298,16 @@ class Named(ToolFailure):
     kind = "gone"
 
 
-def test_a_failures_fields_are_what_its_class_declares() -> None:
-    """Fields are typed, defaulted, inherited, and JSON by the time the model reads them."""
+def test_a_failures_fields_are_those_of_its_class() -> None:
+    """Fields are typed, defaulted, inherited, and JSON when the model reads them."""
     at = datetime(2026, 1, 2, tzinfo=UTC)
     assert RefundDeclined(reason="no", at=at).fields == {"reason": "no", "cents": 0, "at": "2026-01-02T00:00:00Z"}
     assert LateRefund(reason="no", days=3).fields == {"reason": "no", "cents": 0, "at": None, "days": 3}
     assert Named().fields == {}
 
 
-def test_a_failures_kind_is_its_name_unless_it_says_so() -> None:
-    """The kind the model reads comes from the class name; a subclass has its own."""
+def test_a_failures_kind_is_its_class_name_by_default() -> None:
+    """The kind comes from the class name unless the class sets one; a subclass has its own."""
     assert [each.kind for each in (RefundDeclined, LateRefund, Named)] == ["refund_declined", "late_refund", "gone"]
 
 

@@ -1,4 +1,4 @@
-"""What ``@tool`` and ``declare_tool`` take, for Python and for a type checker.
+"""The options of ``@tool`` and ``declare_tool``, for Python and for a type checker.
 
 mypy checks this module (``modules`` in pyproject.toml). Strict mypy refuses a ``type: ignore`` that it does not need, so each
 one below is an error that a builder's own checker shows at that place.
@@ -30,7 +30,7 @@ def asks(params: Params) -> bool:
 
 
 def test_every_option_reaches_the_tool() -> None:
-    """What is said in the decorator is what the tool has, and the checker takes each option."""
+    """The tool has what the decorator sets, and the checker accepts each option."""
     declared: Tool = tool(
         effect="idempotent",
         ask=asks,
@@ -52,14 +52,14 @@ def test_every_option_reaches_the_tool() -> None:
 
 
 def test_a_tool_without_options_is_once_and_has_ten_minutes() -> None:
-    """The defaults are the careful ones: never repeated by the engine, the default of policy, declared failures are read."""
+    """The defaults are careful: the engine never repeats it, policy's default applies, the model reads declared failures."""
     declared = tool()(pay)
     assert (declared.effect, declared.ask, declared.failure_mode) == ("once", None, "return")
     assert (declared.timeout, declared.task_queue, declared.strict) == (timedelta(minutes=10), None, False)
 
 
 def test_a_misspelled_option_is_an_error() -> None:
-    """Each form refuses an option that it does not know, when it is called and in a type checker."""
+    """Each form refuses an unknown option, at the call and in a type checker."""
     with pytest.raises(TypeError, match=r"tool\(\) got an unexpected keyword argument 'efect'"):
         tool(efect="once")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"declare_tool\(\) got an unexpected keyword argument 'efect'"):
@@ -72,8 +72,8 @@ OPTIONS = {"name", "description", *ToolOptions.__annotations__}
 
 
 @pytest.mark.parametrize("field", sorted(Tool.__dataclass_fields__.keys() - OPTIONS))
-def test_fields_of_a_tool_that_are_no_options_cannot_be_set(field: str) -> None:
-    """A kind, middleware or manifest part that the declaration works out itself is not for its caller to say."""
+def test_derived_fields_of_a_tool_cannot_be_set(field: str) -> None:
+    """The declaration itself computes kind, middleware and manifest parts."""
     with pytest.raises(TypeError, match=f"tool\\(\\) got an unexpected keyword argument '{field}'"):
         tool(**{field: None})  # type: ignore[arg-type]
 
@@ -86,7 +86,7 @@ def test_handler_and_origin_belong_to_the_split_form() -> None:
 
 
 def values_of_a_wrong_type() -> None:
-    """Never called: what a type checker refuses at a builder's call site."""
+    """Never called: what a type checker refuses in a builder's code."""
     tool(effect="twice")  # type: ignore[arg-type]
     tool(ask="yes")  # type: ignore[arg-type]
     tool(timeout=5)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Toolkits: composed before anything starts, found by exact name, overridden without a change the model could see."""
+"""Toolkits: composed before anything starts, looked up by exact name, overridden without a visible change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def put(params: Query) -> None:
 
 @pytest.mark.parametrize("build", [Toolkit.of, lambda *tools: Toolkit.compose(*(Toolkit.of(each) for each in tools))])
 def test_a_name_declared_twice_names_both_sources_and_the_fix(build) -> None:
-    """Two tools of one name are refused when the kit is made, and the error says where both stand and what to do."""
+    """Two tools of one name are refused when the kit is built; the error says where both are declared and what to do."""
     with pytest.raises(DuplicateToolNameError) as refused:
         build(search, put, search_again)
     sources = [f"{__name__}.search", f"{__name__}.search_again"]
@@ -46,8 +46,8 @@ def test_a_name_declared_twice_names_both_sources_and_the_fix(build) -> None:
     assert "Toolkit.namespace(" in refused.value.message
 
 
-def test_a_namespace_makes_room() -> None:
-    """Under a prefix both exist; the handler and everything else stay the same."""
+def test_a_namespace_separates_equal_names() -> None:
+    """With a prefix both exist; the handler and everything else stay the same."""
     kit = Toolkit.compose(Toolkit.of(search), Toolkit.namespace("web", Toolkit.of(search_again)))
     assert kit.names == ["search", "web__search"]
     renamed = kit.find("web__search")
@@ -62,16 +62,16 @@ def test_a_namespace_makes_room() -> None:
 
 @pytest.mark.parametrize("prefix", ["my.server", "9", "x" * 60])
 def test_a_namespace_that_makes_a_bad_name_is_refused(prefix: str) -> None:
-    """A prefixed name must still be one that every provider takes."""
+    """A name with its prefix must still be one that every provider accepts."""
     with pytest.raises(ConfigurationError, match="is not allowed"):
         Toolkit.namespace(prefix, Toolkit.of(search))
 
 
-def test_an_override_swaps_the_handler_and_nothing_the_model_sees() -> None:
-    """The descriptor, and with it the digest of what is shown, stays; parameters and services are the new handler's."""
+def test_an_override_changes_only_the_handler() -> None:
+    """Descriptor and digest stay; parameters and services are the new handler's."""
 
     @tool(effect="once", ask=True, description="Something else.")
-    async def dry_run(given: Query, ctx: ToolContext, index: Index) -> list[str]:
+    async def dry_run(query: Query, ctx: ToolContext, index: Index) -> list[str]:
         return []
 
     kit = Toolkit.of(put, search)
@@ -81,26 +81,26 @@ def test_an_override_swaps_the_handler_and_nothing_the_model_sees() -> None:
     assert (swapped.effect, swapped.ask) == ("read", False)
     assert swapped.handler == dry_run.handler
     assert swapped.handler is not None
-    asked = (swapped.handler.params_name, swapped.handler.ctx_name, swapped.handler.services)
-    assert asked == ("given", "ctx", (("index", Index),))
+    needs = (swapped.handler.params_name, swapped.handler.ctx_name, swapped.handler.services)
+    assert needs == ("query", "ctx", (("index", Index),))
     assert kit.find("search") is search
     assert kit.override("search", dry_run).names == kit.names
 
 
-def test_an_override_of_nothing_says_what_there_is() -> None:
-    """A name that is not in the kit is refused with the names that are."""
+def test_an_override_of_an_unknown_tool_lists_the_names() -> None:
+    """The error lists the kit's tools."""
     with pytest.raises(ConfigurationError, match=r"'serch'.*put, search"):
         Toolkit.of(put, search).override("serch", search_again)
 
 
 @pytest.mark.parametrize("name", ["constructor", "__class__", "_tools", "Search", "search ", ""])
 def test_i9_only_declared_names_are_found(name: str) -> None:
-    """I9: names every object has, other cases and near misses are ordinary unknown names."""
+    """I9: attribute names, other cases and near misses are unknown names."""
     assert Toolkit.of(search).find(name) is None
 
 
 def test_order_and_size_are_as_declared() -> None:
-    """The model sees tools in declaration order, the same at every step (its prompt cache depends on it)."""
+    """The model sees tools in declaration order, the same at every step (its prompt cache depends on that)."""
     kit = Toolkit.of(put, search)
     assert [each.name for each in kit] == kit.names == ["put", "search"]
     assert len(kit) == 2

@@ -1,4 +1,4 @@
-"""Cases of toolkits that earlier systems agreed on, in our words; where ours is stricter, the test says so."""
+"""Toolkit cases that earlier systems agreed on; where Turngate is stricter, the test says so."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def aside(invocation: Invocation, proceed: Proceed) -> Any:
     ],
 )
 def test_one_name_from_two_sources_is_refused_when_it_is_built(build: Any, places: list[str]) -> None:
-    """Never the later one in silence (which is what some systems do): the error names tool and both sources."""
+    """The later tool never silently wins, as in some systems: the error names the tool and both sources."""
     with pytest.raises(DuplicateToolNameError) as refused:
         build()
     for source, place in zip(refused.value.details["sources"], places, strict=True):
@@ -76,8 +76,8 @@ def test_one_name_from_two_sources_is_refused_when_it_is_built(build: Any, place
         assert place in source
 
 
-def test_of_a_list_the_last_wins_in_the_place_of_the_first() -> None:
-    """A list is what a server sent: nobody can rename there. The order the model sees stays, for its prompt cache."""
+def test_in_a_list_the_last_of_a_name_takes_the_firsts_place() -> None:
+    """A server sent the list, so no one can rename its tools. The model's order stays, for its prompt cache."""
     first, last = search(1), search(2)
     kit = Toolkit.from_list([first, get_weather, last])
     assert kit.names == ["search", "get_weather"]
@@ -86,7 +86,7 @@ def test_of_a_list_the_last_wins_in_the_place_of_the_first() -> None:
 
 
 def test_namespaces_compose_and_hide_the_bare_name() -> None:
-    """``github__search`` and ``linear__search`` are two tools, ``search`` is none; a prefix may be put before a prefix."""
+    """``github__search`` and ``linear__search`` are two tools, ``search`` is none; prefixes nest."""
     kit = Toolkit.compose(
         *(Toolkit.namespace(prefix, Toolkit.of(search(at))) for at, prefix in enumerate(["github", "linear"]))
     )
@@ -98,15 +98,15 @@ def test_namespaces_compose_and_hide_the_bare_name() -> None:
 
 
 def test_i6_a_namespaced_tool_is_another_one() -> None:
-    """I6: the name is part of what is shown, so an approval of one does not hold for the other."""
+    """I6: the digest includes the name, so an approval of one is not valid for the other."""
     renamed = Toolkit.namespace("geo", Toolkit.of(get_weather)).find("geo__get_weather")
     assert renamed is not None
     assert renamed.manifest == get_weather.manifest.model_copy(update={"name": "geo__get_weather"})
     assert renamed.manifest.digest != get_weather.manifest.digest
 
 
-def test_wrapping_is_for_local_tools_and_changes_nothing_that_is_seen() -> None:
-    """Also one whose handler is still to come; the kit that was wrapped stays as it was."""
+def test_wrapping_affects_local_tools_and_nothing_visible() -> None:
+    """A tool that gets its handler later is wrapped too; the original kit stays unchanged."""
     kit = Toolkit.of(get_weather, SPLIT, QUESTION)
     wrapped = kit.wrap(aside).wrap(aside)
     assert [len(each.middleware) for each in wrapped] == [2, 2, 0]
@@ -116,7 +116,7 @@ def test_wrapping_is_for_local_tools_and_changes_nothing_that_is_seen() -> None:
 
 
 def test_handlers_are_supplied_by_name_as_mapping_or_keywords() -> None:
-    """Both may be given, and a keyword is the later of the two; kept are middleware, gate and descriptor."""
+    """Both may be given, and keywords win; middleware, gate and descriptor stay."""
     kit = Toolkit.of(replace(SPLIT, ask=True)).wrap(aside)
     named, mapped = kit.handlers(put=put).find("put"), kit.handlers({"put": put}).find("put")
     both = kit.handlers({"put": other_put}, put=put).find("put")
@@ -147,7 +147,7 @@ def not_async(params: City) -> str:
     ],
 )
 def test_a_handler_that_does_not_fit_is_refused(name: str, function: Any, says: str) -> None:
-    """Wrong name, wrong parameters, a kind that has none, no coroutine, or a tool without one: each with its fix."""
+    """Wrong name, wrong parameters, a kind without handlers, no coroutine, or no handler: each error names its fix."""
     kit = Toolkit.of(get_weather, SPLIT, QUESTION)
     with pytest.raises(ConfigurationError, match=says):
         kit.override(name, function)
@@ -156,8 +156,8 @@ def test_a_handler_that_does_not_fit_is_refused(name: str, function: Any, says: 
             kit.handlers({name: function})
 
 
-def test_changing_a_kit_makes_another() -> None:
-    """Nothing that is shared between agents is changed under one of them."""
+def test_changing_a_kit_returns_another() -> None:
+    """A kit that agents share never changes."""
     kit = Toolkit.of(get_weather, SPLIT)
     before = [vars(each).copy() for each in kit]
     kit.wrap(aside)
@@ -167,8 +167,8 @@ def test_changing_a_kit_makes_another() -> None:
     assert [vars(each) for each in kit] == before
 
 
-def test_handlers_of_an_app_reach_every_agent_that_has_the_tool() -> None:
-    """Shared sub-agents stay shared; an app without such a tool, or with one of another kind, is told so."""
+def test_an_apps_handlers_reach_every_agent_with_the_tool() -> None:
+    """Shared sub-agents stay shared; an app without the tool, or with one of another kind, gets an error."""
 
     def agent(name: str, *tools: Tool) -> Agent:
         return Agent(name=name, instructions="", toolkit=Toolkit.of(*tools), model="scripted:x")
@@ -178,8 +178,8 @@ def test_handlers_of_an_app_reach_every_agent_that_has_the_tool() -> None:
 
     swapped = app.with_handlers({"put": put})
     assert swapped.find("below") is not below
-    found = {each.name: each.toolkit.find("put") for each in swapped.all_agents}
-    assert {name: each.handler.function for name, each in found.items() if each is not None and each.handler} == {
+    puts = {each.name: each.toolkit.find("put") for each in swapped.all_agents}
+    assert {name: each.handler.function for name, each in puts.items() if each is not None and each.handler} == {
         "left": put,
         "below": put,
     }

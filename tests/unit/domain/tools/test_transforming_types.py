@@ -1,4 +1,4 @@
-"""I7, piece by piece: what transforms is decoded once on the way in, and encoded without being decoded on the way out."""
+"""I7 in detail: a value is decoded once on input, and encoded without being decoded on output."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def parcel() -> Parcel:
     return Parcel.model_construct(**decoded())
 
 
-def test_i7_one_text_gives_an_object_of_its_own_each_time() -> None:
-    """I7: two decodes of one text are equal and share nothing: what one attempt changes, the next does not see."""
+def test_i7_every_decode_gives_a_new_object() -> None:
+    """I7: two decodes of one text are equal and share nothing: a change in one attempt does not reach the next."""
     store = declare_tool(name="store", description="Store.", params=Parcel)
     first, second = store.decode(raw()), store.decode(raw())
     assert seen(first) == seen(second) == decoded()
@@ -55,8 +55,8 @@ def test_i7_one_text_gives_an_object_of_its_own_each_time() -> None:
     assert seen(store.decode(raw())) == decoded()
 
 
-def test_i7_what_was_decoded_cannot_be_decoded_again() -> None:
-    """I7: the types under test tell: a second decode fails, or leaves its mark. The other tests can fail."""
+def test_i7_a_second_decode_shows() -> None:
+    """I7: with these types a second decode fails or leaves a mark, so the other tests can fail."""
     once = decoded()
     with pytest.raises(ValidationError, match="not Money"):
         Parcel.model_validate(once)
@@ -79,12 +79,12 @@ def test_i7_what_was_decoded_cannot_be_decoded_again() -> None:
     ids=["model", "union", "none", "list", "dict", "value", "tuple", "dict-of-values"],
 )
 async def test_i7_a_success_is_encoded_as_it_is(success: Any, value: Any, wire: Any) -> None:
-    """I7: what a handler returns is encoded without being decoded first, wherever in its type the values stand."""
+    """I7: what a handler returns is encoded without being decoded first, wherever in its type the values are."""
     assert await ran(returning(value, success), "{}") == Ok(value=wire)
 
 
 async def test_i7_a_dict_in_place_of_a_model_is_decoded_once() -> None:
-    """I7: a handler that passes on JSON, as an API gave it, gets it read by its success type, once."""
+    """I7: if a handler passes on an API's JSON, its success type decodes it, once."""
 
     class Answer(BaseModel):
         model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -103,7 +103,7 @@ class Receipt:
 
 
 async def test_i7_a_dataclass_is_encoded_as_it_is() -> None:
-    """I7: a dataclass checks nothing when it is made, so its values are objects already."""
+    """I7: a dataclass checks nothing on creation, so its values are objects already."""
     value = Receipt(fee=Money("EUR", Decimal(2)), seal=Seal(stamp=b"\xff"))
     assert await ran(returning(value, Receipt), "{}") == Ok(value={"fee": "EUR 2", "seal": {"stamp": "_w=="}})
 
@@ -123,8 +123,8 @@ def test_i7_a_declared_failure_is_encoded_as_it_is() -> None:
     assert Late.json_schema()["properties"]["fee"]["type"] == "string"
 
 
-def test_a_declared_failure_may_be_given_what_decodes() -> None:
-    """Text in place of a value is read by its type; what does not fit, is missing or is not a field fails where it is raised."""
+def test_a_declared_failure_accepts_text_that_decodes() -> None:
+    """Text instead of a value is decoded by its type; a wrong, missing or unknown field fails at the ``raise``."""
     assert Late(fee="EUR 3").fields == {"fee": "EUR 3", "trail": [], "retry_after": "PT0S"}
     assert Late(fee=Money("EUR", Decimal(3)), retry_after=None).fields["retry_after"] is None
     for wrong in (
@@ -138,16 +138,16 @@ def test_a_declared_failure_may_be_given_what_decodes() -> None:
             Late(**wrong)
 
 
-def test_i7_a_complaint_about_a_transforming_type_is_the_models_to_read() -> None:
-    """I7, I9: a parser's own words reach the model, with the place; nothing of the value does."""
+def test_i7_the_model_reads_a_transforming_types_error() -> None:
+    """I7, I9: the model gets the parser's message and the place, but nothing of the value."""
     store = declare_tool(name="store", description="Store.", params=Parcel)
     with pytest.raises(InvalidToolInput) as refused:
         store.decode(raw().replace('"EUR 0.70"', "70"))
     assert str(refused.value) == "fee: Value error, an amount of money is a text such as EUR 1.20, not int"
 
 
-def test_a_type_that_no_model_can_be_shown_is_refused_at_the_start(tmp_path: Path) -> None:
-    """A type without a JSON Schema ends no run: the app does not start, and the message names tool and fix."""
+def test_a_type_without_a_json_schema_stops_the_start(tmp_path: Path) -> None:
+    """It ends no run: the app does not start, and the message names the tool and the fix."""
 
     class Opaque:
         pass
@@ -163,11 +163,11 @@ def test_a_type_that_no_model_can_be_shown_is_refused_at_the_start(tmp_path: Pat
         check_app(App(agents=[agent]), base=tmp_path)
 
 
-def test_what_a_model_is_shown_of_transforming_types_is_their_text() -> None:
-    """The schema describes what is sent, not what it becomes."""
-    shown = declare_tool(name="store", description="Store.", params=Parcel).manifest.parameters["properties"]
-    assert isinstance(shown, dict)
-    formats = {name: shown[name].get("format") for name in ("url", "at", "label", "every")}
+def test_a_transforming_types_schema_describes_its_text() -> None:
+    """The schema describes what is sent, not what it is decoded to."""
+    properties = declare_tool(name="store", description="Store.", params=Parcel).manifest.parameters["properties"]
+    assert isinstance(properties, dict)
+    formats = {name: properties[name].get("format") for name in ("url", "at", "label", "every")}
     assert formats == {"url": "uri", "at": "date-time", "label": "base64url", "every": "duration"}
-    assert shown["fee"] == {"type": "string", "minLength": 5}
-    assert json.loads(raw()).keys() == shown.keys()
+    assert properties["fee"] == {"type": "string", "minLength": 5}
+    assert json.loads(raw()).keys() == properties.keys()
