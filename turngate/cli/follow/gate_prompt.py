@@ -10,18 +10,23 @@ import subprocess
 import sys
 import tempfile
 import termios
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from turngate.cli import terminal
 from turngate.cli.follow.request_view import show_request
-from turngate.cli.follow.watch import StillOpen
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.requests import Outcome, Verb
 from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import escape_hidden
 from turngate.wire.requests import RequestDetail
+
+StillOpen = Callable[[], bool]
+OnGate = Callable[[RequestDetail, StillOpen], None]
+"""What to do about a pending request. Call the second argument while waiting: it prints what happened meanwhile and returns
+whether the request is still open."""
 
 POLL_SECONDS: Final = 0.1
 OUTCOMES: Final[dict[str, Outcome]] = {"h": "happened", "d": "did_not_happen", "t": "tell_model"}

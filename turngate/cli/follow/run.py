@@ -11,8 +11,8 @@ import typer
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink
 from turngate.cli.errors import EXIT_CTRL_C, EXIT_INTERRUPTED_RUN, EXIT_WENT_WRONG
-from turngate.cli.follow.gate_prompt import GatePrompt
-from turngate.cli.follow.watch import OnGate, StillOpen, Watch
+from turngate.cli.follow.gate_prompt import GatePrompt, OnGate, StillOpen
+from turngate.cli.follow.watch import Watch
 from turngate.client import StreamItem, SyncTurngateClient
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.requests import RunStatus

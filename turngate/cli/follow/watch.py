@@ -11,18 +11,13 @@ from typing import Final
 
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink
+from turngate.cli.follow.gate_prompt import OnGate
 from turngate.cli.follow.lines import RunLines
 from turngate.cli.terminal import when_unread
 from turngate.client import StreamItem, SyncTurngateClient
 from turngate.text.plain_text import plain_line
 from turngate.wire.events import DeltaView, EventView, ProgressView
-from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import RunDetail
-
-StillOpen = Callable[[], bool]
-OnGate = Callable[[RequestDetail, StillOpen], None]
-"""What to do about a pending request. Call the second argument while waiting: it prints what happened meanwhile and returns
-whether the request is still open."""
 
 GATE_ENDS: Final = frozenset({"request.decided", "request.expired", "request.cancelled", "request.superseded"})
 LONGEST_PATH: Final = 60
