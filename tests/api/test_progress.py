@@ -23,8 +23,7 @@ from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
 from turngate.cli.api_link import ApiLink
-from turngate.cli.follow.run import RunAsJson
-from turngate.cli.follow.watch import Watch
+from turngate.cli.follow.run import RunAsJson, Watch
 from turngate.client import SyncTurngateClient
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.models.port import ModelRequest

@@ -19,7 +19,7 @@ from approvals_api.app import create_api_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
 from turngate.cli.api_link import ApiLink
-from turngate.cli.follow.watch import Watch
+from turngate.cli.follow.run import Watch
 from turngate.client import SyncTurngateClient
 from turngate.domain.conversation.messages import Delta, ModelResponse
 from turngate.domain.errors import ModelError

@@ -1,4 +1,4 @@
-"""The API's address and a token for it: how every command that uses the API connects."""
+"""The API's address and a token for it: how every command that uses the API connects, and what it asks the API first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from turngate.cli import terminal
 from turngate.client import Retries, SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.locations import RunningStack
@@ -77,3 +78,24 @@ def read_cli_token(data_dir: Path) -> str | None:
         return (data_dir / TOKEN_FILE).read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def only_agent(client: SyncTurngateClient) -> str:
+    """Return the name of the only agent. Raises ConfigurationError when there are several, which it names, or none."""
+    names = [agent.name for agent in client.list_agents() if not agent.sub_agent_of]
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise ConfigurationError("there is no agent yet: start a worker that publishes one with `turngate up APP`")
+    raise ConfigurationError(f"there are several agents: choose one with --agent: {', '.join(names)}")
+
+
+def warn_of_shared_directory(link: ApiLink, workspace: Path) -> None:
+    """Print a note when a run's workspace contains Turngate's own data."""
+    if link.data_dir is not None and link.data_dir.is_relative_to(workspace):
+        terminal.note(
+            ("note: ", "yellow"),
+            f"the workspace contains Turngate's own data ({link.data_dir}), with a token that can decide requests. "
+            "Tools that read files without approval can read it. To keep it apart, start Turngate with --data-dir "
+            "outside the workspace.",
+        )

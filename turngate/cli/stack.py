@@ -22,9 +22,8 @@ from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from turngate.cli import builders_app, stores, terminal
 from turngate.cli.api_server import ApiServer
-from turngate.cli.api_settings import api_settings
-from turngate.cli.channels import configured_channels
-from turngate.cli.model_registry import build_models
+from turngate.cli.api_settings import api_settings, configured_channels
+from turngate.cli.builders_app import build_models
 from turngate.cli.temporal_link import connect_when_there
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.models.registry import Models

@@ -180,3 +180,17 @@ def _wait(descriptor: int, on_unread: Callable[[], None]) -> None:
     with suppress(OSError):
         poller.poll()
         on_unread()
+
+
+MINUTE_CHARS: Final = len("2026-01-01T00:00")
+SECOND_CHARS: Final = len("2026-01-01T00:00:00")
+
+
+def minute(instant: str | None) -> str:
+    """Return an instant to the minute; a dash for none. ``instant``: ISO 8601 in UTC, as the API and the store write it."""
+    return "-" if instant is None else instant[:MINUTE_CHARS].replace("T", " ")
+
+
+def second(instant: str) -> str:
+    """Return an instant to the second. ``instant``: as :func:`minute` takes it."""
+    return instant[:SECOND_CHARS].replace("T", " ")

@@ -13,9 +13,9 @@ from support.tools import Amount
 from typer.testing import CliRunner
 
 from turngate import Agent, App, ConfigurationError, Judge, Toolkit, tool
+from turngate.cli.builders_app import require_model_names
 from turngate.cli.commands.policy import trials
 from turngate.cli.main import app
-from turngate.cli.model_registry import require_model_names
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms

@@ -11,10 +11,10 @@ from support.fake_provider import FakeProvider, completion, serving_provider
 from typer.testing import CliRunner
 
 from turngate import Agent, App, Toolkit
+from turngate.cli.builders_app import require_model_names
 from turngate.cli.commands.setup import doctor
 from turngate.cli.commands.setup.models import Usable, survey
 from turngate.cli.main import app
-from turngate.cli.model_registry import require_model_names
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.app_loader import LoadedApp, check_app
 from turngate.runtime.settings import Settings, load_settings

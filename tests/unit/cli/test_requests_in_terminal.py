@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from turngate.cli.follow.gate_prompt import answer_json, edit_text
-from turngate.cli.follow.request_view import exact_arguments, preview_lines
+from turngate.cli.follow.request import answer_json, edit_text, exact_arguments, preview_lines
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.tools.tool import ToolManifest
 from turngate.wire.requests import RequestDetail

@@ -101,5 +101,5 @@ def test_without_pydantic_ai_only_its_providers_are_missing(monkeypatch: pytest.
 
 def test_pydantic_ai_is_imported_by_the_first_model_that_needs_it() -> None:
     """Neither the registry nor a scripted or OpenAI-compatible model imports it."""
-    code = "import sys, turngate.models.registry, turngate.cli.model_registry; sys.exit('pydantic_ai' in sys.modules)"
+    code = "import sys, turngate.models.registry, turngate.cli.builders_app; sys.exit('pydantic_ai' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,7 +12,7 @@ from support.notification_receivers import Receiver, answer
 from typer.testing import CliRunner
 
 from turngate.cli import terminal
-from turngate.cli.channels import configured_channels, link_warning
+from turngate.cli.api_settings import configured_channels, link_warning
 from turngate.cli.main import app
 from turngate.runtime.settings import load_settings
 

@@ -16,7 +16,7 @@ from approvals_api.http.problems import problem_response
 from approvals_api.pages.templating import visible, visible_line
 from approvals_api.requests.views import request_detail
 from turngate.cli import terminal
-from turngate.cli.follow.request_view import show_request
+from turngate.cli.follow.request import show_request
 from turngate.cli.terminal import out
 from turngate.domain.text.hidden_text import has_hidden, is_hidden, marked_text, pieces
 

@@ -14,7 +14,7 @@ import typer
 
 from approvals_api.events.deliveries import delivery_page, send_again
 from turngate.cli import stores, terminal
-from turngate.cli.channels import configured_channels, link_warning
+from turngate.cli.api_settings import configured_channels, link_warning
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir
 from turngate.domain.errors import ConfigurationError

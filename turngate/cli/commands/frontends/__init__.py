@@ -3,9 +3,9 @@
 from turngate.cli.lazy import CommandGroup
 
 app = CommandGroup(__name__, panel="Other programs")
-app.add("tui", "tui:tui", "Answer requests and follow runs in a terminal UI, with the keys of the pages.")
-app.add("rpc", "stdio:rpc", "Let a program drive Turngate: JSON-RPC 2.0 on stdin and stdout.")
-app.add("acp", "stdio:acp", "Let an editor drive an agent: the Agent Client Protocol on stdin and stdout.")
+app.add("tui", "clients:tui", "Answer requests and follow runs in a terminal UI, with the keys of the pages.")
+app.add("rpc", "clients:rpc", "Let a program drive Turngate: JSON-RPC 2.0 on stdin and stdout.")
+app.add("acp", "clients:acp", "Let an editor drive an agent: the Agent Client Protocol on stdin and stdout.")
 app.add(
     "mcp-gateway",
     "mcp_gateway:mcp_gateway",

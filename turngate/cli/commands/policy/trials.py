@@ -12,8 +12,7 @@ from typing import Final
 from activities.planning.judge import CallToJudge, JudgeReply, ask_judge
 from approvals_api.validation.exact_json import parse_exact
 from turngate.cli import stores, terminal
-from turngate.cli.builders_app import load_builders_app
-from turngate.cli.model_registry import build_models
+from turngate.cli.builders_app import build_models, load_builders_app
 from turngate.cli.policy_files import read_text
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import ConfigurationError, InvalidInputError

@@ -12,7 +12,7 @@ import typer
 
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
-from turngate.cli.follow.request_view import RISK_STYLE, show_request
+from turngate.cli.follow.request import RISK_STYLE, show_request
 from turngate.cli.options import AsJson, DataDir, Url, seconds_of
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError, InvalidInputError

@@ -19,7 +19,7 @@ from turngate.cli.commands.runs.fork import (
     tool_names,
 )
 from turngate.cli.errors import EXIT_CTRL_C, EXIT_DIVERGED
-from turngate.cli.follow.watch import Watch
+from turngate.cli.follow.run import Watch
 from turngate.cli.options import AsJson, DataDir, RunId, Url
 from turngate.cli.policy_files import checked_source, read_text
 from turngate.client import SyncTurngateClient

@@ -10,11 +10,10 @@ from typing import Annotated
 import typer
 
 from turngate.cli import terminal
-from turngate.cli.api_link import find_api
+from turngate.cli.api_link import find_api, warn_of_shared_directory
 from turngate.cli.follow.run import Output, show_started
 from turngate.cli.options import AsJson, DataDir, RunId, Url
 from turngate.cli.policy_files import checked_source, read_text
-from turngate.cli.run_options import warn_of_shared_directory
 from turngate.domain.errors import ConfigurationError
 from turngate.text.plain_text import plain_line
 from turngate.wire.orders import ForkOrder

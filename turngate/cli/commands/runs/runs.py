@@ -11,14 +11,13 @@ from typing import Annotated, Final
 import typer
 
 from turngate.cli import terminal
-from turngate.cli.api_link import ApiLink, find_api
+from turngate.cli.api_link import ApiLink, find_api, only_agent, warn_of_shared_directory
 from turngate.cli.follow.lines import STATUS_STYLE
 from turngate.cli.follow.run import Output, follow, show_started
-from turngate.cli.options import AsJson, DataDir, RunId, Url
-from turngate.cli.run_options import UnattendedChoice, only_agent, warn_of_shared_directory
+from turngate.cli.options import AsJson, DataDir, RunId, UnattendedChoice, Url
+from turngate.cli.terminal import second
 from turngate.domain.errors import ConfigurationError, InvalidInputError
 from turngate.domain.requests import RunStatus
-from turngate.text.instants import second
 from turngate.text.plain_text import Piece, plain_line
 from turngate.wire.runs import RunSummary
 

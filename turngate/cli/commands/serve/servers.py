@@ -12,9 +12,8 @@ import typer
 from approvals_api.settings import is_loopback
 from turngate.cli import builders_app, stack, stores, terminal
 from turngate.cli.api_server import listen
-from turngate.cli.builders_app import load_builders_app
-from turngate.cli.channels import configured_channels
-from turngate.cli.model_registry import require_model_names
+from turngate.cli.api_settings import configured_channels
+from turngate.cli.builders_app import load_builders_app, require_model_names
 from turngate.cli.options import DEFAULT_APP, ApiPort, AppArgument, DataDir, TemporalPort, TemporalUi
 from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there, find_address

@@ -26,8 +26,8 @@ from turngate.cli.api_server import listen
 from turngate.cli.builders_app import load_builders_app
 from turngate.cli.default_app import AGENT_NAME
 from turngate.cli.errors import EXIT_WENT_WRONG
-from turngate.cli.follow.gate_prompt import StillOpen, answer_json
-from turngate.cli.follow.watch import Watch
+from turngate.cli.follow.request import StillOpen, answer_json
+from turngate.cli.follow.run import Watch
 from turngate.cli.options import DEFAULT_APP, ApiPort, DataDir
 from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.client import SyncTurngateClient

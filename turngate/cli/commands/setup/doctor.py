@@ -17,10 +17,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from turngate.cli import builders_app, terminal
 from turngate.cli.api_server import listen
-from turngate.cli.builders_app import load_builders_app
-from turngate.cli.channels import configured_channels, link_warning
+from turngate.cli.api_settings import configured_channels, link_warning
+from turngate.cli.builders_app import build_models, load_builders_app, require_model_names
 from turngate.cli.errors import EXIT_WENT_WRONG
-from turngate.cli.model_registry import build_models, require_model_names
 from turngate.cli.options import DEFAULT_APP, ApiPort, AppArgument, DataDir
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError, TurngateError, UnknownSchemaError

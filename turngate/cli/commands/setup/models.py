@@ -11,9 +11,8 @@ from typing import Annotated, Literal
 import typer
 
 from turngate.cli import terminal
-from turngate.cli.builders_app import load_builders_app
+from turngate.cli.builders_app import build_models, load_builders_app
 from turngate.cli.errors import EXIT_WENT_WRONG
-from turngate.cli.model_registry import build_models
 from turngate.cli.options import DEFAULT_APP, AppArgument, AsJson, DataDir
 from turngate.domain.agents.model_profiles import Profile, Profiles
 from turngate.domain.conversation.messages import user_message
