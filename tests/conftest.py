@@ -1,4 +1,4 @@
-"""The real parts every test may ask for: Temporal's dev server, SQLite, PostgreSQL."""
+"""The real servers and stores that any test may use: Temporal's dev server, SQLite, PostgreSQL."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ from turngate.store.database import Database
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach the programs that tests start; the test workers, too, are started after this."""
+    """Let Ctrl-C reach the programs that tests start, also those of the test workers, which start after this."""
     restore_sigint()
 
 
-# How long an example takes says how busy the machine is, and nothing about the code under test.
+# How long an example takes depends on how busy the machine is, not on the code under test.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 
 
 def pytest_collection() -> None:
-    """Collect garbage more rarely: everything that is imported from here on stays."""
+    """Collect garbage less often: everything that is imported from here on stays."""
     gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_collection_finish() -> None:
-    """Leave what is there now, and stays, out of every later garbage collection: a tenth of an engine test's time."""
+    """Keep the objects that stay out of every later garbage collection, which would take a tenth of an engine test's time."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def plain_logging() -> None:
-    """Log exceptions plainly. Some tests reset structlog at their end, so this is looked at before each.
+    """Log exceptions plainly. Some tests reset structlog at their end, so each test gets this again.
 
     Left alone, it draws a traceback with every local of every frame. That takes a second or more, in which the event loop
-    of the engine under test stands still; a value of many levels takes so long that the call counts as lost.
+    of the engine under test is blocked; a value of many levels takes so long that the call counts as lost.
     """
-    # A command that a test ran in this process logs to the stream it had then, which is closed by now.
+    # A command that a test ran in this process logs to the stream that it had then, which is closed by now.
     for handler in list(logging.root.handlers):
         if isinstance(handler, logging.StreamHandler) and getattr(handler.stream, "closed", False):
             logging.root.removeHandler(handler)
@@ -70,9 +70,9 @@ def plain_logging() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def password_hasher() -> PasswordHasher:
-    """The hasher of the product. In its place this process gets one that does not take a fifth of a second of CPU each time.
+    """The product's hasher. This process gets a cheaper one, because the real one takes a fifth of a second of CPU each time.
 
-    Programs that tests start have the real one.
+    Programs that tests start use the real one.
     """
     real = passwords._HASHER
     passwords._HASHER = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
@@ -87,7 +87,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file. Copying it is ten times faster than migrating anew for each test."""
+    """A migrated SQLite file. Copying it is ten times faster than migrating for each test."""
     file = tmp_path_factory.mktemp("template") / "turngate.db"
     _migrate(f"sqlite:///{file}")
     return file
@@ -103,7 +103,7 @@ def postgres_template(postgres: PostgresServer) -> str:
 
 @pytest.fixture(scope="session")
 def recycled(postgres: PostgresServer, postgres_template: str) -> Recycled:
-    """Migrated PostgreSQL databases, one after the other."""
+    """Migrated PostgreSQL databases, one after another."""
     return Recycled(postgres, postgres_template)
 
 
@@ -114,14 +114,14 @@ def _migrate(url: str) -> None:
         await database.close()
         compiled_once(database)
 
-    # On a thread of its own: a fixture that is asked for by another is set up while the session's loop runs.
+    # On a thread of its own: a fixture that another one requests is set up while the session's loop runs.
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, migrate()).result()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    """A migrated database; every test that asks runs on both kinds."""
+    """A migrated database; every test that uses it runs on both kinds."""
     if request.param == "postgresql":
         yield await request.getfixturevalue("recycled").take()
         return
@@ -157,7 +157,7 @@ async def client(temporal: EmbeddedTemporal) -> Client:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """Tools that count what happened to them; whatever still waits is released at the end."""
-    made = Bench()
-    yield made
-    made.release.set()
+    """Tools that count what happened to them; calls that still wait are released at the end."""
+    bench = Bench()
+    yield bench
+    bench.release.set()

@@ -1,4 +1,4 @@
-"""One real engine and its API for the programs that bridge to it; each test sends under a source of its own."""
+"""One real engine and its API for the programs that use a bridge; each test has a source of its own."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ POLICY = Policy(
 
 @pytest.fixture(scope="session")
 async def gate_api(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
-    """The API with a worker behind it, and rules for tools from outside."""
+    """The API with a worker, and rules for tools from outside."""
     database = Database(f"sqlite:///{tmp_path_factory.mktemp('bridges')}/turngate.db")
     await database.migrate()
     async with (
         stack(client, database, model=Script(says("Done.")), policy=POLICY) as engine,
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as made,
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as api,
     ):
-        yield made
+        yield api
     await database.close()
 
 
 @pytest.fixture
 async def sender(gate_api: Api) -> AsyncIterator[Sender]:
-    """A program outside."""
-    made = await sender_on(gate_api)
-    yield made
-    await made.client.aclose()
+    """A program outside Turngate."""
+    sender = await sender_on(gate_api)
+    yield sender
+    await sender.client.aclose()

@@ -1,4 +1,4 @@
-"""The part that the frameworks' adapters share, without any framework."""
+"""What the frameworks' adapters share, without any framework."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.wire.external_calls import RunOrder
 
 
-async def asked(sender: Sender, outside: ExternalCalls, name: str = "look_up") -> str:
+async def record_of(sender: Sender, outside: ExternalCalls, name: str = "look_up") -> str:
     """Ask about a call; returns its record's id."""
     return await outside.ask("c1", name=name, input="{}", description=None, parameters=None)
 
 
 async def test_i3_a_call_whose_process_died_waits_for_a_persons_word(sender: Sender) -> None:
-    """A once call that a dead process started is not run by the next: a person says what came of it, and that is its result."""
+    """The next process doesn't run a once call that a dead one started: a person says what happened, and that is its result."""
     outside = ExternalCalls(sender.client, source=sender.source, timeout=timedelta(seconds=1))
-    call = await asked(sender, outside)
+    call = await record_of(sender, outside)
     await outside.all_answers([call], wait=None)
     started = await sender.client.start_external_call(call, attempt="of-the-dead-process")
     assert started.run is not None
@@ -49,9 +49,9 @@ async def test_i3_a_call_whose_process_died_waits_for_a_persons_word(sender: Sen
 
 
 async def test_a_call_that_may_be_repeated_goes_to_the_next_process(sender: Sender) -> None:
-    """A read whose process died is run by the next at once; nobody is asked."""
+    """The next process runs a read whose process died at once; no one is asked."""
     outside = ExternalCalls(sender.client, source=sender.source, effects={"look_up": "read"})
-    call = await asked(sender, outside)
+    call = await record_of(sender, outside)
     await outside.all_answers([call], wait=None)
     await sender.client.start_external_call(call, attempt="of-the-dead-process")
     outcome = await outside.run(call, lambda order: asyncio.sleep(0, order.input), told=ok_of)
@@ -59,19 +59,19 @@ async def test_a_call_that_may_be_repeated_goes_to_the_next_process(sender: Send
     assert (await sender.client.get_external_call(call)).result == Ok(value={"value": "{}"})
 
 
-async def test_nobody_answers_in_time(sender: Sender) -> None:
-    """A call whose time ran out does not run, and the model is told that nobody answered."""
+async def test_no_one_answers_in_time(sender: Sender) -> None:
+    """A call whose time ran out does not run, and the model reads that no one answered."""
     outside = ExternalCalls(sender.client, source=sender.source)
-    call = await asked(sender, outside, "ship")
+    call = await record_of(sender, outside, "ship")
     (answer,) = (await outside.all_answers([call], wait=None)).values()
     assert isinstance(answer, MayNotRun)
     assert answer.text.startswith("No one answered the approval request in time")
 
 
 async def test_a_call_that_is_stopped(sender: Sender) -> None:
-    """A call whose record is interrupted does not run, and the model is told by whom it was stopped and why."""
+    """A call whose record is interrupted does not run, and the model reads who stopped it and why."""
     outside = ExternalCalls(sender.client, source=sender.source)
-    call = await asked(sender, outside, "refund")
+    call = await record_of(sender, outside, "refund")
     await sender.pending()
     await sender.client.interrupt(call, reason="Closing time.")
     (answer,) = (await outside.all_answers([call], wait=None)).values()
@@ -81,24 +81,24 @@ async def test_a_call_that_is_stopped(sender: Sender) -> None:
 
 
 async def test_another_call_under_the_same_id(sender: Sender) -> None:
-    """An answer belongs to the call and the tool that were shown: another under its id is refused, not answered (I6)."""
+    """An answer belongs to the call and tool that were displayed: another call with the same id is refused (I6)."""
     outside = ExternalCalls(sender.client, source=sender.source)
-    assert await asked(sender, outside) == await asked(sender, outside)
+    assert await record_of(sender, outside) == await record_of(sender, outside)
     with pytest.raises(ConflictError) as refused:
-        await asked(sender, outside, "delete_shop")
+        await record_of(sender, outside, "delete_shop")
     assert refused.value.error_code == "call_id_reused"
     another = ExternalCalls(sender.client, source=sender.source, conversation="43")
-    assert await asked(sender, another, "delete_shop")
+    assert await record_of(sender, another, "delete_shop")
 
 
-async def test_a_tool_that_cannot_be_told(sender: Sender) -> None:
-    """A tool that Turngate cannot hold under its name stops the program with the reason, before anybody is asked."""
+async def test_a_tool_that_turngate_cannot_describe(sender: Sender) -> None:
+    """A tool whose name Turngate can't take stops the program with the reason, before anyone is asked."""
     with pytest.raises(ConfigurationError, match=r"tool 'shop\.refund' cannot be put behind the gate: name: "):
-        await asked(sender, ExternalCalls(sender.client, source=sender.source), "shop.refund")
+        await record_of(sender, ExternalCalls(sender.client, source=sender.source), "shop.refund")
 
 
 def test_i6_other_arguments_than_were_approved_do_not_run() -> None:
-    """What a framework would run is compared with what was approved, as JSON and not as text."""
+    """What a framework would run is compared with what was approved as JSON, not as text."""
     order = RunOrder(tool_name="refund", input='{"cents": 1e2}', edited=True, idempotency_key="k", deadline_at="")
     fits(order, {"cents": 100})
     with pytest.raises(ConflictError, match="nothing ran"):
@@ -110,7 +110,7 @@ async def test_a_report_that_is_not_taken_does_not_lose_the_result(
 ) -> None:
     """A tool that ran keeps its result when the report is refused; the log says so."""
     outside = ExternalCalls(sender.client, source=sender.source)
-    call = await asked(sender, outside)
+    call = await record_of(sender, outside)
     await outside.all_answers([call], wait=None)
 
     def untrue(_result: str) -> Failure:
@@ -123,14 +123,14 @@ async def test_a_report_that_is_not_taken_does_not_lose_the_result(
 
 
 async def test_the_api_may_be_away_while_people_think(sender: Sender) -> None:
-    """An API that is restarted while a call waits does not end the waiting."""
+    """Restarting the API while a call waits does not end the wait."""
     away = 2
 
     async def through(request: httpx.Request) -> httpx.Response:
         nonlocal away
         if request.method == "GET" and away:
             away -= 1
-            raise httpx.ConnectError("nobody there")
+            raise httpx.ConnectError("no server there")
         async with httpx.AsyncClient(trust_env=False, timeout=30) as real:
             answer = await real.request(request.method, request.url, headers=request.headers, content=request.content)
             return httpx.Response(
@@ -144,7 +144,7 @@ async def test_the_api_may_be_away_while_people_think(sender: Sender) -> None:
         outside = ExternalCalls(client, source=sender.source)
         with pytest.raises(UnavailableError):
             await client.get_external_call("run_x")
-        call = await asked(sender, outside)
+        call = await record_of(sender, outside)
         assert list(await outside.all_answers([call], wait=timedelta(seconds=10))) == [call]
     assert away == 0
 

@@ -1,4 +1,4 @@
-"""LangChain's own agent and human-in-the-loop middleware, answered by Turngate."""
+"""LangChain's own agent and human-in-the-loop middleware, with Turngate for the answers."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ CONFIG = {"configurable": {"thread_id": "42"}}
 
 @pytest.fixture(autouse=True)
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LangSmith's tracing stays off whatever the developer's own environment says."""
+    """Keep LangSmith's tracing off, whatever the developer's environment says."""
     monkeypatch.setenv("LANGSMITH_TRACING", "false")
     monkeypatch.setenv("LANGCHAIN_TRACING_V2", "false")
 
 
 class Clerk(BaseChatModel):
-    """Makes its calls at once, then says what it read of each."""
+    """A model that makes its calls at once, then repeats the results that it read."""
 
     calls: tuple[Call, ...]
 
@@ -63,8 +63,8 @@ class Clerk(BaseChatModel):
             if (call_id == "again") == bool(read)
         ]
         over = read and not (calls and len(read) < len(self.calls))
-        said = AIMessage(" / ".join(read)) if over else AIMessage("It is due.", tool_calls=calls)
-        return ChatResult(generations=[ChatGeneration(message=said)])
+        message = AIMessage(" / ".join(read)) if over else AIMessage("It is due.", tool_calls=calls)
+        return ChatResult(generations=[ChatGeneration(message=message)])
 
 
 class Shop:
@@ -91,7 +91,7 @@ class Shop:
     async def decided(self, **options: Any) -> None:
         self.resume = await self.gate.decided(self.agent, CONFIG, **options)
 
-    async def go_on(self) -> str:
+    async def continue_run(self) -> str:
         state = await self.agent.ainvoke(self.resume, CONFIG)
         return str(state["messages"][-1].content)
 
@@ -111,7 +111,7 @@ PER_CALL = (edited, several_at_once)
     ids=lambda each: each if isinstance(each, str) else each.__name__,
 )
 async def test_gate(scenario: Scenario, mode: str, sender: Sender) -> None:
-    """Each scenario holds for the middleware, whether it interrupts once a turn or once a call."""
+    """Each scenario passes with the middleware, whether it interrupts once per turn or once per call."""
     bank = Bank()
     await scenario(sender, lambda *calls: Shop(sender, bank, calls, InMemorySaver(), mode), bank)
 
@@ -120,16 +120,16 @@ async def test_the_example(sender: Sender, tmp_path: Path, monkeypatch: pytest.M
     """The example's clerk is killed while it waits, is started again, and pays once its refund is approved."""
     monkeypatch.delenv("CLERK_MODEL", raising=False)
     clerk, stored = example("langchain_gate"), tmp_path / "clerk.pickle"
-    said = await killed_and_started_again(
+    answer = await killed_and_started_again(
         sender,
         lambda: clerk.serve(sender.client, "It never came.", "1042", clerk.FileSaver(stored), sender.source),
         stored,
     )
-    assert said == "Done: 4900 cents for order 1042 are on their way."
+    assert answer == "Done: 4900 cents for order 1042 are on their way."
 
 
 async def test_i2_approved_past_the_gate(sender: Sender) -> None:
-    """An approval of the program's own does not run the tool; nor does a synchronous run, which cannot ask."""
+    """An approval by the program itself does not run the tool; nor does a synchronous run, which can't ask."""
     bank = Bank()
     shop = Shop(sender, bank, (refund(500),), InMemorySaver(), "batched")
     await shop.ask()
@@ -141,7 +141,7 @@ async def test_i2_approved_past_the_gate(sender: Sender) -> None:
 
 
 async def test_the_rest_of_the_agent_is_left_alone(sender: Sender) -> None:
-    """A tool that is not gated runs without Turngate, and an interrupt of its own is not answered here."""
+    """A tool without a gate runs without Turngate, and Turngate doesn't answer the tool's own interrupt."""
 
     @tool
     def ring(minutes: int) -> str:

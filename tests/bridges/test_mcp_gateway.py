@@ -1,4 +1,4 @@
-"""``turngate mcp-gateway``: a real MCP client, a real server behind, and a person in between."""
+"""``turngate mcp-gateway`` between a real MCP client and a real server, with a person who decides."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "mcp_gateway"
 
 @pytest.fixture(scope="session")
 async def front(gate_api: Api, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
-    """A client at a gateway on stdio, before the published git server."""
+    """A client of a gateway on stdio, in front of the published git server."""
     directory = tmp_path_factory.mktemp("front")
-    made = await sender_on(gate_api)
-    held = Held(on_stdio(made, directory))
-    yield Front(await held.client(), made, repository_in(directory / "repository"))
+    sender = await sender_on(gate_api)
+    held = Held(on_stdio(sender, directory))
+    yield Front(await held.client(), sender, repository_in(directory / "repository"))
     await held.close()
-    await made.client.aclose()
+    await sender.client.aclose()
 
 
 @asynccontextmanager
 async def inside(client: TurngateClient, name: str, server: list[str]) -> AsyncIterator[Client]:
-    """A client at a gateway in this process."""
+    """A client of a gateway in this process."""
     gateway = McpGateway(client, Behind(command=server), name=name)
-    async with gateway.serving(), Client(gateway.server, cache=None) as made:
-        yield made
+    async with gateway.serving(), Client(gateway.server, cache=None) as session:
+        yield session
 
 
 async def test_the_tools_are_listed_as_the_server_lists_them(front: Front) -> None:
@@ -64,7 +64,7 @@ async def test_the_tools_are_listed_as_the_server_lists_them(front: Front) -> No
 
 
 async def test_i3_a_gated_call_waits_for_a_person_and_runs_once(front: Front) -> None:
-    """The client hears that it is alive; nothing runs before the approval; the server's own answer comes back."""
+    """The client gets signs of life; nothing runs before the approval; then the client gets the server's own answer."""
     calling = front.calling("git_create_branch", branch_name="approved")
     (request,) = await front.sender.pending()
     assert (request["agent"], request["manifest"]["effect"]) == (f"external-{front.sender.source}", "once")
@@ -80,7 +80,7 @@ async def test_i3_a_gated_call_waits_for_a_person_and_runs_once(front: Front) ->
 
 
 async def test_i6_an_edited_call_runs_as_it_was_edited(front: Front) -> None:
-    """The result says what ran in place of the client's arguments."""
+    """The result says what ran instead of the client's arguments."""
     calling = front.calling("git_create_branch", branch_name="mine")
     arguments = {"repo_path": str(front.repository), "branch_name": "theirs"}
     await front.sender.decide("edit", args=arguments)
@@ -90,7 +90,7 @@ async def test_i6_an_edited_call_runs_as_it_was_edited(front: Front) -> None:
 
 
 async def test_i12_a_rejected_call_says_who_refused_and_is_not_asked_again(front: Front) -> None:
-    """The reason reaches the client's model; the same call again is closed unasked, also when another gateway sends it."""
+    """The client's model reads the reason; the same call again is closed without a request, also through another gateway."""
     before = front.branches
     calling = front.calling("git_create_branch", branch_name="rejected")
     await front.sender.decide("reject", message="Not on a Friday.")
@@ -107,7 +107,7 @@ async def test_i12_a_rejected_call_says_who_refused_and_is_not_asked_again(front
 
 
 async def test_rules_answer_before_any_person(front: Front) -> None:
-    """What a rule allows runs at once, what it denies never does, and neither comes to the inbox."""
+    """A call that a rule allows runs at once, one that a rule denies never runs, and neither reaches the inbox."""
     status = await front.call("git_status")
     assert not status.is_error
     assert "On branch" in text_of(status)
@@ -137,7 +137,7 @@ async def test_a_client_that_cancels_takes_its_request_back(front: Front) -> Non
 
 
 async def test_i5_a_call_outlives_its_gateway(gate_api: Api, tmp_path: Path) -> None:
-    """After a ``kill -9`` the same calls again, by id or by content, find their requests; each runs once."""
+    """After a ``kill -9`` the same calls again, by id or by content, get their requests back; each runs once."""
     sender = await sender_on(gate_api)
     repository = repository_in(tmp_path / "repository")
     ids: dict[str, str | None] = {"by-id": "call-1", "by-content": None}
@@ -147,12 +147,12 @@ async def test_i5_a_call_outlives_its_gateway(gate_api: Api, tmp_path: Path) -> 
         asyncio.create_task(first.call("git_create_branch", call_id=call_id, branch_name=branch))
         for branch, call_id in ids.items()
     ]
-    asked = await sender.pending(2)
+    requests = await sender.pending(2)
     kill(sender)
     assert all(isinstance(each, MCPError) for each in await asyncio.gather(*lost, return_exceptions=True))
     await held.close()
-    assert [each["id"] for each in await sender.pending(2)] == [each["id"] for each in asked]
-    for request in asked:  # while no gateway is there
+    assert [each["id"] for each in await sender.pending(2)] == [each["id"] for each in requests]
+    for request in requests:  # while no gateway is there
         assert (await gate_api.decide(request)).status_code == 200
     async with on_http(sender, tmp_path) as client:
         second = Front(client, sender, repository)
@@ -166,18 +166,18 @@ async def test_i5_a_call_outlives_its_gateway(gate_api: Api, tmp_path: Path) -> 
 
 
 async def test_what_waits_is_left_for_the_next_gateway(gate_api: Api, tmp_path: Path) -> None:
-    """A gateway whose client goes away without cancelling takes nothing back."""
+    """A gateway whose client leaves without cancelling withdraws no request."""
     sender = await sender_on(gate_api)
     held = Held(on_stdio(sender, tmp_path))
     calling = Front(await held.client(), sender, tmp_path).calling("git_create_branch", branch_name="later")
-    asked = await sender.pending()
+    requests = await sender.pending()
     await held.close()
     await asyncio.gather(calling, return_exceptions=True)
-    assert await sender.pending() == asked
+    assert await sender.pending() == requests
 
 
 async def test_a_server_that_dies_in_a_call_leaves_the_question_to_a_person(gate_api: Api, tmp_path: Path) -> None:
-    """The client reads that it may have happened, a person is asked at once, and the next call gets a new server."""
+    """The client reads that the call may have happened, a person is asked at once, and the next call gets a new server."""
     sender = await sender_on(gate_api)
     async with inside(sender.client, sender.source, under_test(tmp_path)) as client:
         calling = asyncio.create_task(client.session.call_tool("die", {}))
@@ -194,7 +194,7 @@ async def test_a_server_that_dies_in_a_call_leaves_the_question_to_a_person(gate
 
 
 async def test_i6_a_tool_that_changed_since_it_was_asked_for_does_not_run(gate_api: Api, tmp_path: Path) -> None:
-    """What was shown is what runs, or nothing is; an open call of the same name and arguments, but another tool, is another."""
+    """What was displayed runs, or nothing does; a call of a changed tool isn't the same call, even if name and arguments are."""
     sender = await sender_on(gate_api)
     older = ExternalTool(name="note", description="Burn a note.")
     await sender.client.send_external_call(
@@ -202,16 +202,16 @@ async def test_i6_a_tool_that_changed_since_it_was_asked_for_does_not_run(gate_a
     )
     async with inside(sender.client, sender.source, under_test(tmp_path)) as client:
         calling = asyncio.create_task(client.session.call_tool("note", {"text": "hi"}))
-        _old, asked = await sender.pending(2)
+        _old, request = await sender.pending(2)
         (tmp_path / "changed").touch()
-        assert (await gate_api.decide(asked)).status_code == 200
+        assert (await gate_api.decide(request)).status_code == 200
         result = await calling
     assert (result.meta or {})["turngate/error"] == {"kind": "tool_changed"}
     assert not (tmp_path / "calls").exists()
 
 
 async def test_i2_nothing_runs_while_turngate_or_the_server_is_away(sender: Sender, tmp_path: Path) -> None:
-    """The client's model reads what is wrong; the list of tools is an error, too, where nobody can give it."""
+    """The client's model reads what is wrong; listing the tools is an error too while no server can list them."""
     nowhere = TurngateClient("http://127.0.0.1:1", token="none", retries=Retries(attempts=1))
     async with nowhere, inside(nowhere, "nowhere", under_test(tmp_path)) as client:
         result = await client.session.call_tool("note", {"text": "hi"})
@@ -225,10 +225,10 @@ async def test_i2_nothing_runs_while_turngate_or_the_server_is_away(sender: Send
     assert await sender.none_pending()
 
 
-async def test_the_server_behind_never_gets_the_gateways_credential(
+async def test_the_server_never_gets_the_gateways_credential(
     gate_api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has its client's variables, and none of Turngate's (I10)."""
+    """The server has its client's variables, and none of Turngate's (I10)."""
     monkeypatch.setenv("TURNGATE_TOKEN", secrets.token_hex(8))
     monkeypatch.setenv("FOR_THE_SERVER", "yes")
     sender = await sender_on(gate_api)
@@ -254,25 +254,25 @@ async def test_the_server_behind_never_gets_the_gateways_credential(
 def test_annotations_switch_no_gate_off_by_themselves(
     hints: ToolAnnotations | None, trusted: bool, effect: str, ask: bool | None
 ) -> None:
-    """They say what a repeat means; that a call need not ask, only those of a server that is trusted."""
+    """Annotations say whether a repeat is safe; only a trusted server's may say that a call needs no request."""
     tool = Tool(name="t", input_schema={"type": "object"}, annotations=hints)
-    told = external_tool(tool, trusted=trusted, timeout_seconds=5)
-    assert (told.effect, told.ask) == (effect, ask)
+    tool_options = external_tool(tool, trusted=trusted, timeout_seconds=5)
+    assert (tool_options.effect, tool_options.ask) == (effect, ask)
 
 
 def test_no_two_names_become_one() -> None:
-    """A name that no rule could have is changed, and marked by what it was."""
+    """A name that no rule could have is changed, and marked with what it was."""
     names = ["a.b", "a/b", "a_b", "9x", "y" * 80, "y" * 81]
-    shown = [acceptable(name) for name in names]
-    assert len(set(shown)) == len(names)
-    assert max(map(len, shown)) <= 64
-    assert shown[2] == "a_b"
+    accepted = [acceptable(name) for name in names]
+    assert len(set(accepted)) == len(names)
+    assert max(map(len, accepted)) <= 64
+    assert accepted[2] == "a_b"
 
 
 async def test_the_example(
     client: TemporalClient, sqlite: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its client looks without asking, and its branch is made when a person approves, by the example's own policy."""
+    """Its client reads without a request, and its branch is created when a person approves, by the example's own policy."""
     monkeypatch.chdir(EXAMPLE)
     loaded = load_app("gateway_app:app")
     task_queue = f"test-{secrets.token_hex(4)}"
@@ -292,14 +292,14 @@ async def test_the_example(
             *words, env={**environment(sender), "PATH": path}, cwd=EXAMPLE, stdout=asyncio.subprocess.PIPE
         )
         await sender.decide()
-        said, _ = await process.communicate()
+        output, _ = await process.communicate()
     assert process.returncode == 0
-    assert "On branch main" in said.decode()
-    assert "Created branch 'made-here'" in said.decode()
+    assert "On branch main" in output.decode()
+    assert "Created branch 'made-here'" in output.decode()
 
 
 async def test_a_result_that_breaks_its_tools_schema_has_happened(sender: Sender, tmp_path: Path) -> None:
-    """It reaches the client, whose business it is; nobody is asked whether the call happened."""
+    """The result reaches the client, which may judge it; no one is asked whether the call happened."""
     async with inside(sender.client, sender.source, under_test(tmp_path)) as client:
         calling = asyncio.create_task(client.session.call_tool("wrong", {}))
         request = await sender.decide()
@@ -309,7 +309,7 @@ async def test_a_result_that_breaks_its_tools_schema_has_happened(sender: Sender
 
 
 async def test_a_call_out_of_time_leaves_the_server_to_the_others(sender: Sender, tmp_path: Path) -> None:
-    """One that is not answered in time is lost; the connection, on which others may run, stays."""
+    """A call that isn't answered in time is lost; the connection stays, because other calls may use it."""
     command = under_test(tmp_path)
     gateway = McpGateway(sender.client, Behind(command=command), name=sender.source, timeout_seconds=1)
     async with gateway.serving(), Client(gateway.server, cache=None) as client:

@@ -1,4 +1,4 @@
-"""``turngate mcp-gateway`` and its clients' ways: what passes through unchanged, changes of the list, and short patience."""
+"""``turngate mcp-gateway`` and its clients: what passes through unchanged, changes of the tool list, and short time-outs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SERVER = Path(__file__).parents[1] / "support" / "growing_mcp_server.py"
 
 @asynccontextmanager
 async def growing(
-    sender: Sender, marks: Path, *options: str, mode: Any = "legacy", heard: Any = None, **of_gateway: Any
+    sender: Sender, marks: Path, *options: str, mode: Any = "legacy", on_message: Any = None, **of_gateway: Any
 ) -> AsyncIterator[Client]:
-    """A client at a gateway in this process, before the growing server."""
-    behind = Behind(command=[sys.executable, str(SERVER), str(marks), *options])
-    gateway = McpGateway(sender.client, behind, name=sender.source, **of_gateway)
-    async with gateway.serving(), Client(gateway.server, mode=mode, cache=None, message_handler=heard) as client:
+    """A client of a gateway in this process, in front of the growing server."""
+    server = Behind(command=[sys.executable, str(SERVER), str(marks), *options])
+    gateway = McpGateway(sender.client, server, name=sender.source, **of_gateway)
+    async with gateway.serving(), Client(gateway.server, mode=mode, cache=None, message_handler=on_message) as client:
         yield client
 
 
@@ -42,7 +42,7 @@ def kind_of(result: CallToolResult) -> Any:
 
 
 async def test_what_the_server_says_passes_through(sender: Sender, tmp_path: Path) -> None:
-    """Instructions, tools and results of any kind are those that a client would have without the gateway."""
+    """A client gets the same instructions, tools and results as without the gateway."""
     async with growing(sender, tmp_path) as client:
         params = StdioServerParameters(command=sys.executable, args=[str(SERVER), str(tmp_path)])
         async with Client(stdio_client(params), mode="legacy", cache=None) as direct:
@@ -55,41 +55,41 @@ async def test_what_the_server_says_passes_through(sender: Sender, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("mode", "options"), [("legacy", []), ("auto", []), ("legacy", ["--old"])])
-async def test_a_client_hears_that_the_tools_changed(
+async def test_a_client_learns_that_the_tools_changed(
     sender: Sender, tmp_path: Path, mode: Any, options: list[str]
 ) -> None:
-    """In the protocol with the handshake and in the one without, whichever of them the server behind speaks."""
-    told = asyncio.Event()
+    """It does so in the protocol with the handshake and in the one without, whichever the server uses."""
+    changed = asyncio.Event()
 
-    async def heard(message: object) -> None:
+    async def on_message(message: object) -> None:
         if isinstance(message, ToolListChangedNotification):
-            told.set()
+            changed.set()
 
     async def listen(client: Client) -> None:
         async with client.listen(tools_list_changed=True) as subscription:
             async for _event in subscription:
-                told.set()
+                changed.set()
 
-    async with growing(sender, tmp_path, *options, mode=mode, heard=heard) as client:
+    async with growing(sender, tmp_path, *options, mode=mode, on_message=on_message) as client:
         assert client.server_capabilities.tools is not None
         assert client.server_capabilities.tools.list_changed
         listening = asyncio.create_task(listen(client)) if mode == "auto" else None
         calling = asyncio.create_task(client.session.call_tool("grow", {}))
         await sender.decide()
         await calling
-        await asyncio.wait_for(told.wait(), 10)
+        await asyncio.wait_for(changed.wait(), 10)
         assert "grown_3" in [tool.name for tool in (await client.session.list_tools()).tools]
         if listening is not None:
             listening.cancel()
 
 
 async def test_i5_a_client_that_waits_no_longer_finds_its_request_again(sender: Sender, tmp_path: Path) -> None:
-    """Its time-out is no wish to take the call back: the request stays, and the same call again gets the answer. It ran once."""
+    """A time-out doesn't withdraw the call: the request stays, and the same call again gets the answer. It ran once."""
     async with growing(sender, tmp_path) as client:
         with pytest.raises(MCPError, match="timed out"):
             await client.session.call_tool("add", {}, read_timeout_seconds=1)
         (request,) = await sender.pending()
-        await asyncio.sleep(0.5)  # a withdrawal would come in this time
+        await asyncio.sleep(0.5)  # long enough for a withdrawal to arrive
         assert await sender.pending() == [request]
         assert (await sender.api.decide(request)).status_code == 200
         assert (await client.session.call_tool("add", {})).structured_content == {"sum": 3}
@@ -103,17 +103,17 @@ async def done(sender: Sender, request: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("over", [False, True], ids=["still-runs", "over"])
 async def test_i3_a_call_outlives_the_patience_of_its_client(sender: Sender, tmp_path: Path, over: bool) -> None:
     """A call that runs when its client stops waiting runs to its end, and the same call again gets its result."""
-    told: list[str] = []
+    messages: list[str] = []
 
-    async def heard(_progress: float, _total: float | None, message: str | None) -> None:
-        told.append(message or "")
+    async def on_progress(_progress: float, _total: float | None, message: str | None) -> None:
+        messages.append(message or "")
 
     async with growing(sender, tmp_path) as client:
         calling = asyncio.create_task(
-            client.session.call_tool("nap", {}, read_timeout_seconds=4, progress_callback=heard)
+            client.session.call_tool("nap", {}, read_timeout_seconds=4, progress_callback=on_progress)
         )
         request = await sender.decide()
-        await until(lambda: asyncio.sleep(0, "1 of 2: half asleep" in told), "progress of the server behind")
+        await until(lambda: asyncio.sleep(0, "1 of 2: half asleep" in messages), "progress of the server")
         with pytest.raises(MCPError, match="timed out"):
             await calling
         if over:
@@ -126,7 +126,7 @@ async def test_i3_a_call_outlives_the_patience_of_its_client(sender: Sender, tmp
 
 
 async def test_a_running_call_that_is_cancelled_leaves_the_question_to_a_person(sender: Sender, tmp_path: Path) -> None:
-    """A client that takes back a call which runs cannot know whether it happened; nor can the gateway."""
+    """A client that cancels a running call can't know whether it happened; nor can the gateway."""
     async with growing(sender, tmp_path) as client:
         calling = asyncio.create_task(client.session.call_tool("nap", {}))
         await sender.decide()
@@ -136,8 +136,8 @@ async def test_a_running_call_that_is_cancelled_leaves_the_question_to_a_person(
         assert request["kind"] == "outcome"
 
 
-async def test_a_client_may_be_told_to_ask_again(sender: Sender, tmp_path: Path) -> None:
-    """A gateway for impatient clients answers that nobody has answered, and the call goes on when it is made again."""
+async def test_a_client_may_get_the_advice_to_call_again(sender: Sender, tmp_path: Path) -> None:
+    """A gateway for impatient clients answers that there is no decision yet; the same call again continues to wait."""
     async with growing(sender, tmp_path, answer_within=1) as client:
         waits = await client.session.call_tool("add", {})
         assert (waits.is_error, kind_of(waits)) == (True, "undecided")
@@ -147,8 +147,8 @@ async def test_a_client_may_be_told_to_ask_again(sender: Sender, tmp_path: Path)
     assert calls(tmp_path) == ["add"]
 
 
-async def test_an_answer_in_the_place_of_a_tool_with_an_output_schema(sender: Sender, tmp_path: Path) -> None:
-    """A client that holds results against the schema gets the person's words to read all the same."""
+async def test_a_persons_answer_for_a_tool_with_an_output_schema(sender: Sender, tmp_path: Path) -> None:
+    """A client that checks results against the schema still gets the person's words to read."""
     async with growing(sender, tmp_path) as client:
         calling = asyncio.create_task(client.session.call_tool("add", {}))
         await sender.decide("respond", message="It is three.")

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK's own runner and scripted model, its approvals answered by Turngate."""
+"""The OpenAI Agents SDK's own runner and scripted model, with Turngate for the approvals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Shop:
     calls: tuple[Call, ...]
     stored: str = ""
     state: Any = None
-    said: str = ""
+    answer: str = ""
 
     def __post_init__(self) -> None:
         self.gate = TurngateGate(self.sender.client, source=self.sender.source, conversation="7")
@@ -74,7 +74,7 @@ class Shop:
     async def decided(self, **options: Any) -> None:
         self.state = await self.gate.decided(await RunState.from_string(self.agent, self.stored), **options)
 
-    async def go_on(self) -> str:
+    async def continue_run(self) -> str:
         try:
             result = await Runner.run(self.agent, self.state, run_config=OFFLINE)
         except UserError as error:
@@ -91,13 +91,13 @@ def _what_it_read(call: ModelCall) -> Any:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 async def test_gate(scenario: Scenario, sender: Sender) -> None:
-    """Each scenario holds for tools that need approval."""
+    """Each scenario passes with tools that need approval."""
     bank = Bank()
     await scenario(sender, lambda *calls: Shop(sender, bank, calls), bank)
 
 
 async def test_a_call_without_arguments(sender: Sender) -> None:
-    """A model that sends no arguments at all calls with an empty object, when it is asked about and when it starts."""
+    """A model's call without arguments has an empty object as arguments, both in the request and when it runs."""
 
     @function_tool
     async def ring() -> str:
@@ -117,15 +117,15 @@ async def test_the_example(sender: Sender, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("CLERK_MODEL", raising=False)
     clerk = example("openai_agents_gate")
     stored = tmp_path / "clerk.json"
-    said = await killed_and_started_again(
+    answer = await killed_and_started_again(
         sender, lambda: clerk.serve(sender.client, "It never came.", stored, sender.source), stored
     )
-    assert said == "Done: 4900 cents for order 1042 are on their way."
+    assert answer == "Done: 4900 cents for order 1042 are on their way."
     assert not stored.exists()
 
 
 async def test_i2_approved_past_the_gate(sender: Sender) -> None:
-    """An approval of the program's own does not run the tool."""
+    """An approval by the program itself does not run the tool."""
     bank = Bank()
     shop = Shop(sender, bank, (refund(500),))
     await shop.ask()
@@ -135,7 +135,7 @@ async def test_i2_approved_past_the_gate(sender: Sender) -> None:
 
 
 async def test_the_rest_of_the_agent_is_left_alone(sender: Sender) -> None:
-    """A tool that needs approval but is not behind the gate is left to the program's own answer."""
+    """A tool that needs approval but has no gate is left to the program's own answer."""
 
     @function_tool(needs_approval=True)
     async def ring() -> str:

@@ -1,4 +1,4 @@
-"""pydantic-ai's own agent and test model, its deferred tools answered by Turngate."""
+"""pydantic-ai's own agent and test model, with Turngate for its deferred tools."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Shop:
         self._keep(await self.agent.run("Refund me."))
 
     def _keep(self, result: AgentRunResult[Any]) -> None:
-        self.messages, self.said = result.all_messages_json(), result.output
+        self.messages, self.answer = result.all_messages_json(), result.output
         waits = isinstance(result.output, DeferredToolRequests)
         self.requests = REQUESTS.dump_json(result.output) if waits else b""
 
@@ -87,48 +87,48 @@ class Shop:
         if self.requests:
             self.results = await self.gate.decided(REQUESTS.validate_json(self.requests), **options)
 
-    async def go_on(self) -> str:
+    async def continue_run(self) -> str:
         if not self.requests:
-            return str(self.said)
+            return str(self.answer)
         history = ModelMessagesTypeAdapter.validate_json(self.messages)
         self._keep(await self.agent.run(message_history=history, deferred_tool_results=self.results))
-        return str(self.said)
+        return str(self.answer)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 async def test_gate(scenario: Scenario, sender: Sender) -> None:
-    """Each scenario holds for deferred tools."""
+    """Each scenario passes with deferred tools."""
     bank = Bank()
     await scenario(sender, lambda *calls: Shop(sender, bank, calls), bank)
 
 
 async def test_people_read_the_models_own_words(sender: Sender) -> None:
-    """What the model said before it called is there for whoever decides."""
+    """The person who decides can read what the model said before the call."""
     await Shop(sender, Bank(), (refund(500),)).ask()
     (request,) = await sender.pending()
     assert request["agent_words"] == "It is due."
 
 
 async def test_i2_approved_past_the_gate(sender: Sender) -> None:
-    """An approval of the program's own does not run the tool, with the call's record and without it."""
+    """An approval by the program itself does not run the tool, with the call's record and without it."""
     bank = Bank()
     shop = Shop(sender, bank, (refund(500),))
     await shop.ask()
     shop.results = DeferredToolResults(approvals={"c1": True})
     with pytest.raises(ConfigurationError, match="past the gate"):
-        await shop.go_on()
+        await shop.continue_run()
     shop.results.metadata = REQUESTS.validate_json(shop.requests).metadata
     await approved_past_the_gate(sender, shop, bank)
 
 
 async def test_a_run_may_wait_by_itself(sender: Sender) -> None:
-    """With a ``wait`` of its own the run goes on inside, and needs no deferred requests when the answer comes in time."""
+    """A run with a ``wait`` continues by itself, and needs no deferred requests if the answer comes in time."""
     bank = Bank()
     shop = Shop(sender, bank, (refund(500),), wait=timedelta(seconds=10))
     running = asyncio.create_task(shop.ask())
     await sender.decide("edit", args={"cents": 300})
     await running
-    assert "ran_with" in str(shop.said)
+    assert "ran_with" in str(shop.answer)
     assert bank.paid == [300]
 
 
@@ -137,8 +137,8 @@ async def test_the_example(sender: Sender, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("CLERK_MODEL", raising=False)
     clerk = example("pydantic_ai_gate")
     stored = tmp_path / "clerk.json"
-    said = await killed_and_started_again(
+    answer = await killed_and_started_again(
         sender, lambda: clerk.serve(sender.client, "It never came.", stored, sender.source), stored
     )
-    assert said == "Done: 4900 cents for order 1042 are on their way."
+    assert answer == "Done: 4900 cents for order 1042 are on their way."
     assert not stored.exists()

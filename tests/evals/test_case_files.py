@@ -1,4 +1,4 @@
-"""Files of cases: what they may say, and where a mistake is said to be."""
+"""Case files: what they may contain, and where the errors point."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ cases:
 
 
 def test_defaults_hold_where_a_case_says_nothing_else() -> None:
-    """Keys count from the case first; handlers are put together, and approvers of the case come before the defaults'."""
+    """A key of the case overrides the default; handlers are merged, and the case's approvers come before the defaults'."""
     one, two = parse_cases(FILE, "f.yaml")
     assert (one.agent, two.agent, one.timeout_seconds) == ("clerk", "other", 5)
     assert [approver.tool for approver in one.approvers] == ["look", "pay"]
@@ -43,7 +43,7 @@ def test_defaults_hold_where_a_case_says_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("cases: [", "f.yaml is not YAML: "),
         ("cases: []", "f.yaml holds no cases: write `cases:`"),
@@ -77,22 +77,22 @@ def test_defaults_hold_where_a_case_says_nothing_else() -> None:
         ("cases:\n- name: a\n  message: b\n  handlers: {look: 3}", "f.yaml, line 4: cases[0].handlers: a handler is"),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_place(text: str, said: str) -> None:
+def test_an_error_names_its_line_and_place(text: str, message: str) -> None:
     """Every error names the file, the line and the key, before anything is looked up."""
     with pytest.raises(ConfigurationError) as refused:
         parse_cases(text, "f.yaml")
-    assert refused.value.message.startswith(said)
+    assert refused.value.message.startswith(message)
 
 
-def test_every_mistake_of_a_file_is_told_once() -> None:
-    """A wrong default is one mistake, however many cases it holds for."""
+def test_each_mistake_of_a_file_is_reported_once() -> None:
+    """A wrong default is one mistake, however many cases use it."""
     with pytest.raises(ConfigurationError) as refused:
         parse_cases("defaults: {nope: 1}\ncases:\n- {name: a, message: b}\n- {name: c, message: d, no: 1}", "f.yaml")
     assert len(refused.value.details["problems"]) == 2
 
 
 def test_a_workspace_is_beside_the_file(tmp_path: Path) -> None:
-    """A path in a file starts where the file lies, not where the command is run; a missing file is told."""
+    """A relative path in a file starts at the file's directory, not at the current one; a missing file is an error."""
     file = tmp_path / "f.yaml"
     file.write_text("cases: [{name: a, message: b, workspace: repo}]")
     assert load_cases(file)[0].workspace == tmp_path / "repo"
@@ -121,5 +121,5 @@ def test_a_workspace_is_beside_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_pattern_fits_what_holds_all_of_it(pattern: object, value: object, is_it: bool) -> None:
-    """Mappings fit in part, lists place by place, numbers by value, and operators what they say."""
+    """A mapping matches in part, a list item by item, a number by value, and an operator by what it says."""
     assert fits(pattern, value) is is_it

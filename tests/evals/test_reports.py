@@ -1,4 +1,4 @@
-"""Reports: totals, the interval of a rate, what changed since a baseline, JUnit."""
+"""Reports: totals, a rate's confidence interval, changes since a baseline, JUnit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turngate.evals import Attempt, Report, changes, junit_xml, load_report
 from turngate.evals.report import wilson
 
 
-def made(case: str, status: str = "passed", *, model: str = "m", attempt: int = 1, **more: object) -> Attempt:
+def attempt(case: str, status: str = "passed", *, model: str = "m", attempt: int = 1, **more: object) -> Attempt:
     return Attempt.model_validate({"case": case, "model": model, "attempt": attempt, "status": status, **more})
 
 
@@ -28,63 +28,63 @@ def test_the_interval_is_wilsons(passed: int, of: int, low: float, high: float) 
 
 
 def test_totals_count_what_was_run() -> None:
-    """What was not run is counted apart, and costs that are not known are left out."""
+    """Attempts that did not run are counted apart, and unknown costs are left out."""
     report = Report(
         attempts=(
-            made("a", tokens=10, asks=1, cost=Decimal("0.1")),
-            made("b", "failed", tokens=5, asks=2),
-            made("c", "not_run"),
+            attempt("a", tokens=10, asks=1, cost=Decimal("0.1")),
+            attempt("b", "failed", tokens=5, asks=2),
+            attempt("c", "not_run"),
         )
     )
     sums = report.totals
     assert (sums.passed, sums.failed, sums.not_run, sums.pass_rate) == (1, 1, 1, 0.5)
     assert (sums.asks_per_run, sums.tokens, sums.cost) == (1.5, 15, Decimal("0.1"))
-    nothing = Report(attempts=(made("c", "not_run"),)).totals
+    nothing = Report(attempts=(attempt("c", "not_run"),)).totals
     assert (nothing.pass_rate, nothing.interval, nothing.asks_per_run, nothing.cost) == (None, None, None, None)
 
 
 def test_what_newly_fails_comes_first() -> None:
-    """Cases are compared by name and model; with several attempts, by how many of them passed."""
+    """Cases are compared by name and model; with several attempts, by how many passed."""
     before = Report(
         attempts=(
-            made("stays"),
-            made("breaks"),
-            made("mends", "failed"),
-            made("old"),
-            made("bad", "failed"),
-            *(made("flaky", attempt=at) for at in (1, 2)),
+            attempt("stays"),
+            attempt("breaks"),
+            attempt("recovers", "failed"),
+            attempt("old"),
+            attempt("bad", "failed"),
+            *(attempt("flaky", attempt=at) for at in (1, 2)),
         )
     )
     now = Report(
         attempts=(
-            made("mends", model="n"),
-            made("stays", model="n"),
-            made("new", model="n"),
-            made("bad", "failed", model="n"),
-            made("breaks", "failed", model="n"),
-            made("flaky", model="n"),
-            made("flaky", "failed", model="n", attempt=2),
+            attempt("recovers", model="n"),
+            attempt("stays", model="n"),
+            attempt("new", model="n"),
+            attempt("bad", "failed", model="n"),
+            attempt("breaks", "failed", model="n"),
+            attempt("flaky", model="n"),
+            attempt("flaky", "failed", model="n", attempt=2),
         )
     )
     assert [(each.kind, each.case, each.before, each.now) for each in changes(before, now)] == [
         ("newly_failing", "breaks", 1, 0),
         ("newly_failing", "flaky", 1, 0.5),
-        ("newly_passing", "mends", 0, 1),
+        ("newly_passing", "recovers", 0, 1),
         ("still_failing", "bad", 0, 0),
         ("new", "new", None, 1),
         ("gone", "old", 1, None),
     ]
-    two = Report(attempts=(made("stays"), made("stays", "failed", model="n")))
+    two = Report(attempts=(attempt("stays"), attempt("stays", "failed", model="n")))
     assert [(each.kind, each.model) for each in changes(before, two) if each.case == "stays"] == [("new", "n")]
 
 
-def test_junit_holds_what_an_agent_said_harmlessly() -> None:
+def test_junit_escapes_an_agents_text() -> None:
     """One suite per model, failures with their reasons, and no character that XML does not allow."""
     hostile = "\x1b[2J</failure>\x00\ud800&"
     report = Report(
         attempts=(
-            made("a", "failed", reasons=(hostile, "second"), run_ids=("run_1",), final_text=hostile),
-            made("b", "not_run", model="n"),
+            attempt("a", "failed", reasons=(hostile, "second"), run_ids=("run_1",), final_text=hostile),
+            attempt("b", "not_run", model="n"),
         )
     )
     root = ET.fromstring(junit_xml(report).partition("\n")[2])  # noqa: S314 - we have just written it
@@ -97,7 +97,7 @@ def test_junit_holds_what_an_agent_said_harmlessly() -> None:
 
 
 def test_a_baseline_that_is_none_is_refused(tmp_path: Path) -> None:
-    """A wrong file is a mistake of the command, told before anything runs."""
+    """A file that is no report is an error of the command, reported before anything runs."""
     file = tmp_path / "r.json"
     file.write_text("{}")
     with pytest.raises(ConfigurationError, match="is no report of `turngate eval --json`"):

@@ -1,4 +1,4 @@
-"""Cases through the real engine: one server, one report, a case for each fact."""
+"""Cases on the real engine: one server, one report, a case for each fact."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ app = App(
 )
 
 
-def calls(*made: str, amount: int = 7, end: str = "{{last_result}}", **more: Any) -> dict[str, Any]:
-    """A script: each call in a step of its own, then an answer."""
+def calls(*tools: str, amount: int = 7, end: str = "{{last_result}}", **more: Any) -> dict[str, Any]:
+    """A script: each tool is called in a step of its own, then the model answers."""
     usage = {"usage": {"input_tokens": 10, "output_tokens": 5}}
-    steps = [{"calls": [{"tool": each, "input": {"amount": amount}}], **usage, **more} for each in made]
+    steps = [{"calls": [{"tool": each, "input": {"amount": amount}}], **usage, **more} for each in tools]
     return {"responses": [*steps, {"text": end, **usage}]}
 
 
@@ -133,7 +133,7 @@ SCRIPTS = {
 
 @dataclass
 class Seen:
-    """What checks and handlers of the cases were given."""
+    """What the checks and handlers of the cases received."""
 
     checked: list[CaseRun] = field(default_factory=list)
     worlds: int = 0
@@ -201,7 +201,7 @@ def cases(seen: Seen) -> list[Case]:
                 "asks": {"max": 2},
             },
         ),
-        _case("nobody", "pays"),
+        _case("no approver", "pays"),
         _case("rejects by itself", "pays", unanswered="reject", expect={"text": "rejected"}),
         _case("used up", "pays_twice", approvers=[yes | {"times": 1}]),
         _case("answered", "asks", approvers=[yes, {"do": "respond", "args": {"answer": "42"}}], expect={"text": "42"}),
@@ -257,11 +257,11 @@ def cases(seen: Seen) -> list[Case]:
 class Evaluated:
     report: Report
     seen: Seen
-    told: list[Attempt]
+    attempts: list[Attempt]
 
     def one(self, case: str) -> Attempt:
-        (found,) = self.report.of(case=case)
-        return found
+        (attempt,) = self.report.of(case=case)
+        return attempt
 
 
 @pytest.fixture(scope="module")
@@ -275,9 +275,9 @@ async def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     special = base / "special"
     special.mkdir()
     os.mkfifo(special / "pipe")
-    seen, told = Seen(workspace=workspace, special=special), []
-    report = await run_cases(app, cases(seen), parallel=6, base=base, on_attempt=told.append)
-    return Evaluated(report, seen, told)
+    seen, attempts = Seen(workspace=workspace, special=special), []
+    report = await run_cases(app, cases(seen), parallel=6, base=base, on_attempt=attempts.append)
+    return Evaluated(report, seen, attempts)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ async def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     ],
 )
 def test_a_case_that_goes_as_expected_passes(evaluated: Evaluated, name: str) -> None:
-    """Handlers are swapped, gates answered, time let pass and answers compared as the case says."""
+    """Handlers are replaced, requests are answered, time is skipped and answers are compared as the case says."""
     attempt = evaluated.one(name)
     assert (attempt.status, attempt.reasons) == ("passed", ())
 
@@ -297,7 +297,7 @@ def test_a_case_that_goes_as_expected_passes(evaluated: Evaluated, name: str) ->
 @pytest.mark.parametrize(
     ("name", "outcome", "reason"),
     [
-        ("nobody", "interrupted", 'asked, and nobody answers: approval for pay {"amount": 7} (rule tool:ask)'),
+        ("no approver", "interrupted", 'asked, and nobody answers: approval for pay {"amount": 7} (rule tool:ask)'),
         ("used up", "interrupted", 'asked, and nobody answers: approval for pay {"amount": 21}'),
         ("one of two", "interrupted", "wire needs 2 approvals, and `by` names 1"),
         ("not eligible", "interrupted", "eval's approve of seal was refused: its rule lets others decide: ada"),
@@ -311,14 +311,14 @@ def test_a_case_that_goes_as_expected_passes(evaluated: Evaluated, name: str) ->
     ],
 )
 def test_a_case_that_goes_otherwise_says_why(evaluated: Evaluated, name: str, outcome: str | None, reason: str) -> None:
-    """Nothing is approved by itself: what no approver answers, or may not, interrupts the run and is the case's reason."""
+    """Nothing is approved by itself: a request that no approver answers, or may answer, interrupts the run with that reason."""
     attempt = evaluated.one(name)
     assert (attempt.status, attempt.outcome, len(attempt.reasons)) == ("failed", outcome, 1)
     assert reason in attempt.reasons[0]
 
 
 def test_every_expectation_that_does_not_hold_is_named(evaluated: Evaluated) -> None:
-    """One case against which everything speaks: each reason stands for itself."""
+    """In a case where every expectation fails, each has a reason of its own."""
     beginnings = [
         "the outcome is completed, not interrupted",
         "the answer does not contain 'gold'",
@@ -335,44 +335,46 @@ def test_every_expectation_that_does_not_hold_is_named(evaluated: Evaluated) -> 
         "it cost 0.00004, and 0.00003 is the most",
         "check: 2 steps",
     ]
-    found = evaluated.one("all wrong").reasons
-    assert [reason[: len(begins)] for reason, begins in zip(found, beginnings, strict=True)] == beginnings
+    reasons = evaluated.one("all wrong").reasons
+    assert [reason[: len(begins)] for reason, begins in zip(reasons, beginnings, strict=True)] == beginnings
 
 
-def test_who_decided_stands_in_the_report(evaluated: Evaluated) -> None:
-    """Approvers have names; where several have to agree, they are different people."""
-    made = {name: [(each.verb, each.by) for each in evaluated.one(name).decisions] for name in ("quorum", "eligible")}
-    assert made == {"quorum": [("approve", "eval"), ("approve", "eval-2")], "eligible": [("approve", "ada")]}
+def test_the_report_says_who_decided(evaluated: Evaluated) -> None:
+    """Approvers have names; where several must agree, they are different people."""
+    decisions = {
+        name: [(each.verb, each.by) for each in evaluated.one(name).decisions] for name in ("quorum", "eligible")
+    }
+    assert decisions == {"quorum": [("approve", "eval"), ("approve", "eval-2")], "eligible": [("approve", "ada")]}
 
 
 def test_what_a_case_used_counts_its_sub_agents(evaluated: Evaluated) -> None:
-    """Steps, asks, tokens and calls are those of the whole family; cost is known where every model's price is."""
+    """Steps, asks, tokens and calls count the sub-agents' too; the cost is known if every model has a price."""
     below, approved = evaluated.one("below"), evaluated.one("approved")
     assert (below.steps, below.asks, below.tokens, below.cost) == (4, 1, 30, Decimal("0.00004"))
     assert (approved.steps, approved.tokens, approved.cost) == (2, 30, Decimal("0.00004"))
     run = next(run for run in evaluated.seen.checked if run.case == "below")
     assert [call.tool_name for call in run.calls] == ["helper", "pay"]
     assert [each.agent for each in run.family] == ["clerk", "helper"]
-    # Nobody prices the model of this one.
+    # This one's model has no price.
     assert evaluated.one("rejected").cost is not None
     assert evaluated.one("json").cost is None
 
 
 def test_the_report_keeps_the_order_and_reads_back(evaluated: Evaluated) -> None:
-    """Attempts stand in the order of the cases, whichever ended first; JSON gives the same report again."""
+    """Attempts are in the order of the cases, whichever ended first; the JSON reads back as the same report."""
     names = [case.name for case in cases(Seen())]
     assert [attempt.case for attempt in evaluated.report.attempts] == names
-    assert sorted(attempt.case for attempt in evaluated.told) == sorted(names)
+    assert sorted(attempt.case for attempt in evaluated.attempts) == sorted(names)
     assert Report.model_validate_json(evaluated.report.as_json()) == evaluated.report
-    assert evaluated.seen.worlds == 2  # looked at once beforehand, and made anew for the attempt
+    assert evaluated.seen.worlds == 2  # once when the cases were checked, and once for the attempt
     with pytest.raises(AssertionError, match="nobody answers"):
         evaluated.report.check()
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
-        ("agent: nobody", "agent: there is no agent 'nobody'; the agents are: clerk, helper"),
+        ("agent: missing", "agent: there is no agent 'missing'; the agents are: clerk, helper"),
         (
             "approvers: [{tool: pays, do: approve}]",
             "approvers[0].tool: no agent has a tool 'pays'; the tools are: asks",
@@ -389,45 +391,50 @@ def test_the_report_keeps_the_order_and_reads_back(evaluated: Evaluated) -> None
         ("check: no_such_module:f", "check: no_such_module cannot be imported: ModuleNotFoundError"),
         ("check: json", "check: 'json' is not of the form module:function"),
         ("model: nothing", "there is no model profile 'nothing'"),
-        ("models: {nobody: 'scripted:says.yaml'}", "models: there is no agent 'nobody'; the agents are: clerk, helper"),
+        (
+            "models: {missing: 'scripted:says.yaml'}",
+            "models: there is no agent 'missing'; the agents are: clerk, helper",
+        ),
         ("models: {helper: 'scripted:away.yaml'}", "the model of 'helper': the script"),
-        ("approvers: [{agent: nobody, do: approve}]", "approvers[0].agent: there is no agent 'nobody'"),
+        ("approvers: [{agent: missing, do: approve}]", "approvers[0].agent: there is no agent 'missing'"),
         ("model: 'scripted:away.yaml'", "model: the script"),
         ("workspace: /no/such/place", "workspace: /no/such/place is not a directory"),
         ("expect: {max_cost: 1}", "expect.max_cost: nobody says what 'scripted:says.yaml' costs"),
     ],
 )
-async def test_what_does_not_fit_the_app_is_refused_before_anything_runs(wrong: str, said: str, tmp_path: Path) -> None:
-    """A name that nothing has is told with its place; no server starts and no directory is made."""
+async def test_what_does_not_fit_the_app_is_refused_before_anything_runs(
+    wrong: str, message: str, tmp_path: Path
+) -> None:
+    """An unknown name is reported with its place; no server starts and no directory is created."""
     (tmp_path / "says.yaml").write_text(json.dumps(SCRIPTS["says"]))
-    found = parse_cases(f"cases:\n- name: one\n  message: go\n  {wrong}\n", "cases.yaml")
-    kept = tmp_path / "kept"
+    parsed = parse_cases(f"cases:\n- name: one\n  message: go\n  {wrong}\n", "cases.yaml")
+    store = tmp_path / "kept"
     with pytest.raises(ConfigurationError) as refused:
-        await run_cases(app, found, base=tmp_path, keep=kept)
+        await run_cases(app, parsed, base=tmp_path, keep=store)
     assert refused.value.message.startswith("cases.yaml, line 2: cases[0] ('one'), ")
-    assert said in refused.value.message
-    assert not kept.exists()
+    assert message in refused.value.message
+    assert not store.exists()
 
 
 async def test_models_to_compare_are_looked_at_first(tmp_path: Path) -> None:
-    """A model that cannot be asked is told once, whatever the cases are."""
-    found = parse_cases("cases: [{name: a, message: b}, {name: c, message: d}]", "cases.yaml")
+    """A model that can't be called is reported once, however many cases there are."""
+    parsed = parse_cases("cases: [{name: a, message: b}, {name: c, message: d}]", "cases.yaml")
     with pytest.raises(ConfigurationError) as refused:
-        await run_cases(app, found, models=["scripted:away.yaml"], base=tmp_path)
+        await run_cases(app, parsed, models=["scripted:away.yaml"], base=tmp_path)
     assert refused.value.message.startswith("the models to compare: the script")
 
 
 def test_models_are_chosen_by_agent(tmp_path: Path) -> None:
-    """A bare model is the case's agent's; by name, or for every agent, it is a sub-agent's too; the report says what was said."""
+    """A bare model replaces the case's agent's; a named one, or `*`, a sub-agent's too; the report repeats the option's words."""
     for name in ("says", "pays", "helper"):
         (tmp_path / f"{name}.yaml").write_text(json.dumps(SCRIPTS[name]))
     says, pays = "scripted:says.yaml", "scripted:pays.yaml"
     words = [says, f"helper={pays}", f"clerk={says},helper={pays}", f"*={pays},clerk={says}"]
     models = Models(ModelSettings(script_base=tmp_path))
     one = _case("one", models={"helper": says})
-    found = [(each.name, each.spec, dict(each.models)) for each in plan(app, [one], models, specs=words)]
+    planned = [(each.name, each.spec, dict(each.models)) for each in plan(app, [one], models, specs=words)]
     both = {"clerk": says, "helper": pays}
-    assert found == [
+    assert planned == [
         (words[0], says, {"helper": says}),
         (words[1], None, {"helper": pays}),
         (words[2], says, both),
@@ -435,13 +442,13 @@ def test_models_are_chosen_by_agent(tmp_path: Path) -> None:
     ]
     plain = plan(app, [_case("one")], models, specs=[says])
     assert (plain[0].spec, plain[0].models) == (says, {})
-    for wrong, said in ((f"nobody={says}", "there is no agent 'nobody'"), ("clerk=", "write AGENT=MODEL")):
-        with pytest.raises(ConfigurationError, match=said):
+    for wrong, message in ((f"missing={says}", "there is no agent 'missing'"), ("clerk=", "write AGENT=MODEL")):
+        with pytest.raises(ConfigurationError, match=message):
             plan(app, [one], models, specs=[wrong])
 
 
 async def test_a_directory_with_something_in_it_is_not_written_to(tmp_path: Path) -> None:
-    """What is kept lies in a directory of its own."""
+    """Runs are only stored in an empty directory."""
     (tmp_path / "says.yaml").write_text(json.dumps(SCRIPTS["says"]))
     with pytest.raises(ConfigurationError, match="is not an empty directory"):
         await run_cases(app, [_case("one")], base=tmp_path, keep=tmp_path)
@@ -449,14 +456,14 @@ async def test_a_directory_with_something_in_it_is_not_written_to(tmp_path: Path
 
 
 def test_python_and_yaml_make_the_same_case() -> None:
-    """The classes are the file's form."""
+    """A case in YAML has the same fields as the classes."""
     written = parse_cases(
         "cases: [{name: a, message: go, approvers: [{do: approve}], expect: {asks: 2, text: hi}}]", "cases.yaml"
     )
-    made = Case(
+    built = Case(
         name="a",
         message="go",
         approvers=(Approver(do="approve"),),
         expect=Expect.model_validate({"asks": {"min": 2, "max": 2}, "text": {"contains": ["hi"]}}),
     )
-    assert written[0].model_dump() == made.model_dump()
+    assert written[0].model_dump() == built.model_dump()

@@ -47,7 +47,7 @@ class Shop(Protocol):
     async def decided(self, **options: Any) -> None:
         """Wait for the answers."""
 
-    async def go_on(self) -> str:
+    async def continue_run(self) -> str:
         """Resume with the answers; returns what the model said at the end."""
 
 
@@ -77,7 +77,7 @@ async def approved(sender: Sender, shop_for: Opening, bank: Bank) -> None:
     assert (manifest["description"], manifest["effect"]) == ("Give money back.", "once")
     assert manifest["parameters"]["properties"]["cents"]["type"] == "integer"
     assert bank.paid == []
-    said = await shop.go_on()
+    said = await shop.continue_run()
     assert "500" in said
     assert bank.paid == [500]
     call = await sender.call(request)
@@ -90,7 +90,7 @@ async def edited(sender: Sender, shop_for: Opening, bank: Bank) -> None:
     shop = shop_for(refund(500))
     await shop.ask()
     request = await decided_by_a_person(sender, shop, "edit", args={"cents": 200})
-    said = await shop.go_on()
+    said = await shop.continue_run()
     assert bank.paid == [200]
     assert "200" in said
     assert "edited" in said or "replaced" in said
@@ -102,7 +102,7 @@ async def answered(sender: Sender, shop_for: Opening, bank: Bank) -> None:
     shop = shop_for(refund(500))
     await shop.ask()
     await decided_by_a_person(sender, shop, "respond", message="Paid by voucher.")
-    assert "Paid by voucher." in await shop.go_on()
+    assert "Paid by voucher." in await shop.continue_run()
     assert bank.paid == []
 
 
@@ -111,7 +111,7 @@ async def by_policy_alone(sender: Sender, shop_for: Opening, bank: Bank) -> None
     shop = shop_for(("look_up", '{"order": 7}', "c1"), ("delete_shop", "{}", "c2"))
     await shop.ask()
     await shop.decided()
-    said = await shop.go_on()
+    said = await shop.continue_run()
     assert "order 7" in said
     assert "Shops stay." in said
     assert bank.paid == []
@@ -130,7 +130,7 @@ async def several_at_once(sender: Sender, shop_for: Opening, bank: Bank) -> None
     assert (await sender.api.decide(by_id["c2"], "reject", message="Too much.")).status_code == 200
     await sender.decide()
     await waiting
-    assert "Too much." in await shop.go_on()
+    assert "Too much." in await shop.continue_run()
     assert bank.paid == [500]
 
 
@@ -139,9 +139,9 @@ async def repeated(sender: Sender, shop_for: Opening, bank: Bank) -> None:
     shop = shop_for(refund(500), refund(500, "again"))
     await shop.ask()
     await decided_by_a_person(sender, shop, "reject", message="Too much.")
-    await shop.go_on()
+    await shop.continue_run()
     await shop.decided(wait=timedelta(seconds=20))
-    said = await shop.go_on()
+    said = await shop.continue_run()
     assert said.count("They said: Too much.") == 2
     assert "no one was asked again" in said
     assert bank.paid == []
@@ -160,9 +160,9 @@ async def restarted_twice(sender: Sender, shop_for: Opening, bank: Bank) -> None
     second = shop.restarted()
     await decided_by_a_person(sender, second)
     third = second.restarted()
-    assert "500" in await second.go_on()
+    assert "500" in await second.continue_run()
     await third.decided()
-    assert "500" in await third.go_on()
+    assert "500" in await third.continue_run()
     assert bank.paid == [500]
     assert await sender.none_pending()
 
@@ -174,19 +174,19 @@ async def failing(sender: Sender, shop_for: Opening, bank: Bank) -> None:
     request = await decided_by_a_person(sender, shop)
     again = shop.restarted()
     with pytest.raises(RuntimeError, match="the bank is closed"):
-        await shop.go_on()
+        await shop.continue_run()
     result = (await sender.call(request)).result
     assert isinstance(result, Failure)
     assert "the bank is closed" in result.reason
     await again.decided()
-    said = await again.go_on()
+    said = await again.continue_run()
     assert "the bank is closed" in said
     assert "rejected" not in said
 
 
 async def approved_past_the_gate(sender: Sender, shop: Shop, bank: Bank) -> None:
     """A program that approves by itself finds the door closed: its tool waits there for the person (I2)."""
-    waiting = asyncio.create_task(shop.go_on())
+    waiting = asyncio.create_task(shop.continue_run())
     await sender.decide("reject", message="Not by yourself.")
     assert "Not by yourself." in await waiting
     assert bank.paid == []
