@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from turngate.domain.policy.policy import Policy, Rule
     from turngate.domain.runs.budgets import Price
     from turngate.domain.tools.context import ToolContext
-    from turngate.domain.tools.control_calls import Finish, HandOff, Signal, SwitchModel, WaitUntil
-    from turngate.domain.tools.declare import declare_tool, interaction_tool, provider_tool, signal_tool, tool
+    from turngate.domain.tools.control_calls import ControlCall, Finish, HandOff, SwitchModel, WaitUntil
+    from turngate.domain.tools.declare import control_call_tool, declare_tool, interaction_tool, provider_tool, tool
     from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
     from turngate.domain.tools.middleware import Invocation, Proceed
     from turngate.domain.tools.parameters import Parameters
@@ -44,6 +44,7 @@ __all__ = [
     "CommandBlock",
     "ConfigurationError",
     "Context",
+    "ControlCall",
     "Deny",
     "DidNotHappen",
     "DiffBlock",
@@ -69,7 +70,6 @@ __all__ = [
     "Proceed",
     "Rule",
     "RunScope",
-    "Signal",
     "SwitchModel",
     "TableBlock",
     "TextBlock",
@@ -79,10 +79,10 @@ __all__ = [
     "ToolManifest",
     "Toolkit",
     "WaitUntil",
+    "control_call_tool",
     "declare_tool",
     "interaction_tool",
     "provider_tool",
-    "signal_tool",
     "sub_agent",
     "tool",
 ]
@@ -97,8 +97,8 @@ _EXPORTS: Final = {
     "turngate.domain.policy.policy": ("Policy", "Rule"),
     "turngate.domain.runs.budgets": ("Price",),
     "turngate.domain.tools.context": ("ToolContext",),
-    "turngate.domain.tools.control_calls": ("Finish", "HandOff", "Signal", "SwitchModel", "WaitUntil"),
-    "turngate.domain.tools.declare": ("declare_tool", "interaction_tool", "provider_tool", "signal_tool", "tool"),
+    "turngate.domain.tools.control_calls": ("Finish", "HandOff", "ControlCall", "SwitchModel", "WaitUntil"),
+    "turngate.domain.tools.declare": ("declare_tool", "interaction_tool", "provider_tool", "control_call_tool", "tool"),
     "turngate.domain.tools.failures": ("InvalidToolInput", "ToolFailure"),
     "turngate.domain.tools.middleware": ("Invocation", "Proceed"),
     "turngate.domain.tools.parameters": ("Parameters",),

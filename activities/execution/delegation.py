@@ -114,18 +114,18 @@ async def take_control_call(door: Door, start: Start) -> Settled | Waits:
     """Store what a control call asks of the run. All but a wait are settled by that; they act when the step is closed."""
     run, call = door.run, door.call
     try:
-        signal = read_control_call(door.engine, door.tool, door.tool.decode(call.running_input))
+        control_call = read_control_call(door.engine, door.tool, door.tool.decode(call.running_input))
     except InvalidToolInput as invalid:
         return await _refuse_started(door, results.invalid_input(str(invalid), invalid.problem))
-    await calls.set_signal(door.conn, run.id, call.tool_call_id, signal.model_dump_json())
-    await tell_started(door.conn, call, start, signal=signal.signal)
-    if isinstance(signal, WaitUntil):
-        return Waits(wait_of(signal))
+    await calls.set_control_call(door.conn, run.id, call.tool_call_id, control_call.model_dump_json())
+    await tell_started(door.conn, call, start, signal=control_call.signal)
+    if isinstance(control_call, WaitUntil):
+        return Waits(wait_of(control_call))
     await executions.finish(door.conn, run_id=run.id, tool_call_id=call.tool_call_id, state="succeeded")
-    await calls.settle(door.conn, run.id, call.tool_call_id, result_of(signal))
-    payload = {"tool_call_id": call.tool_call_id, "tool": door.tool.name, "ok": True, "signal": signal.signal}
+    await calls.settle(door.conn, run.id, call.tool_call_id, result_of(control_call))
+    payload = {"tool_call_id": call.tool_call_id, "tool": door.tool.name, "ok": True, "signal": control_call.signal}
     await events.append(door.conn, run.id, [("execution.finished", payload)])
-    return Settled(finishes=isinstance(signal, Finish))
+    return Settled(finishes=isinstance(control_call, Finish))
 
 
 async def delegate(door: Door, start: Start) -> Settled | Delegated:
@@ -151,11 +151,10 @@ async def resume(door: Door) -> Waits | Delegated:
             return Waits(Wait())
         state = await recovery.turn_state(door.conn, child) if child.step else None
         return Delegated(child_run(door.engine, call.child_run_id, door.tool, state))
-    signal = CONTROL_CALL.validate_json(
-        call.signal or ""
-    )  # settled calls never come here, and every other signal is settled
-    assert isinstance(signal, WaitUntil)  # noqa: S101 - see above
-    return Waits(wait_of(signal))
+    # Settled calls never come here, and every control call but a wait is settled.
+    control_call = CONTROL_CALL.validate_json(call.signal or "")
+    assert isinstance(control_call, WaitUntil)  # noqa: S101 - see above
+    return Waits(wait_of(control_call))
 
 
 async def _refuse_started(door: Door, failure: Failure) -> Settled:

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from activities.engine.engine import Engine
 from turngate.domain.contract import Wait
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tools.control_calls import MAX_WAIT, Finish, HandOff, Signal, SwitchModel, WaitUntil
+from turngate.domain.tools.control_calls import MAX_WAIT, ControlCall, Finish, HandOff, SwitchModel, WaitUntil
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.results import Ok
 from turngate.domain.tools.tool import Tool
@@ -21,10 +21,10 @@ from turngate.store.runs import calls, runs
 
 log = structlog.get_logger(__name__)
 
-CONTROL_CALL: TypeAdapter[Signal] = TypeAdapter(Signal)
+CONTROL_CALL: TypeAdapter[ControlCall] = TypeAdapter(ControlCall)
 
 
-def read_control_call(engine: Engine, tool: Tool, params: Any) -> Signal:
+def read_control_call(engine: Engine, tool: Tool, params: Any) -> ControlCall:
     """Return what the call asks for, as its tool interprets it. Reads nothing, changes nothing.
 
     Raises InvalidToolInput, in words for the model: there is no such agent or model, the wait is too long, or the tool
@@ -33,14 +33,14 @@ def read_control_call(engine: Engine, tool: Tool, params: Any) -> Signal:
     if tool.interpret is None:
         raise InvalidToolInput(f"{tool.name!r} has no meaning here")
     try:
-        signal = CONTROL_CALL.validate_python(tool.interpret(params))
+        control_call = CONTROL_CALL.validate_python(tool.interpret(params))
     except ValueError as refused:  # pydantic's own errors are of this kind too
         raise InvalidToolInput(str(refused)) from None
     except Exception as bug:
         log.exception("interpret failed", tool=tool.name)
         why = f"{tool.name!r} could not make anything of these arguments ({type(bug).__name__}); this was logged"
         raise InvalidToolInput(why) from None
-    match signal:
+    match control_call:
         case WaitUntil(until=until) if until is not None and until > now() + MAX_WAIT:
             # Temporal counts timers in nanoseconds: a timer of some centuries would never be accepted, nor end.
             raise InvalidToolInput(f"a wait lasts at most {MAX_WAIT.days} days")
@@ -53,12 +53,12 @@ def read_control_call(engine: Engine, tool: Tool, params: Any) -> Signal:
                 raise InvalidToolInput(f"the model {spec!r} cannot be used: {error.message}") from None
         case _:
             pass
-    return signal
+    return control_call
 
 
-def result_of(signal: Signal) -> Ok:
+def result_of(control_call: ControlCall) -> Ok:
     """Return the result of a control call that was accepted. A wait gets it when it is over."""
-    match signal:
+    match control_call:
         case Finish():
             return Ok(value={"finished": True})
         case HandOff(agent=agent):
@@ -69,9 +69,9 @@ def result_of(signal: Signal) -> Ok:
             return Ok(value={"waited": True})
 
 
-def wait_of(signal: WaitUntil) -> Wait:
+def wait_of(control_call: WaitUntil) -> Wait:
     """Return the timer that the workflow holds."""
-    return Wait(until=signal.until, seconds=signal.seconds)
+    return Wait(until=control_call.until, seconds=control_call.seconds)
 
 
 def is_finish(call: calls.Call) -> bool:

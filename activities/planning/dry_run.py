@@ -72,19 +72,19 @@ class DryPlanner(Planner):
         row = planned_row(step.run, step.number, closed, rules.policy.version)
         row = _with_recorded_result(replace(row, effect=tool.effect), recorded)
         if recorded is not None:
-            row = self._with_signal(row, tool)
+            row = self._with_control_call(row, tool)
             if _is_for_workflow(row, tool):
                 planned.to_settle.append(ready_call(row, tool))
         planned.problems.append(_problem(row, None))
         planned.events.append(("call.closed", _payload(row, verdict)))
         planned.calls.append(row)
 
-    def _with_signal(self, row: calls.Call, tool: Tool) -> calls.Call:
+    def _with_control_call(self, row: calls.Call, tool: Tool) -> calls.Call:
         """Return the call with what it asks of the run, if the recorded run did it. A wait is not waited for again."""
         if tool.kind != "signal" or not isinstance(row.settled_result, Ok):
             return row
-        signal = read_control_call(self.engine, tool, tool.decode(row.input))
-        return row if isinstance(signal, WaitUntil) else replace(row, signal=signal.model_dump_json())
+        control_call = read_control_call(self.engine, tool, tool.decode(row.input))
+        return row if isinstance(control_call, WaitUntil) else replace(row, signal=control_call.model_dump_json())
 
 
 async def _record(conn: Connection, run: runs.Run, response_calls: Sequence[ToolCallPart]) -> list[calls.Call | None]:

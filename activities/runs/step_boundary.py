@@ -1,6 +1,6 @@
 """What happens to a run between two steps, and between its last step and the conversation's next run.
 
-Before a step begins, the one before it is closed: its signals are carried out, the agent's hooks see its results, and it is
+Before a step begins, the one before it is closed: its control calls are carried out, the agent's hooks see its results, and it is
 noted whether the run goes round in circles. Then messages that were sent meanwhile are appended. When a run ends, the oldest
 message that still waits opens the next one.
 """
@@ -80,7 +80,7 @@ class StepBoundary:
         return StepStart(run, stored, response)
 
     async def _close(self, run: runs.Run, step: steps.Step, before: Trail) -> tuple[runs.Run, Trail]:
-        """Close a step whose calls are settled, and carry out its signals. ``before``: the trail up to it.
+        """Close a step whose calls are settled, and carry out its control calls. ``before``: the trail up to it.
 
         Returns the run as it continues, and the trail with this step.
         """

@@ -13,7 +13,7 @@ from turngate.domain.agents.no_progress import is_nudge
 from turngate.domain.conversation.messages import ReasoningPart
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.budgets import BEHIND_THE_STEP
-from turngate.domain.tools.control_calls import Signal, WaitUntil
+from turngate.domain.tools.control_calls import ControlCall, WaitUntil
 from turngate.domain.tools.presentation import PRESENTATION, Presentation, default_presentation
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.clock import as_text, from_text
@@ -41,13 +41,13 @@ async def with_cuts(conn: Connection, run_id: str, steps: Sequence[StepView]) ->
 # One call: what the model asked for, what was decided, what happened, and how its result is shown.
 
 
-SIGNAL: Final[TypeAdapter[Signal]] = TypeAdapter(Signal)
+CONTROL_CALL: Final[TypeAdapter[ControlCall]] = TypeAdapter(ControlCall)
 
 
 def call_view(call: Call, requests_of_call: Sequence[Request], execution: Execution | None) -> CallView:
     """Return a call with its requests (oldest first) and its execution, None while it has none."""
     result = call.settled_result
-    signal = _signal_of(call)
+    control_call = _control_call_of(call)
     return CallView(
         tool_call_id=call.tool_call_id,
         tool_name=call.tool_name,
@@ -66,8 +66,8 @@ def call_view(call: Call, requests_of_call: Sequence[Request], execution: Execut
         presentation=presentation_of(call, result),
         settled_at=call.settled_at,
         in_part=in_part(call, result),
-        signal=signal,
-        waits_until=_waits_until(signal, execution),
+        signal=control_call,
+        waits_until=_waits_until(control_call, execution),
         child_run_id=call.child_run_id,
         recorded_call_id=call.recorded_call_id,
         by_engine=call.position >= BEHIND_THE_STEP,
@@ -98,23 +98,23 @@ def in_part(call: Call, result: Ok | Failure | None) -> ResultInPart | None:
             return None
 
 
-def _signal_of(call: Call) -> Signal | None:
+def _control_call_of(call: Call) -> ControlCall | None:
     if call.signal is None:
         return None
     try:
-        return SIGNAL.validate_json(call.signal)
+        return CONTROL_CALL.validate_json(call.signal)
     except ValidationError:  # of a later release, which has more control calls
         return None
 
 
-def _waits_until(signal: Signal | None, execution: Execution | None) -> str | None:
+def _waits_until(control_call: ControlCall | None, execution: Execution | None) -> str | None:
     """Return the instant at which a wait is over; None for every other call, and for one beyond the calendar."""
-    if not isinstance(signal, WaitUntil) or execution is None:
+    if not isinstance(control_call, WaitUntil) or execution is None:
         return None
-    if signal.until is not None:
-        return as_text(signal.until)
+    if control_call.until is not None:
+        return as_text(control_call.until)
     try:
-        return as_text(from_text(execution.started_at) + timedelta(seconds=signal.seconds or 0))
+        return as_text(from_text(execution.started_at) + timedelta(seconds=control_call.seconds or 0))
     except OverflowError:
         return None
 

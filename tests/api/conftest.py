@@ -54,7 +54,7 @@ def world() -> World:
 
 @pytest.fixture
 async def office(client: Client, sqlite: Database, world: World) -> AsyncIterator[Api]:
-    """The API of an app whose agent has sub-agents, signals, tools from outside and results too large to show."""
+    """The API of an app whose agent has sub-agents, control calls, tools from outside and results too large to show."""
     async with (
         stack(client, sqlite, *world.tools(), model=Acting(), limits=LIMITS) as engine,
         api_on(engine, Gateway(client, update_wait=PATIENT)) as made,

@@ -173,7 +173,7 @@ async def test_a_running_run_is_forked_at_a_closed_step(office: Api, world: Worl
 
 
 async def test_a_fork_is_forked_in_its_turn(office: Api) -> None:
-    """A fork's steps count from 1; its fork shares both pasts. What a signal gave as the answer is part of the past."""
+    """A fork's steps count from 1; its fork shares both pasts. The answer of a ``finish`` call is part of the past."""
     run = await office.start(task(step(("finish", {"answer": "It is 42."}))))
     await finished(office, run["id"])
     first = await finished(office, (await forked(office, run["id"], text="Why?")).json()["id"])

@@ -1,4 +1,4 @@
-"""What the API tells of sub-agents, signals, malformed responses and approvals that were asked for again."""
+"""What the API shows of sub-agents, control calls, malformed responses and approvals that were asked for again."""
 
 from __future__ import annotations
 

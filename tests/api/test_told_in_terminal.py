@@ -1,4 +1,4 @@
-"""What `turngate watch`, `runs`, `requests` and `decide` print of sub-agents, signals and results in part."""
+"""What `turngate watch`, `runs`, `requests` and `decide` print of sub-agents, control calls and results in part."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_signals_and_malformed_responses_are_told_in_words(office: Api, pr
 
 
 async def test_a_finished_runs_answer_is_printed(office: Api, printed: Printed) -> None:
-    """The answer that a signal gave stands at the end, and the last step's words where they were said."""
+    """The answer of a ``finish`` call is at the end, and the last step's words where they were said."""
     run = await begun(office, task(step(("finish", {"answer": "It is 42."}), words="I end this.")))
     await office.stack.ended(run)
     told = (await printed("watch", run.id)).splitlines()

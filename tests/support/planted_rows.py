@@ -179,7 +179,10 @@ async def _put_calls(put: Put, filling: Filling, run_id: str) -> None:
         calls = {
             "call_ok": {"presentation": filling.blocks},
             "call_failed": {**short, "result": filling.failure, "verdict": "", "disposition": "closed"},
-            **{f"call_{name}": {**short, "signal": signal} for name, signal in filling.signals.items()},
+            **{
+                f"call_{name}": {**short, "signal": control_call}
+                for name, control_call in filling.control_calls.items()
+            },
         }
     for position, (call_id, differs) in enumerate(calls.items()):
         state = "executing" if differs.get("result", "") is None else "succeeded"

@@ -199,7 +199,7 @@ class Filling:
         return json.dumps({"tag": "failure", "kind": self.in_json, "reason": self.in_json, "fields": self.value})
 
     @cached_property
-    def signals(self) -> dict[str, str]:
+    def control_calls(self) -> dict[str, str]:
         return {
             "hand_off": json.dumps({"signal": "hand_off", "agent": self.text}),
             "switch_model": json.dumps({"signal": "switch_model", "model": self.text}),

@@ -1,4 +1,4 @@
-"""An agent with a sub-agent, signals and tools from outside, and a model that does what its task says, step by step."""
+"""An agent with a sub-agent, control calls and tools from outside, and a model that does what its task says, step by step."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ class World:
             description="Finds things out",
             limits=LIMITS,
         )
-        signals = (finish, wait_until, hand_off("researcher"), switch_model("scripted:other"))
-        return (pay, read_log, list_rows, deploy, ledger, sub_agent(researcher), *signals)
+        control_calls = (finish, wait_until, hand_off("researcher"), switch_model("scripted:other"))
+        return (pay, read_log, list_rows, deploy, ledger, sub_agent(researcher), *control_calls)
 
 
 def log_of(chars: int) -> str:

@@ -310,7 +310,7 @@ async def limited_site(client: Client, sqlite: Database) -> AsyncIterator[Site]:
 
 @pytest.fixture(scope="session")
 async def office(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    """Pages of an app whose agent has sub-agents, signals, tools from outside and results too large to show."""
+    """Pages of an app whose agent has sub-agents, control calls, tools from outside and results too large to show."""
     database = Database(f"sqlite:///{tmp_path_factory.mktemp('office')}/turngate.db")
     await database.migrate()
     world = World()

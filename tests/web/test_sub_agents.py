@@ -1,4 +1,4 @@
-"""Sub-agents, signals, tools from outside and results in part, as the pages show them."""
+"""Sub-agents, control calls, tools from outside and results in part, as the pages show them."""
 
 from playwright.async_api import expect
 from support.sub_agent_app import log_of, step, task
@@ -45,7 +45,7 @@ async def test_a_sub_agents_gate_is_found_decided_and_traced(office, open_page):
 
 
 async def test_signals_are_said_in_words(office, open_page):
-    """Hand-off, model switch and the end by signal; the answer is the signal's, the last step's words stay its own."""
+    """Hand-off, model switch and the end by ``finish``; the answer is that call's, the last step's words stay its own."""
     run = await ran(
         office,
         step(("switch_model", {"model": "scripted:other"})),

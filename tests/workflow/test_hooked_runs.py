@@ -1,4 +1,4 @@
-"""Hooks where they meet something else: interrupts, bounds, retries, signals, sub-agents, clipping, conversations cut short."""
+"""Hooks together with something else: interrupts, bounds, retries, control calls, sub-agents, clipping, trimmed conversations."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_i2_a_hook_can_deny_an_edited_call(client: Client, sqlite: Databas
 
 
 async def test_i2_a_hook_can_deny_what_has_no_handler(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I2: a signal is not carried out and a sub-agent's run does not exist; the run goes on and reads why."""
+    """I2: a control call is not carried out and a sub-agent's run does not exist; the run goes on and reads why."""
     helper = Agent(
         name="helper", instructions="Help.", toolkit=Toolkit.of(), model="scripted:test", description="Helps."
     )
@@ -225,7 +225,7 @@ async def test_after_hooks_have_their_time(
 async def test_after_step_is_called_once_for_a_step_that_finish_closes(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """With the results of all of its calls, the signal's own among them."""
+    """With the results of all of its calls, the control call's own among them."""
     watch = Watch()
     model = ListModel(
         says(LOOK), says(LOOK.model_copy(update={"tool_call_id": "m"}), call("finish", '{"answer": "So."}', "f"))

@@ -49,7 +49,7 @@ def roles(messages: list[Message]) -> list[str]:
 async def test_i9_the_calls_of_a_malformed_response_never_happen(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I9: an ungated call does not run, a gated one asks nobody, a signal does nothing; no trace of them anywhere."""
+    """I9: an ungated call does not run, a gated one asks no one, a control call does nothing; no trace of them anywhere."""
     pay, end = call("pay", '{"cents": 5}'), call("finish", '{"answer": "Never said."}')
     model = ListModel(broken(LOOK, pay, end), DONE)
     async with stack(client, sqlite, bench.look, bench.pay, finish, model=model) as engine:

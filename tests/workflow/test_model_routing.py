@@ -238,7 +238,7 @@ async def test_a_hook_chooses_the_model_of_a_step_and_a_dry_replay_asks_the_same
 
 
 async def test_a_person_and_a_fallback_count_more_than_a_hook(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A step's choice that cannot be used falls back once for the whole run; a signal's switch lets the hook choose again."""
+    """A step's choice that can't be used falls back once for the whole run; after ``switch_model`` the hook chooses again."""
     hook = ByStep("scripted:gone", "scripted:gone", "scripted:b")
     test = ListModel(says(LOOK), says(call("switch_model", '{"model": "scripted:test"}')), says("No."))
     models = {"test": test, "b": ListModel(says("Done."))}

@@ -129,7 +129,7 @@ async def test_an_ask_on_the_sub_agent_gates_its_start_and_an_edit_is_what_it_re
         assert (await engine.history(run))[2].results[0].edited_input == '{"task": "Pay nothing."}'
 
 
-async def test_a_sub_agent_may_finish_by_a_signal(client: Client, sqlite: Database) -> None:
+async def test_a_sub_agent_may_finish_by_a_control_call(client: Client, sqlite: Database) -> None:
     """The answer its ``finish`` gives is the call's result."""
     models = cast(says(call("finish", '{"answer": "Nothing to pay."}')))
     async with stack(client, sqlite, sub_agent(agent_of("helper", finish)), model=models) as engine:

@@ -115,7 +115,7 @@ class Trace:
 async def test_the_last_wrap_is_the_outermost_and_only_local_tools_are_wrapped(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """Outermost first on the way in, last on the way out; a signal passes by, and so does a call that never runs."""
+    """Outermost first on the way in, last on the way out; a control call passes by, and so does a call that never runs."""
     trace = Trace()
     kit = Toolkit.of(bench.look, finish).wrap(trace.named("inner")).wrap(trace.named("outer"))
     model = ListModel(

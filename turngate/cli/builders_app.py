@@ -38,7 +38,7 @@ def load_builders_app(target: str) -> LoadedApp:
 KIND_WORDS: Final[dict[ToolKind, str]] = {
     "local": "tools",
     "provider": "run by the provider",
-    "signal": "signals",
+    "signal": "control calls",
     "interaction": "asks people by",
     "agent": "sub-agents",
     "external": "run by other programs",

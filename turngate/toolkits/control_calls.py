@@ -1,6 +1,6 @@
-"""Tools of kind ``signal``: finish, wait, hand off to another agent, switch the model. The engine carries them out.
+"""Control calls: finish, wait, hand off to another agent, switch the model. The engine carries them out.
 
-Each is a few lines over ``signal_tool``; write your own the same way: parameters, and what they mean.
+Each is a few lines over ``control_call_tool``. Write your own the same way: the parameters, and what they mean.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, create_model, model_validator
 
-from turngate import Finish, HandOff, SwitchModel, Tool, WaitUntil, signal_tool
+from turngate import Finish, HandOff, SwitchModel, Tool, WaitUntil, control_call_tool
 from turngate.domain.tools.control_calls import MAX_WAIT
 
 
@@ -18,10 +18,10 @@ class FinishParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    answer: str = Field(min_length=1, description="The final answer, as the user shall read it.")
+    answer: str = Field(min_length=1, description="The final answer, as the user will read it.")
 
 
-finish = signal_tool(
+finish = control_call_tool(
     name="finish",
     description="End the task with this final answer. Nothing more runs after it.",
     params=FinishParams,
@@ -48,7 +48,7 @@ class WaitParams(BaseModel):
         return self
 
 
-wait_until = signal_tool(
+wait_until = control_call_tool(
     name="wait_until",
     description="Wait for an instant, or for some time, at no cost. The wait outlives restarts. At most a year.",
     params=WaitParams,
@@ -64,7 +64,7 @@ def hand_off(*agents: str) -> Tool:
         __config__=ConfigDict(extra="forbid"),
         agent=(names, Field(description="Who continues. They see the whole conversation.")),
     )
-    return signal_tool(
+    return control_call_tool(
         name="hand_off",
         description="Hand this conversation over to a colleague, who answers in your place from now on.",
         params=params,
@@ -80,7 +80,7 @@ def switch_model(*models: str) -> Tool:
         __config__=ConfigDict(extra="forbid"),
         model=(specs, Field(description="The model that continues.")),
     )
-    return signal_tool(
+    return control_call_tool(
         name="switch_model",
         description="Let another model continue with this task, such as a stronger one when it turns out to be hard.",
         params=params,

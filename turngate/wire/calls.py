@@ -6,7 +6,7 @@ from typing import Literal
 
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Verb
-from turngate.domain.tools.control_calls import Signal
+from turngate.domain.tools.control_calls import ControlCall
 from turngate.domain.tools.presentation import Presentation
 from turngate.domain.tools.results import ToolResult
 from turngate.wire.view import View
@@ -61,7 +61,7 @@ class CallView(View):
     presentation: Presentation | None = None
     settled_at: str | None
     in_part: ResultInPart | None = None
-    signal: Signal | None = None
+    signal: ControlCall | None = None
     waits_until: str | None = None
     child_run_id: str | None = None
     by_engine: bool = False

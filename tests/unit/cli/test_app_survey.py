@@ -40,7 +40,7 @@ def test_an_agent_is_listed_with_its_tools_by_kind():
     """Each kind has a word, in one order, whatever order the tools have."""
     app = loaded(sub_agent(helper()), finish, ask, search, look)
     assert tools_by_kind(app.agents["support"]) == (
-        "tools: look; run by the provider: web_search; signals: finish; asks people by: ask; sub-agents: helper"
+        "tools: look; run by the provider: web_search; control calls: finish; asks people by: ask; sub-agents: helper"
     )
     assert tools_by_kind(app.agents["helper"]) == "no tools"
 

@@ -1,4 +1,4 @@
-"""What the store holds of sub-agents and signals: whose call a run answers, the agents above it, what a call asked for."""
+"""What the store holds of sub-agents and control calls: whose call a run answers, the agents above it, what a call asked for."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ async def test_a_child_ends_by_itself(database: Database, run: runs.Run) -> None
 
 
 async def test_a_call_holds_what_it_asked_for_and_who_answers_it(database: Database, run: runs.Run) -> None:
-    """Signal and child are written beside the call, each by itself, and the call's result is still to come."""
+    """Control call and child are written beside the call, each by itself, and the call's result is still to come."""
     async with database.write() as conn:
         await calls.insert_planned(conn, [planned(run, "c1"), planned(run, "c2", 1)])
-        await calls.set_signal(conn, run.id, "c1", SIGNAL)
+        await calls.set_control_call(conn, run.id, "c1", SIGNAL)
         await calls.set_child(conn, run.id, "c2", "child")
         first, second = await calls.of_step(conn, run.id, 1)
         assert (first.signal, first.child_run_id, first.result) == (SIGNAL, None, None)

@@ -176,7 +176,7 @@ class RunLines:
         if call is None:
             return
         if (call.requests and call.edited_input is None) or payload.get("signal"):
-            self._refresh()  # An edit may have come since, and what runs must be shown. Signals come with the start.
+            self._refresh()  # An edit may have come since, and what runs must be shown. Control calls come with the start.
             call = self._calls[call_id]
         runs = call.edited_input or call.input
         arguments = "" if self._shown_input.get(call_id) == runs else f" {_input_of(call)}"

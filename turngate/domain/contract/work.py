@@ -162,7 +162,7 @@ class SupersedeRequestsInput(WireValue):
 class CloseStepInput(WireValue):
     """End the run: close every open call and request, write the results message, set the run's status.
 
-    ``completed``: by a ``finish`` signal of the step at hand, whose answer becomes the run's.
+    ``completed``: by a ``finish`` call of this step, whose answer becomes the run's reply.
     """
 
     run_id: str

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tools.control_calls import Signal
+from turngate.domain.tools.control_calls import ControlCall
 from turngate.domain.tools.declared_parts import (
     Handler,
     check_params,
@@ -194,17 +194,17 @@ def interaction_tool(
     )
 
 
-def signal_tool(
+def control_call_tool(
     *,
     name: str,
     description: str,
     params: type[Params],
-    interpret: Callable[[Params], Signal],
+    interpret: Callable[[Params], ControlCall],
     ask: Ask = False,
 ) -> Tool:
-    """Declare a tool that the loop around the model interprets: finish, wait, hand off, switch model.
+    """Declare a tool whose calls the loop itself carries out: finish, wait, hand off, switch model.
 
-    ``interpret``: decoded parameters → a :data:`Signal`; pure. ``ask``: as for any tool; policy rules hold as well.
+    ``interpret``: decoded parameters → a :data:`ControlCall`; pure. ``ask``: as for any tool; policy rules apply too.
     """
     return Tool(
         name=name,

@@ -20,7 +20,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tools.control_calls import Signal
+from turngate.domain.tools.control_calls import ControlCall
 from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
 from turngate.domain.tools.injection import Injected
 from turngate.domain.tools.middleware import Middleware
@@ -31,7 +31,7 @@ from turngate.domain.tools.results import Failure, Ok
 
 Effect = Literal["read", "idempotent", "once"]
 ToolKind = Literal["local", "provider", "signal", "interaction", "agent", "external"]
-"""``local``: a handler runs. ``provider``: the model's provider runs it. ``signal``: the loop interprets it.
+"""``local``: a handler runs. ``provider``: the model's provider runs it. ``signal``: a control call, which the loop carries out.
 ``interaction``: a person answers. ``agent``: a sub-agent answers. ``external``: the program that made the call runs it."""
 FailureMode = Literal["return", "raise"]
 
@@ -87,7 +87,7 @@ class Tool:
 
     ``success_schema``: shown in place of the success type's own, when that is not known as a Python type.
     ``handler``: of kind ``local`` only; None when it was declared apart and is not here. ``interpret``: of kind
-    ``signal``: decoded parameters → what the loop shall do. ``agent``, ``brief``: of kind ``agent``: the name of
+    ``signal``: decoded parameters → the control call. ``agent``, ``brief``: of kind ``agent``: the name of
     the agent that answers, and decoded parameters → the task as the sub-agent reads it. ``brings``: that agent itself,
     unless the app has it anyway; an App resolves the name, and knows what is brought.
     """
@@ -111,7 +111,7 @@ class Tool:
     present: Presenter | None = None
     handler: Injected | None = None
     middleware: tuple[Middleware, ...] = ()
-    interpret: Callable[[Any], Signal] | None = None
+    interpret: Callable[[Any], ControlCall] | None = None
     agent: str | None = None
     brings: object = None
     brief: Callable[[Any], str] | None = None

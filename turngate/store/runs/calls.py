@@ -208,10 +208,10 @@ async def set_disposition(
     await conn.execute(query.values(disposition=disposition, verdict=verdict))
 
 
-async def set_signal(conn: Connection, run_id: str, tool_call_id: str, signal: str) -> None:
-    """Store what the call asks of the run (JSON of a Signal); carried out when the step is closed."""
+async def set_control_call(conn: Connection, run_id: str, tool_call_id: str, control_call: str) -> None:
+    """Store what the call asks of the run (JSON of a ControlCall); it is carried out when the step is closed."""
     query = update(calls).where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id)
-    await conn.execute(query.values(signal=signal))
+    await conn.execute(query.values(signal=control_call))
 
 
 async def set_child(conn: Connection, run_id: str, tool_call_id: str, child_run_id: str) -> None:

@@ -187,7 +187,7 @@ calls = Table(
     Column("result", StorableText),
     Column("edited_input", StorableText),
     Column("settled_at", StorableText),
-    # What a signal asks of the run; the run that answers for a sub-agent; what people are shown of call and result; the
+    # What a control call asks of the run; the run that answers for a sub-agent; what people are shown of call and result; the
     # digest of the whole result where the model is shown a part. All NULL when there is none.
     Column("signal", StorableText),
     Column("child_run_id", StorableString(64)),

@@ -18,10 +18,10 @@ from turngate import (
     ToolContext,
     ToolFailure,
     Toolkit,
+    control_call_tool,
     declare_tool,
     interaction_tool,
     provider_tool,
-    signal_tool,
     sub_agent,
     tool,
 )
@@ -293,7 +293,7 @@ def test_kinds_that_have_no_handler(kind: str) -> None:
     """Each has its kind, holds no handler and accepts none; the model sees one descriptor shape for all."""
     declared = {
         "interaction": interaction_tool(name="t", description="d", params=Refund, answer=Receipt),
-        "signal": signal_tool(
+        "signal": control_call_tool(
             name="t", description="d", params=Refund, interpret=lambda params: Finish(answer=params.reason)
         ),
         "provider": provider_tool(name="t", description="d", provider={"a": {}}),

@@ -1,4 +1,4 @@
-"""The shipped signals: what they take, what they refuse, and what they ask of the loop."""
+"""The shipped control calls: what they take, what they refuse, and what they ask of the loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from turngate import Finish, HandOff, SwitchModel, Tool, Toolkit, WaitUntil, signal_tool
+from turngate import Finish, HandOff, SwitchModel, Tool, Toolkit, WaitUntil, control_call_tool
 from turngate.domain.policy.policy import Policy, Rule, evaluate
 from turngate.domain.tools.control_calls import MAX_WAIT
 from turngate.domain.tools.failures import InvalidToolInput
@@ -22,7 +22,7 @@ def interpreted(tool: Tool, raw_input: str) -> object:
 
 
 @pytest.mark.parametrize(
-    ("tool", "raw_input", "signal"),
+    ("tool", "raw_input", "control_call"),
     [
         (finish, '{"answer": "é"}', Finish(answer="é")),
         (wait_until, '{"seconds": 90}', WaitUntil(seconds=90)),
@@ -35,9 +35,9 @@ def interpreted(tool: Tool, raw_input: str) -> object:
         (EVERY[3], '{"model": "openai:big"}', SwitchModel(model="openai:big")),
     ],
 )
-def test_arguments_become_the_signal(tool: Tool, raw_input: str, signal: object) -> None:
+def test_arguments_become_the_control_call(tool: Tool, raw_input: str, control_call: object) -> None:
     """Each tool says what it asks for in one small value."""
-    assert interpreted(tool, raw_input) == signal
+    assert interpreted(tool, raw_input) == control_call
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_i9_what_does_not_fit_is_said_in_words_for_the_model(tool: Tool, raw_inp
 
 
 def test_a_wait_is_bounded_whoever_asks_for_it() -> None:
-    """An author's own signal cannot wait for longer than a year either, nor for a time that is no number."""
+    """An author's own control call cannot wait for longer than a year either, nor for a time that is no number."""
     assert WaitUntil(seconds=MAX_WAIT.total_seconds()).seconds == timedelta(days=366).total_seconds()
     for seconds in (MAX_WAIT.total_seconds() + 1, float("inf"), float("nan"), -1.0):
         with pytest.raises(ValidationError):
@@ -102,7 +102,7 @@ def test_policy_speaks_of_signals_as_of_every_tool() -> None:
     class Note(BaseModel):
         text: str
 
-    careful = signal_tool(
+    careful = control_call_tool(
         name="close",
         description="Close.",
         params=Note,

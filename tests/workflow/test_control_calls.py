@@ -1,4 +1,4 @@
-"""Signals: what a call asks of the loop (finish, wait, hand off, switch model) is carried out once, with its step."""
+"""Control calls: what a call asks of the loop (finish, wait, hand off, switch model) is carried out once, with its step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.call_model import CallModel
 from activities.run_tool import RunTool
 from approvals_api.runs import views as run_views
-from turngate import Agent, Finish, HandOff, Policy, Rule, Toolkit, WaitUntil, signal_tool
+from turngate import Agent, Finish, HandOff, Policy, Rule, Toolkit, WaitUntil, control_call_tool
 from turngate.domain.contract import AgentTurnInput, CallModelInput, RunLimits, RunToolInput
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.errors import InvalidInputError
@@ -118,7 +118,7 @@ async def test_finish_under_an_ask_rule_waits_for_a_person(client: Client, sqlit
 
 
 async def test_of_two_that_finish_the_last_counts(client: Client, sqlite: Database) -> None:
-    """Two ``finish`` in one step: the second one's answer, as for every signal."""
+    """Two ``finish`` in one step: the second one's answer, as for every control call."""
     model = ListModel(says(FINISHED, call("finish", '{"answer": "No, not all."}', "g")))
     async with stack(client, sqlite, finish, model=model) as engine:
         run = await engine.start()
@@ -183,7 +183,7 @@ async def test_i1_an_interrupt_ends_a_wait_at_once(client: Client, sqlite: Datab
 
 async def test_an_instant_that_has_passed_is_not_waited_for(client: Client, sqlite: Database) -> None:
     """A past instant, and an author's wait without any, are over at once: no timer is started."""
-    nothing = signal_tool(name="rest", description="Rest.", params=Nothing, interpret=lambda _: WaitUntil())
+    nothing = control_call_tool(name="rest", description="Rest.", params=Nothing, interpret=lambda _: WaitUntil())
     step = says(call("wait_until", '{"until": "2020-01-01T00:00:00Z"}', "w"), call("rest", "{}", "r"))
     async with stack(client, sqlite, wait_until, nothing, model=ListModel(step, says("Done."))) as engine:
         run = await engine.start()
@@ -195,7 +195,7 @@ async def test_an_instant_that_has_passed_is_not_waited_for(client: Client, sqli
 
 async def test_i9_a_wait_that_would_never_end_is_refused(client: Client, sqlite: Database) -> None:
     """I9: beyond a year (a timer Temporal may not even be able to hold) the model reads why; the run goes on."""
-    forever = signal_tool(
+    forever = control_call_tool(
         name="sleep",
         description="Sleep.",
         params=Nothing,
@@ -304,7 +304,7 @@ def to(name: str, answer: HandOff | Finish | Exception) -> Tool:
             raise answer
         return answer
 
-    return signal_tool(name=name, description="Do it.", params=Nothing, interpret=interpret)
+    return control_call_tool(name=name, description="Do it.", params=Nothing, interpret=interpret)
 
 
 async def test_i9_a_signal_that_cannot_be_carried_out_is_the_models_to_read(client: Client, sqlite: Database) -> None:
@@ -339,12 +339,12 @@ async def test_i9_a_signal_that_cannot_be_carried_out_is_the_models_to_read(clie
 
 
 async def test_i6_an_edit_is_read_as_the_signal_it_makes(client: Client, sqlite: Database) -> None:
-    """I6: an edit into a signal that cannot be carried out is refused like one that does not fit; nothing is saved."""
+    """I6: an edit into a control call that cannot be carried out is refused like one that does not fit; nothing is saved."""
 
     class Where(BaseModel):
         agent: str
 
-    pass_on = signal_tool(
+    pass_on = control_call_tool(
         name="pass_on",
         description="Pass on.",
         params=Where,
