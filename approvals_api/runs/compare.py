@@ -27,8 +27,8 @@ from turngate.wire.comparison import (
     ComparedRun,
     ComparedStep,
     Comparison,
-    DryReplayReport,
-    OwnAspect,
+    DryRunReport,
+    OverriddenAspect,
     ReplayedCall,
     RunAspect,
     SharedPast,
@@ -44,7 +44,7 @@ MAX_LISTED: Final = 200
 MAX_INPUT_CHARS: Final = 200
 
 
-async def dry_run_report(conn: Connection, source: Run, dry_run: Run) -> DryReplayReport:
+async def dry_run_report(conn: Connection, source: Run, dry_run: Run) -> DryRunReport:
     """Return how a dry run compares with its record so far. ``source``: the run that was recorded."""
     recorded = await _recorded_calls(conn, source, dry_run)
     repeated = await calls.of_run(conn, dry_run.id)
@@ -54,7 +54,7 @@ async def dry_run_report(conn: Connection, source: Run, dry_run: Run) -> DryRepl
     pairs = [(each, recorded[each.recorded_call_id]) for each in repeated if each.recorded_call_id in recorded]
     verdicts = [change for now, then in pairs if (change := _change(now, then)) is not None]
     same_end = (source.status, source.error_class) == (dry_run.status, dry_run.error_class)
-    return DryReplayReport(
+    return DryRunReport(
         source_run_id=source.id,
         replay_run_id=dry_run.id,
         matched=len(repeated) - len(diverged),
@@ -112,7 +112,7 @@ def _listed_call(call: Call) -> ReplayedCall:
 RUN_ASPECTS: Final[tuple[RunAspect, ...]] = get_args(RunAspect)
 ATTRIBUTES: Final[Mapping[RunAspect, str]] = {"failure": "error_class", "answer": "final_text"}
 """Aspects of a run whose attribute has another name."""
-OWN_ASPECTS: Final[tuple[OwnAspect, ...]] = get_args(OwnAspect)
+OWN_ASPECTS: Final[tuple[OverriddenAspect, ...]] = get_args(OverriddenAspect)
 
 Wholes = Mapping[tuple[str, str], str]
 """``(run id, tool call id)`` → digest of the whole result, where a view shows a part."""
@@ -158,7 +158,7 @@ async def compare(database: Database, run_id: str, other_id: str) -> Comparison:
     )
 
 
-async def _dry_run_report(conn: Connection, run_id: str, other_id: str) -> DryReplayReport | None:
+async def _dry_run_report(conn: Connection, run_id: str, other_id: str) -> DryRunReport | None:
     """Return how a dry run compares with its record; None: neither run is a dry run of the other."""
     run, other = await existing_run(conn, run_id), await existing_run(conn, other_id)
     if other.replay_of_run_id == run.id:

@@ -23,7 +23,7 @@ from turngate.store.events import events
 from turngate.store.requests import requests
 from turngate.store.runs import steps
 from turngate.wire.calls import CallView
-from turngate.wire.explanation import Explanation, ModelAttempt, NextAction, Standstill
+from turngate.wire.explanation import Explanation, ModelAttempt, NextAction, WaitReason
 from turngate.wire.runs import RunDetail, RunSummary, StepView
 
 ATTEMPTS_SHOWN: Final = 10
@@ -85,7 +85,7 @@ async def explained_end(conn: Connection, run: RunDetail, temporal_pages: str | 
 
 
 def _live(
-    run: RunDetail, waits_for: Sequence[Standstill], attempts: list[ModelAttempt], temporal_pages: str | None
+    run: RunDetail, waits_for: Sequence[WaitReason], attempts: list[ModelAttempt], temporal_pages: str | None
 ) -> Explanation:
     actions: list[NextAction] = []
     for each in waits_for:

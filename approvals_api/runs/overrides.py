@@ -13,7 +13,7 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.store.agents import PublishedAgent
 from turngate.wire.orders import OverridesOrder
-from turngate.wire.runs import WorldView
+from turngate.wire.runs import OverridesView
 
 MAX_INSTRUCTIONS_CHARS: Final = 100_000
 MAX_TOOLS: Final = 1_000
@@ -75,11 +75,11 @@ def own_facts(world: RunOverrides) -> dict[str, object]:
     return facts
 
 
-def world_view(world: RunOverrides | None) -> WorldView | None:
+def world_view(world: RunOverrides | None) -> OverridesView | None:
     """Return a run's overrides as they are shown; None: it has none."""
     if world is None or world.is_plain:
         return None
-    return WorldView(
+    return OverridesView(
         agent=world.agent,
         digest=world.digest,
         instructions=world.instructions,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from turngate.domain.runs.failure_classes import Remedy
-from turngate.wire.explanation import NextAction, Standstill
+from turngate.wire.explanation import NextAction, WaitReason
 from turngate.wire.runs import RunDetail
 
 _LIMITS: Final = {
@@ -135,7 +135,7 @@ class Remedies:
         return NextAction(text="Continue with another model.", command=f'{start} --model PROVIDER:NAME "…"')
 
 
-def for_stall(run: RunDetail, waits_for: Standstill) -> NextAction | None:
+def for_stall(run: RunDetail, waits_for: WaitReason) -> NextAction | None:
     """Return what a person can do about one thing that a live run waits for; None: only wait."""
     match waits_for.kind:
         case "person":

@@ -23,7 +23,7 @@ from turngate.store.requests.requests import ListedRequest
 from turngate.store.runs import calls, executions, runs
 from turngate.store.runs.runs import Run
 from turngate.wire.calls import CallView
-from turngate.wire.explanation import Standstill, StuckRun
+from turngate.wire.explanation import StuckRun, WaitReason
 from turngate.wire.runs import RunSummary
 from turngate.wire.view import Page
 
@@ -45,7 +45,7 @@ def find_stall(
     look: WorkflowLook,
     *,
     now: datetime,
-) -> list[Standstill]:
+) -> list[WaitReason]:
     """Return what a live run waits for, first what needs help; empty: nothing visible. Pure.
 
     Args:
@@ -64,33 +64,33 @@ def find_stall(
     return [*_untaken(look, now), *_open_calls(run, calls, pending), *_model(look, now)]
 
 
-def _paused(run: RunSummary) -> Standstill:
+def _paused(run: RunSummary) -> WaitReason:
     by = f" by {run.paused_by}" if run.paused_by else ""
     why = f": {run.pause_reason}" if run.pause_reason else ""
-    return Standstill(kind="paused", says=f"It is paused{by}{why}", since=run.paused_at)
+    return WaitReason(kind="paused", says=f"It is paused{by}{why}", since=run.paused_at)
 
 
-def _away() -> Standstill:
-    return Standstill(kind="temporal_away", says="Temporal does not answer, so the state of its workflow is unknown.")
+def _away() -> WaitReason:
+    return WaitReason(kind="temporal_away", says="Temporal does not answer, so the state of its workflow is unknown.")
 
 
-def _gone(look: WorkflowLook) -> Standstill:
+def _gone(look: WorkflowLook) -> WaitReason:
     what = "has no workflow of this run" if look.state == "gone" else "has ended the workflow of this run"
     says = f"Temporal {what}, but the run is live in the store: it can't continue by itself."
-    return Standstill(kind="workflow_gone", says=says)
+    return WaitReason(kind="workflow_gone", says=says)
 
 
-def _untaken(look: WorkflowLook, now: datetime) -> Iterator[Standstill]:
+def _untaken(look: WorkflowLook, now: datetime) -> Iterator[WaitReason]:
     """Yield the tasks that no worker has taken."""
     waiting = [each.since for each in look.activities if _in_queue(each) and now - each.since > TAKEN_WITHIN]
     if look.untaken_since is not None and (look.polled is False or now - look.untaken_since > TAKEN_WITHIN):
         waiting.append(look.untaken_since)
     if look.polled is False:
         says = f"No worker polls the task queue {look.task_queue!r}."
-        yield Standstill(kind="no_worker", says=says, since=_text(min(waiting, default=None)))
+        yield WaitReason(kind="no_worker", says=says, since=_text(min(waiting, default=None)))
     elif waiting:
         says = "No worker has taken its next task: all are busy, or the worker of its tool's queue is not running."
-        yield Standstill(kind="no_worker", says=says, since=_text(min(waiting)))
+        yield WaitReason(kind="no_worker", says=says, since=_text(min(waiting)))
 
 
 def _in_queue(activity: PendingActivity) -> bool:
@@ -100,7 +100,7 @@ def _in_queue(activity: PendingActivity) -> bool:
 
 def _open_calls(
     run: RunSummary, calls: Sequence[CallView], pending: Mapping[str, ListedRequest]
-) -> Iterator[Standstill]:
+) -> Iterator[WaitReason]:
     for call in calls:
         if call.result is not None:
             continue
@@ -112,14 +112,14 @@ def _open_calls(
         elif is_external(run.agent) and (call.disposition == "run" or call.request is not None):
             says = f"{call.tool_name} may run, but {source_of(run.agent)!r}, which runs it, has not started it."
             since = None if call.request is None else call.request.decided_at
-            yield Standstill(kind="tool", says=says, since=since, tool_call_id=call.tool_call_id)
+            yield WaitReason(kind="tool", says=says, since=since, tool_call_id=call.tool_call_id)
 
 
-def _person(call: CallView, request: ListedRequest) -> Standstill:
+def _person(call: CallView, request: ListedRequest) -> WaitReason:
     says = ASKS[request.kind].format(tool=call.tool_name)
     if request.parked_at is not None:
         says += "; it is parked and does not expire"
-    return Standstill(
+    return WaitReason(
         kind="person",
         says=f"{says}.",
         since=request.created_at,
@@ -129,33 +129,33 @@ def _person(call: CallView, request: ListedRequest) -> Standstill:
     )
 
 
-def _executing(call: CallView) -> Standstill:
+def _executing(call: CallView) -> WaitReason:
     at = {"since": call.started_at, "tool_call_id": call.tool_call_id}
     if isinstance(call.signal, WaitUntil):
-        return Standstill(kind="timer", says=f"{call.tool_name} waits for a timer.", until=call.waits_until, **at)
+        return WaitReason(kind="timer", says=f"{call.tool_name} waits for a timer.", until=call.waits_until, **at)
     if call.child_run_id is not None:
         says = f"{call.tool_name} waits for a sub-agent's run."
-        return Standstill(kind="sub_agent", says=says, child_run_id=call.child_run_id, **at)
+        return WaitReason(kind="sub_agent", says=says, child_run_id=call.child_run_id, **at)
     again = f", in attempt {call.attempts}" if call.attempts > 1 else ""
-    return Standstill(kind="tool", says=f"{call.tool_name} runs{again}.", **at)
+    return WaitReason(kind="tool", says=f"{call.tool_name} runs{again}.", **at)
 
 
-def _model(look: WorkflowLook, now: datetime) -> Iterator[Standstill]:
+def _model(look: WorkflowLook, now: datetime) -> Iterator[WaitReason]:
     for each in look.activities:
         if each.name != contract.CALL_MODEL:
             continue
         if each.taken and each.attempt <= 1:
-            yield Standstill(
+            yield WaitReason(
                 kind="model", says="The model was called and has not answered yet.", since=_text(each.since)
             )
         elif each.attempt > 1:
             failed = f": {each.last_failure}" if each.last_failure else ""
             if each.taken or each.since <= now:
                 says = f"The model fails and is retried, attempt {each.attempt} now{failed}"
-                yield Standstill(kind="model_retrying", says=says, since=_text(each.since))
+                yield WaitReason(kind="model_retrying", says=says, since=_text(each.since))
             else:  # a future attempt has no start yet
                 says = f"The model fails and is retried, attempt {each.attempt} next{failed}"
-                yield Standstill(kind="model_retrying", says=says, until=_text(each.since))
+                yield WaitReason(kind="model_retrying", says=says, until=_text(each.since))
 
 
 def _text(instant: datetime | None) -> str | None:
@@ -183,7 +183,7 @@ async def stuck_page(
         known = [(run, *await _of(conn, run)) for run in listed]
     places = asyncio.Semaphore(LOOKED_AT_ONCE)
 
-    async def reason(run: Run, open_calls: list[CallView], pending: dict[str, ListedRequest]) -> Standstill | None:
+    async def reason(run: Run, open_calls: list[CallView], pending: dict[str, ListedRequest]) -> WaitReason | None:
         async with places:
             look = await services.gateway.look(run.id)
         at = now()
@@ -201,7 +201,7 @@ async def stuck_page(
     return Page(items=items, next_cursor=more)
 
 
-def is_stalled(waits_for: Standstill, at: datetime, still_for: timedelta) -> bool:
+def is_stalled(waits_for: WaitReason, at: datetime, still_for: timedelta) -> bool:
     """Tell whether a run that waits for this counts as stalled. Pure.
 
     A timer ends by itself, and a sub-agent's run is in the list for its own reason.

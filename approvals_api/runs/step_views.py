@@ -27,7 +27,7 @@ from turngate.store.runs.messages import StoredMessage
 from turngate.store.runs.runs import Run
 from turngate.store.runs.steps import Step
 from turngate.wire.calls import CallRequest, CallView, ResultInPart
-from turngate.wire.runs import CutView, StepView, ToldMessage
+from turngate.wire.runs import CutView, SentMessage, StepView
 
 # Cuts: what replaced a conversation's beginning, at the steps of a run where that changed.
 
@@ -157,15 +157,15 @@ async def _calls_by_step(conn: Connection, run: Run) -> defaultdict[int, list[Ca
 
 def _messages_before(
     path: Sequence[StoredMessage], run: Run, senders: Mapping[str, str]
-) -> dict[str, list[ToldMessage]]:
+) -> dict[str, list[SentMessage]]:
     """Return the messages that a live run got, by the id of the response before which the model read them."""
-    by_response: dict[str, list[ToldMessage]] = defaultdict(list)
-    waiting: list[ToldMessage] = []
+    by_response: dict[str, list[SentMessage]] = defaultdict(list)
+    waiting: list[SentMessage] = []
     for stored in path:
         if stored.message.role == "assistant":
             by_response[stored.id], waiting = waiting, []
         elif stored.id in senders and stored.id != run.input_message_id:
-            waiting.append(ToldMessage(text=stored.message.text, sent_by=senders[stored.id]))
+            waiting.append(SentMessage(text=stored.message.text, sent_by=senders[stored.id]))
     return by_response
 
 
@@ -173,7 +173,7 @@ def _step_view(
     step: Step,
     stored: StoredMessage,
     calls_of_step: list[CallView],
-    messages_before: list[ToldMessage],
+    messages_before: list[SentMessage],
     nudge: str | None,
 ) -> StepView:
     thoughts = [part.text for part in stored.message.parts if isinstance(part, ReasoningPart)]

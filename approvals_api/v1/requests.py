@@ -30,12 +30,12 @@ from turngate.wire.decisions import DecidedItems, DecisionResult
 from turngate.wire.requests import (
     ClaimView,
     CommentView,
-    LookingView,
     Presence,
     RequestCount,
     RequestDetail,
     RequestItem,
     SavedViewItem,
+    Viewer,
 )
 from turngate.wire.view import Page
 
@@ -247,7 +247,7 @@ async def keep_presence(request_id: RequestId, services: ServicesDep, principal:
 
 
 def _presence(looking: Sequence[Looking]) -> Presence:
-    return Presence(looking=[LookingView.model_validate(each) for each in looking])
+    return Presence(looking=[Viewer.model_validate(each) for each in looking])
 
 
 # Saved views: filters of the inbox under names, each person's own.

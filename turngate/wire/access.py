@@ -1,4 +1,4 @@
-"""Who is asking, where people are logged in, and the tokens that programs hold. Never a secret, but a new token's."""
+"""The caller, sessions and API tokens. The only secret is that of a new token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from turngate.wire.view import View
 
 
 class MeView(View):
-    """Whoever asks. ``machine``: a token that belongs to no one. ``session_id``: None for a token."""
+    """The caller. ``machine``: it uses a token without an owner. ``session_id``: None for a token."""
 
     name: str
     role: Role
@@ -21,7 +21,7 @@ class MeView(View):
 
 
 class SessionView(View):
-    """A browser that is logged in. ``via``: how it came in. ``last_seen_at``: to the minute."""
+    """A browser's session. ``via``: how the user logged in. ``last_seen_at``: to the minute."""
 
     id: str
     name: str
@@ -34,7 +34,7 @@ class SessionView(View):
 
 
 class TokenView(View):
-    """An API token. ``scopes``: what it may do now. ``owner``: the user whose name it acts under; None: its own name."""
+    """An API token. ``scopes``: what it may do now. ``owner``: the user it acts as; None: it acts under its own name."""
 
     id: str
     name: str
@@ -46,6 +46,6 @@ class TokenView(View):
 
 
 class NewTokenView(TokenView):
-    """A token as it was made. ``secret``: shown this once, and stored only as a hash."""
+    """A new token. ``secret``: shown only this once; the store has its hash."""
 
     secret: str

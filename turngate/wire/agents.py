@@ -1,4 +1,4 @@
-"""Agents, and how those above a run are named."""
+"""Agents, their models, and the path of agents that leads to a sub-agent."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ PATH_MARK: Final = " \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
 
 
 def agents_path(path: str, agent: str) -> str:
-    """Return an agent behind those above it, as people read it, with a mark between them; the agent alone at the top."""
+    """Return the agents of a path, outermost first, with a mark between them; just ``agent`` for a run without a parent."""
     return PATH_MARK.join(path.split("/")) if "/" in path else agent
 
 
 class ModelChoice(View):
-    """A model that people are offered for a run. ``stands_for``: of a profile, ``PROVIDER:NAME``; empty: an agent's own model."""
+    """A model that a run can use. ``stands_for``: a profile's model, ``PROVIDER:NAME``; empty: this is an agent's own model."""
 
     name: str
     stands_for: str = ""
@@ -26,7 +26,7 @@ class ModelChoice(View):
 class AgentView(View):
     """An agent as its worker published it.
 
-    ``sub_agent_of``: the agents whose calls it answers; empty for one that the app offers to people itself.
+    ``sub_agent_of``: the agents whose calls it answers; empty for an agent that people can start.
     """
 
     name: str

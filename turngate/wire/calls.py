@@ -1,4 +1,4 @@
-"""Tool calls of a run: what the model asked for, who was asked, what came of it."""
+"""Tool calls of a run: what the model called, who was asked, and the result."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class CallRequest(View):
 
 
 class ResultInPart(View):
-    """A result that is shown in part: how much of its JSON text. The whole is at ``…/calls/{tool_call_id}/result``."""
+    """How much of a long result's JSON text is shown. The whole result is at ``…/calls/{tool_call_id}/result``."""
 
     shown_chars: int
     total_chars: int
 
 
 class CallView(View):
-    """One tool call: what the model asked for, what was decided, what happened; kept apart.
+    """One tool call. What the model sent, what was decided and what happened are separate members.
 
-    ``input``: the exact text the model sent. ``edited_input``: what ran in its place. ``requests``: oldest first.
-    ``execution``: ``not_started`` until its handler was let through. ``result``: None while the call is open.
+    ``input``: the exact text that the model sent. ``edited_input``: what ran in its place. ``requests``: oldest first.
+    ``execution``: ``not_started`` until its handler may run. ``result``: None while the call is open.
     ``presentation``: the result as its tool, or else the default, shows it to people; None while the call is open.
-    ``in_part``: set where ``result`` is not the whole. ``signal``: what the call asks of the run, and ``waits_until``: the
-    end of a wait. ``child_run_id``: the sub-agent's run that answers it. ``by_engine``: no model made it; the engine asks for
-    more of a budget. ``recorded_call_id``: in a dry run, the call of the other run whose result it was given; None there: it
+    ``in_part``: set if ``result`` is only a part. ``signal``: what a control call asks of the run, and ``waits_until``: the
+    end of a wait. ``child_run_id``: the sub-agent's run that answers it. ``by_engine``: the engine made this call, to ask for
+    more of a budget. ``recorded_call_id``: in a dry run, the recorded call whose result answers this one; None there: it
     diverged.
     """
 
@@ -69,11 +69,11 @@ class CallView(View):
 
     @property
     def request(self) -> CallRequest | None:
-        """The newest request of the call, which is the one that speaks for it now; None when it never asked."""
+        """The newest request of the call, which is the one that counts; None if the call never asked."""
         return self.requests[-1] if self.requests else None
 
 
 class WholeResult(View):
-    """A call's result, as in the run's own view, and always whole."""
+    """A call's result as the run shows it, but never cut."""
 
     result: ToolResult

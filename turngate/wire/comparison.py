@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import ConfigDict
+
 from turngate.domain.policy.policy import Answer
 from turngate.domain.runs.comparison import Aspect
 from turngate.wire.calls import CallView
-from turngate.wire.runs import RunSummary, WorldView
+from turngate.wire.runs import OverridesView, RunSummary
 from turngate.wire.view import View
 
-# What happened to a dry run beside the run whose record it went by.
+# A dry run compared with the run whose recorded results it used.
 
 
 class ReplayedCall(View):
-    """A call that is not in both. ``input``: its first 200 characters. ``result``: ``ok``, a failure's kind, None while open."""
+    """A call of only one of the runs. ``input``: its first 200 characters. ``result``: ``ok``, a failure's kind, or None."""
 
     step: int
     tool_call_id: str
@@ -24,9 +26,9 @@ class ReplayedCall(View):
 
 
 class VerdictChange(View):
-    """A call that policy judges otherwise than then. None: policy did not come to judge it.
+    """A call whose verdict has changed. None: policy did not judge the call.
 
-    ``step``, ``tool_call_id``: in the replay; ``recorded_call_id``: in the run.
+    ``step``, ``tool_call_id``: in the dry run; ``recorded_call_id``: in the recorded run.
     """
 
     step: int
@@ -39,14 +41,18 @@ class VerdictChange(View):
     now_rule: str
 
 
-class DryReplayReport(View):
-    """A dry run against its record.
+class DryRunReport(View):
+    """A dry run compared with the recorded run.
 
-    ``matched``: calls that got the recorded result. ``diverged``: calls of the replay that the record has no answer for;
-    ``not_made``: recorded calls that the replay did not make; ``verdicts``: matched calls that policy judges otherwise now.
-    Of each the first 200, and how many there are. ``same_end``: both ended with the same status and class of failure.
-    ``same``: every call matched, none is missing, and they ended the same; other verdicts and words do not count.
+    ``matched``: calls that got the recorded result. ``diverged``: calls of the dry run that have no recorded result;
+    ``not_made``: recorded calls that the dry run did not make; ``verdicts``: matched calls whose verdict differs now.
+    Each list has the first 200, and its ``…_total`` says how many there are. ``same_end``: both ended with the same status
+    and class of failure. ``same``: every call matched, none is missing, and both ended the same; verdicts and the model's
+    words don't count.
     """
+
+    __qualname__ = "DryReplayReport"  # the component's name in the OpenAPI document
+    model_config = ConfigDict(title="DryReplayReport")
 
     source_run_id: str
     replay_run_id: str
@@ -75,8 +81,8 @@ RunAspect = Literal[
     "answer",
 ]
 """What two runs as a whole can differ in."""
-OwnAspect = Literal["instructions", "tools", "policy"]
-"""Those that a run may have of its own."""
+OverriddenAspect = Literal["instructions", "tools", "policy"]
+"""What a run can override."""
 
 
 class SharedPast(View):
@@ -87,7 +93,7 @@ class SharedPast(View):
 
 
 class ComparedStep(View):
-    """A step of one side, without its calls. ``run_id``: whose it is, which may be a run that this side was forked from."""
+    """A step of one side, without its calls. ``run_id``: the run of the step; it can be one that this side was forked from."""
 
     run_id: str
     step: int
@@ -97,10 +103,10 @@ class ComparedStep(View):
 
 
 class CallPair(View):
-    """Two calls of the same tool beside each other; None: there is none on that side. ``differs``: empty when all is the same.
+    """Two calls of the same tool, one of each run. None: that run has none. ``differs``: empty if the calls are the same.
 
-    Arguments and results are the same when they mean the same JSON. Who decided, when, how long it took and how many
-    attempts it needed do not count.
+    Arguments and results are the same if they are equal as JSON. Who decided, when, how long the call took and how many
+    attempts it needed don't count.
     """
 
     run: CallView | None
@@ -109,12 +115,12 @@ class CallPair(View):
 
     @property
     def same(self) -> bool:
-        """Both are there, and nothing differs."""
+        """Whether both runs have the call and nothing differs."""
         return self.run is not None and self.other is not None and not self.differs
 
 
 class StepPair(View):
-    """Two steps beside each other; None: that side has none. ``text_differs``: the model's words. ``same``: all of it."""
+    """Two steps, one of each run. None: that run has none. ``text_differs``: the model's words do. ``same``: nothing differs."""
 
     run: ComparedStep | None
     other: ComparedStep | None
@@ -124,24 +130,24 @@ class StepPair(View):
 
 
 class ComparedRun(RunSummary):
-    """One of the two runs. ``final_text``: its answer; empty unless it is completed. ``own``: as of the run itself."""
+    """One of the two runs. ``final_text``: its answer; empty unless it is completed. ``own``: its overrides; None: none."""
 
     final_text: str
-    own: WorldView | None = None
+    own: OverridesView | None = None
 
-    def of_its_own(self, aspect: OwnAspect) -> str | None:
-        """Return what it has of its own, as one text; None: it is as its agent or app has it."""
-        given = None if self.own is None else getattr(self.own, aspect)
-        return ", ".join(given) if isinstance(given, list) else given
+    def override(self, aspect: OverriddenAspect) -> str | None:
+        """Return what the run overrides, as one text. None: its agent's or app's setting applies."""
+        value = None if self.own is None else getattr(self.own, aspect)
+        return ", ".join(value) if isinstance(value, list) else value
 
 
 class Comparison(View):
     """Two runs compared.
 
-    ``shared``: None when neither was forked or retried from the other, nor both from a third. ``steps``: behind the shared
-    past, in order; runs that share none are laid side by side by the numbers of their steps. ``parts_at``: the place of
-    the first step that differs, from 1; None: none does. ``replay``: set when one is a dry run of the other; decisions and
-    executions are not compared then, because a replay has none.
+    ``shared``: None if neither was forked or retried from the other, nor both from a third. ``steps``: those after the shared
+    past, in order; runs that share none are paired by the numbers of their steps. ``parts_at``: the place of the first pair
+    that differs, from 1; None: none does. ``replay``: set if one is a dry run of the other; decisions and executions are not
+    compared then, because a dry run has none.
     """
 
     run: ComparedRun
@@ -150,4 +156,4 @@ class Comparison(View):
     shared: SharedPast | None
     steps: list[StepPair]
     parts_at: int | None
-    replay: DryReplayReport | None = None
+    replay: DryRunReport | None = None

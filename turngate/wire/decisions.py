@@ -1,4 +1,4 @@
-"""Decisions: the one that won, and the answer to one that was sent."""
+"""Decisions: the one that counts, and the response to one that was sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turngate.wire.view import View
 
 
 class DecisionView(View):
-    """The answer that won a request. ``args``: exact JSON text."""
+    """The decision that settled a request. ``args``: exact JSON text."""
 
     id: str
     verb: Verb
@@ -21,9 +21,9 @@ class DecisionView(View):
 
 
 class DecisionResult(View):
-    """The answer to a submitted decision. ``status``: None while it waits for a worker (202).
+    """The response to a submitted decision. ``status``: None while it waits for a worker (202).
 
-    ``pending``: it counts as one approval of several that the request needs.
+    ``pending``: the request needs more approvals than this one.
     """
 
     request_id: str
@@ -31,13 +31,13 @@ class DecisionResult(View):
     status: RequestStatus | None
 
 
-# The answer to many decisions sent at once: one for each.
+# The response to many decisions sent at once.
 
 
 class DecidedItem(View):
     """What happened to one item. ``status``: the HTTP status that it would have had alone.
 
-    ``request_status``: None while it waits for a worker (202), and where ``problem`` (RFC 9457) says what is wrong.
+    ``request_status``: None while it waits for a worker (202), and if ``problem`` (RFC 9457) says what is wrong.
     """
 
     request_id: str
@@ -48,6 +48,6 @@ class DecidedItem(View):
 
 
 class DecidedItems(View):
-    """One answer for each item, in the order they were sent."""
+    """One result for each item, in the order they were sent."""
 
     items: list[DecidedItem]

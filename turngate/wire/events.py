@@ -1,4 +1,4 @@
-"""Events of runs, and what tools and models say in between."""
+"""Events of runs, and the live progress of tools and models between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turngate.wire.view import View
 
 
 class EventView(View):
-    """One event. ``seq``: its place among all events; ``run_seq``: within its run."""
+    """One event. ``seq``: its number among all events; ``run_seq``: its number in its run."""
 
     seq: int
     run_seq: int
@@ -22,7 +22,7 @@ class EventView(View):
 
 
 class ProgressView(View):
-    """What a tool said while it ran. ``n``: place within its call, from 1; ``dropped``: how many before it were left out."""
+    """Progress of a running tool. ``n``: its number in the call, from 1; ``dropped``: how many before it were left out."""
 
     type: Literal["call.progress"] = "call.progress"
     run_id: str
@@ -34,11 +34,11 @@ class ProgressView(View):
 
 
 class DeltaView(View):
-    """What a model said while its response was made. ``n``: place within the attempt, from 1; another attempt begins again.
+    """A part of a model's response while it streams. ``n``: its number in the attempt, from 1.
 
-    ``attempt``: grows from attempt to attempt at a step, and says nothing else. ``reset``: why everything said in this step
-    before is void, if it is. ``dropped``: how many characters before it were left out. With the run's ``step.responded`` of
-    this step the response is stored, and stands in place of all of it.
+    ``attempt``: grows with each attempt at a step, not always by one. ``reset``: why every earlier delta of this step is
+    void; None: they still count. ``dropped``: how many characters before it were left out. After the run's
+    ``step.responded`` for this step the response is stored and replaces all deltas.
     """
 
     type: Literal["response.delta"] = "response.delta"
@@ -52,11 +52,11 @@ class DeltaView(View):
     created_at: str
 
 
-# The audit log: events with who did it, and whether a chain holds.
+# The audit log: events with who caused them, and whether a hash chain is intact.
 
 
 class AuditItem(View):
-    """One event. ``actor``: who did it; None: the engine. ``run_id``: ``system`` for events of no run."""
+    """One event. ``actor``: who caused it; None: the engine. ``run_id``: ``system`` for an event without a run."""
 
     seq: int
     run_id: str
@@ -69,9 +69,9 @@ class AuditItem(View):
 
 
 class ChainState(View):
-    """Whether the hash chain of a run's events holds. ``head``: the newest hash, to be noted elsewhere.
+    """Whether the hash chain of a run's events is intact. ``head``: the newest hash, for you to store elsewhere.
 
-    ``broken_at``: the first of its events that does not fit, from 1, and ``problem`` says why; both None when it holds.
+    ``broken_at``: the first event that does not fit, from 1, and ``problem`` says why; both None if the chain is intact.
     """
 
     run_id: str

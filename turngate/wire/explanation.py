@@ -1,16 +1,16 @@
-"""Why a run ended as it did, or what a live one waits for, and what a person can do about it."""
+"""Why a run ended, or what a live run waits for, and what a person can do about it."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from turngate.domain.runs.failure_classes import FailureClass
 from turngate.wire.runs import RunSummary, StepView
 from turngate.wire.view import View
 
-StandstillKind = Literal[
+WaitKind = Literal[
     "person",
     "tool",
     "timer",
@@ -22,17 +22,20 @@ StandstillKind = Literal[
     "temporal_away",
     "paused",
 ]
-"""What a live run waits for. ``paused``, ``no_worker``, ``workflow_gone`` and ``temporal_away`` do not pass by themselves."""
+"""What a live run waits for. ``paused``, ``no_worker``, ``workflow_gone`` and ``temporal_away`` don't end by themselves."""
 
 
-class Standstill(View):
-    """One thing that a live run waits for. ``says``: it in a sentence. ``since``: None where no one knows.
+class WaitReason(View):
+    """One reason why a live run waits. ``says``: the reason in a sentence. ``since``: None if unknown.
 
-    ``until``: the end of a timer, or of a request's clock. ``request_id``: who waits for a person; ``tool_call_id``: the
-    call that is open; ``child_run_id``: the sub-agent's run that answers it.
+    ``until``: the end of a timer, or when a request expires. ``request_id``: the request that waits for a person;
+    ``tool_call_id``: the open call; ``child_run_id``: the sub-agent's run that answers it.
     """
 
-    kind: StandstillKind
+    __qualname__ = "Standstill"  # the component's name in the OpenAPI document
+    model_config = ConfigDict(title="Standstill")
+
+    kind: WaitKind
     says: str
     since: str | None = None
     until: str | None = None
@@ -42,14 +45,14 @@ class Standstill(View):
 
 
 class StuckRun(View):
-    """A live run that stands still, and the reason."""
+    """A stalled run and the reason."""
 
     run: RunSummary
-    waits_for: Standstill
+    waits_for: WaitReason
 
 
 class ModelAttempt(View):
-    """One attempt to get a response that failed and was tried again. ``retry_in_seconds``: None: as Temporal's policy says."""
+    """A failed attempt to get a response, followed by another. ``retry_in_seconds``: None: as Temporal's retry policy says."""
 
     step: int
     attempt: int
@@ -60,7 +63,7 @@ class ModelAttempt(View):
 
 
 class ModelFallback(View):
-    """One model that stood in for another. ``step``: whose request it was, from 1. ``error_class``, ``message``: of the other."""
+    """One change to a fallback model. ``step``: of the request, from 1. ``error_class``, ``message``: why the other failed."""
 
     step: int
     instead_of: str
@@ -71,7 +74,7 @@ class ModelFallback(View):
 
 
 class NextAction(View):
-    """What a person can do. ``command``: for a terminal, ``…`` where they have to say something; ``href``: a page."""
+    """What a person can do. ``command``: for a terminal, with ``…`` where they fill in a text; ``href``: a page."""
 
     text: str
     command: str | None = None
@@ -79,14 +82,14 @@ class NextAction(View):
 
 
 class Explanation(View):
-    """A run explained.
+    """Why a run ended, or what it waits for.
 
     ``cause``: one sentence; the run's own words are in ``run.reason``. ``failure``: None unless the run failed. ``step``:
-    where it broke off or works, from 1; None: before its first one. ``steps``: that step, if there is a response, behind
-    the one before it. ``model_attempts``: the newest of those that failed and were tried again, oldest first.
-    ``model_fallbacks``: models that stood in for others, oldest first.
-    ``waits_for``: of a live run; the first one is its reason to stand still. ``temporal_url``: the workflow's page, where
-    its address is known. ``actions``: the likeliest first.
+    where the run ended or is now, from 1; None: before its first step. ``steps``: the step before that one, then that step if
+    it has a response. ``model_attempts``: the newest failed attempts that were followed by another, oldest first.
+    ``model_fallbacks``: changes to a fallback model, oldest first.
+    ``waits_for``: why a live run waits; the first reason is why it is stalled. ``temporal_url``: the workflow's page, if its
+    address is known. ``actions``: the likeliest first.
     """
 
     run: RunSummary
@@ -95,7 +98,7 @@ class Explanation(View):
     step: int | None
     steps: list[StepView]
     model_attempts: list[ModelAttempt]
-    waits_for: list[Standstill]
+    waits_for: list[WaitReason]
     temporal_url: str | None
     actions: list[NextAction]
     model_fallbacks: list[ModelFallback] = Field(default_factory=list)

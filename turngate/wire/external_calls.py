@@ -1,4 +1,4 @@
-"""Calls from outside: another program runs them, and is told here whether it may."""
+"""External calls: another program runs them and asks Turngate whether it may."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ExternalState = Literal["planning", "waiting", "ready", "running", "unknown", "d
 
 
 class ExternalCallView(View):
-    """A call that another program runs. ``id``: of the run that stands for it, with its timeline.
+    """A call that another program runs. ``id``: of the run that represents it, with its timeline.
 
     ``state``: ``planning`` (policy has not answered), ``waiting`` (for a person), ``ready`` (it may be started), ``running``
-    (it was handed out), ``unknown`` (no report came; a person is asked which), ``done`` (``result`` says how).
-    ``edited_input``: what runs in place of ``input``. ``request``: the newest, None when no one was asked.
-    ``deadline_at``: until when a running call's result may be reported.
+    (the program may run it), ``unknown`` (no result was reported, so a person is asked), ``done`` (see ``result``).
+    ``edited_input``: what runs in place of ``input``. ``request``: the newest; None if no one was asked.
+    ``deadline_at``: until when the result of a running call may be reported.
     """
 
     id: str
@@ -36,7 +36,7 @@ class ExternalCallView(View):
 
 
 class RunOrder(View):
-    """What to run now: exactly ``input``, under ``idempotency_key``, with a report before ``deadline_at``."""
+    """What to run now: exactly ``input``, with ``idempotency_key``. Report the result before ``deadline_at``."""
 
     tool_name: str
     input: str
@@ -46,7 +46,7 @@ class RunOrder(View):
 
 
 class ExternalStart(View):
-    """The answer to whoever would start a call. ``run`` None: do not run it; ``call`` says how it stands."""
+    """The response to a program that wants to start a call. ``run`` None: do not run it; ``call`` has its state."""
 
     run: RunOrder | None
     call: ExternalCallView

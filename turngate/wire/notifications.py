@@ -7,7 +7,7 @@ from turngate.wire.view import View
 
 
 class DeliveryAttempt(View):
-    """One attempt to send. ``answer``: what came of it; empty while it lasts, and for good when its sender died."""
+    """One attempt to send. ``answer``: its result; empty while it runs, and for good if the sender died."""
 
     n: int
     started_at: str
@@ -18,9 +18,9 @@ class DeliveryAttempt(View):
 class DeliveryView(View):
     """One message to one channel.
 
-    ``status``: ``gathering`` takes more events, ``waiting`` waits for its time, ``sending`` is on its way, ``delivered`` and
-    ``failed`` are its end. ``title``: its first line. ``events``: how many it tells of; zero for a test message.
-    ``next_attempt_at``: None once it ended. ``tries``: every attempt, first one first.
+    ``status``: ``gathering`` more events, ``waiting`` until it is due, ``sending``, and in the end ``delivered`` or
+    ``failed``. ``title``: its first line. ``events``: how many it reports; zero for a test message.
+    ``next_attempt_at``: None once it ended. ``tries``: every attempt, oldest first.
     """
 
     id: str
@@ -36,7 +36,7 @@ class DeliveryView(View):
 
     @property
     def last_answer(self) -> str:
-        """What came of the newest attempt, in words."""
+        """The result of the newest attempt, in words."""
         if not self.tries:
             return ""
         return self.tries[-1].answer or ("being sent" if self.status == "sending" else "no answer was written down")

@@ -1,6 +1,6 @@
-"""What people order of the API, one value for each order: clients build it, and the API's operations take it whole.
+"""Orders: what a caller asks the API to start or create. Clients build an order, and the API's operations take it whole.
 
-An order is what was asked for, unchecked but for its types: the API checks bounds where a body arrives, and the operations check
+Only the types of an order are checked: the API checks bounds where a body arrives, and the operations check
 what only they can know. Imports nothing but the domain.
 """
 
@@ -18,14 +18,14 @@ from turngate.domain.requests import UnattendedAsks
 
 
 class Order(BaseModel):
-    """The base of every order: frozen, strict, and without members that we do not know."""
+    """The base of every order: frozen, strict, without unknown members."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     @model_validator(mode="wrap")
     @classmethod
     def _or_invalid_input(cls, members: object, build: ModelWrapValidatorHandler[Self]) -> Self:
-        """Raise InvalidInputError for members that don't fit: those who build an order catch what the API raises, too."""
+        """Raise InvalidInputError for invalid members, so that code that builds an order catches what the API raises."""
         try:
             return build(members)
         except ValidationError as error:
@@ -47,7 +47,7 @@ class StartOrder(Order):
     ``agent``: its name. ``input``: the message that it starts with, 1 to 100,000 characters. ``conversation_id``: continue this
     conversation; None begins a new one. ``workspace``: an existing directory on the server's machine, absolute. ``model``: in
     place of the agent's own, ``provider:name`` or a profile's name. ``unattended``: no one watches the inbox, and this
-    is what becomes of a call that would ask (``deny``, ``park`` or ``rules``); None: someone does.
+    is what happens to a call that would ask (``deny``, ``park`` or ``rules``); None: someone does.
     """
 
     agent: str
@@ -59,19 +59,19 @@ class StartOrder(Order):
 
     def fingerprint(self, by: str) -> str:
         """Return a digest that is equal for the same order from the same person: what an Idempotency-Key stands for."""
-        asked = [self.agent, self.input, self.conversation_id or "", self.workspace or "", self.model or ""]
+        parts = [self.agent, self.input, self.conversation_id or "", self.workspace or "", self.model or ""]
         if self.unattended:
-            asked.append(self.unattended)
-        return framed_sha256(by, *asked)
+            parts.append(self.unattended)
+        return framed_sha256(by, *parts)
 
 
 class OverridesOrder(Order):
-    """What a new run has in place of what an earlier run has; None: the same as that one.
+    """How a new run differs from an earlier one. None: it does not.
 
-    ``step``: a closed step of the earlier run to begin after, from 1. ``agent``: another agent; it brings its own model.
+    ``step``: a closed step of the earlier run to begin after, from 1. ``agent``: another agent, with its own model.
     ``model``: ``provider:name`` or a profile's name. ``instructions``: in place of the agent's. ``tools``: names; the agent
     has only these of its tools. ``policy``: TOML rules in place of the app's rules, the stored ones and every grant.
-    ``plain``: take over no instructions, tools or policy that the earlier run has of its own.
+    ``plain``: inherit none of the earlier run's overrides of instructions, tools and policy.
     """
 
     step: int | None = None
@@ -84,7 +84,7 @@ class OverridesOrder(Order):
 
     @property
     def overrides_digest(self) -> str:
-        """Equal for the same instructions, tools, policy and ``plain``; empty when the order names none of them."""
+        """Equal for the same instructions, tools, policy and ``plain``; empty if the order has none of them."""
         if not self.plain and self.instructions is None and self.tools is None and self.policy is None:
             return ""
         texts = ["-" if text is None else f"+{text}" for text in (self.instructions, self.policy)]
@@ -93,16 +93,16 @@ class OverridesOrder(Order):
 
     @property
     def step_text(self) -> str:
-        """The step as text, empty without one."""
+        """The step as text; empty if there is none."""
         return "" if self.step is None else str(self.step)
 
 
 class ForkOrder(OverridesOrder):
-    """A fork: a run in a new conversation that shares another run's past up to a closed step, the newest without ``step``.
+    """A fork: a run in a new conversation that shares another run's past up to a closed step; without ``step``, the newest.
 
     ``text``: the fork's first message, 1 to 100,000 characters; only a fork's plan may leave it out. ``workspace``: in place
-    of the earlier run's. ``policy`` needs the scope ``admin``. ``summarise``: begin with a summary of the past in place of the
-    past itself; the fork's model writes it.
+    of the earlier run's. ``policy`` needs the scope ``admin``. ``summarise``: begin with a summary of the past, written by the
+    fork's model, instead of the past itself.
     """
 
     text: str = ""
@@ -112,18 +112,18 @@ class ForkOrder(OverridesOrder):
     def fingerprint(self, by: str, run_id: str) -> str:
         """Return a digest that is equal for the same order from the same person: what an Idempotency-Key stands for.
 
-        It covers what was asked for, not what that meant at the time: the newest step of a live run soon is another one.
+        It covers the order as it was sent, not what it resolved to: a live run's newest step changes.
         """
-        asked = ["fork", run_id, self.step_text, self.text, self.agent or "", self.model or "", self.workspace or ""]
+        parts = ["fork", run_id, self.step_text, self.text, self.agent or "", self.model or "", self.workspace or ""]
         if self.overrides_digest:
-            asked.append(self.overrides_digest)
+            parts.append(self.overrides_digest)
         if self.summarise:
-            asked.append("summarise")
-        return framed_sha256(by, *asked)
+            parts.append("summarise")
+        return framed_sha256(by, *parts)
 
 
 class DryRunOrder(OverridesOrder):
-    """A dry run: another run done again with its recorded results and without any effect, from the start without ``step``."""
+    """A dry run: another run again, with its recorded results and without any effect; without ``step``, from the start."""
 
     def fingerprint(self, by: str, run_id: str) -> str:
         """Return a digest that is equal for the same order from the same person: what an Idempotency-Key stands for."""
@@ -135,10 +135,10 @@ class DryRunOrder(OverridesOrder):
 class ScheduleOrder(Order):
     """A schedule: a run of ``agent`` with ``input``, whenever the timetable says so, unattended.
 
-    ``name``: unique; letters, digits, ``.``, ``_`` and ``-``. ``conversation``: each run begins a ``new`` one, or they
-    ``continue`` one: ``conversation_id``, None: the schedule's own. ``workspace``, ``model``, ``unattended``: as of
-    :class:`StartOrder`. ``overlap``: what happens to a fire while the run before it is live: ``skip``, ``buffer_one`` or
-    ``allow``. ``catch_up_seconds``: 10 and up; a fire that was not taken for longer is missed. ``notes``: for people.
+    ``name``: unique; letters, digits, ``.``, ``_`` and ``-``. ``conversation``: each run begins a ``new`` one, or all
+    ``continue`` one: ``conversation_id``, None: the schedule's own. ``workspace``, ``model``, ``unattended``: as in
+    :class:`StartOrder`. ``overlap``: what happens to a fire while the previous run is live: ``skip``, ``buffer_one`` or
+    ``allow``. ``catch_up_seconds``: at least 10; a fire that is later than this is missed. ``notes``: for people.
     """
 
     name: str
@@ -156,7 +156,7 @@ class ScheduleOrder(Order):
 
 
 class ScheduleChange(Order):
-    """A change of a schedule: members of its :class:`ScheduleOrder`; None: this stays as it is."""
+    """A change of a schedule: new values for members of its :class:`ScheduleOrder`. None: no change."""
 
     name: str | None = None
     agent: str | None = None

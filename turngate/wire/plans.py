@@ -1,4 +1,4 @@
-"""What a fork or a dry run would use again and what would run again, said before it is started."""
+"""The plan of a fork or a dry run: what it would reuse and what would run again."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pydantic import ConfigDict, Field
 
 from turngate.domain.policy.policy import Answer
 from turngate.domain.requests import ExecutionState, RequestStatus
-from turngate.wire.runs import WorldView
+from turngate.wire.runs import OverridesView
 from turngate.wire.view import View
 
 Replacement = Literal["summary", "trim", "new_summary"]
-"""``summary``: one that stands already; ``trim``: nothing, they are left out; ``new_summary``: a model writes one first."""
+"""``summary``: an existing one; ``trim``: nothing, the messages are left out; ``new_summary``: a model writes one first."""
 Changed = Literal["agent", "model", "workspace", "instructions", "tools", "policy"]
 
 
 class PastCall(View):
-    """A call that the run made. ``input``: the first 200 characters.
+    """A call of the earlier run. ``input``: the first 200 characters.
 
-    ``decision``: how its newest request stands; None: no one was asked. ``result``: ``ok``, a failure's kind, or None while it
-    is open. ``happened``: a ``once`` call whose handler was started: made again, it may happen twice.
+    ``decision``: the status of its newest request; None: no one was asked. ``result``: ``ok``, a failure's kind, or None while
+    it is open. ``happened``: its handler was started and its effect is ``once``: if it runs again, it may happen twice.
     """
 
     step: int
@@ -36,7 +36,7 @@ class PastCall(View):
 
 
 class EffectCount(View):
-    """Calls of one tool that the run and its sub-agents started and that are not undone. ``unknown``: of those, how many."""
+    """How many calls of one tool the run and its sub-agents started; none is undone. ``unknown``: those without a known result."""
 
     tool_name: str
     effect: str
@@ -45,7 +45,7 @@ class EffectCount(View):
 
 
 class Difference(View):
-    """What the new run would have in place of what this run has, in a few words each."""
+    """One difference between the new run and this one, in a few words."""
 
     name: Changed
     was: str
@@ -53,14 +53,14 @@ class Difference(View):
 
 
 class ForkPlan(View):
-    """What would be used again and what would not. Nothing was changed.
+    """What a fork or a dry run would reuse and what would run again. Nothing was changed.
 
-    ``step``: the closed step it would continue from; None: the replay's beginning. ``messages``: how many the model reads again
-    as they are; ``replaced``: how many before them it does not, and ``replaced_by`` what stands in their place (None: there
-    are none). ``reused``: for a fork the calls whose recorded results it reads, the newest 200; for a dry run the first
-    200 that its calls are answered from. ``effects``: what happened already and is not undone. ``again``: for a fork the
-    first 200 calls behind the step, which the model may make again and which are judged and asked for again. ``own``: what the
-    new run has of its own. ``needs_admin``: it would live under a policy of its own, which takes the scope `admin`.
+    ``step``: the closed step to continue from; None: a dry run from the start. ``messages``: how many the model reads again
+    unchanged; ``replaced``: how many before them it does not read, and ``replaced_by``: what it reads instead (None: nothing
+    is replaced). ``reused``: for a fork, the newest 200 calls whose recorded results it reads; for a dry run, the first 200
+    recorded calls that answer its own. ``effects``: what already happened and is not undone. ``again``: for a fork, the first
+    200 calls after the step; the model may make them again, and they are judged and asked about again. ``own``: the new
+    run's overrides. ``needs_admin``: it would have its own policy, which takes the scope `admin`.
     """
 
     __qualname__ = "Preview"  # the component's name in the OpenAPI document
@@ -78,5 +78,5 @@ class ForkPlan(View):
     again: list[PastCall] = Field(default_factory=list)
     again_total: int = 0
     differences: list[Difference]
-    own: WorldView | None
+    own: OverridesView | None
     needs_admin: bool

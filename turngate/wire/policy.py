@@ -1,4 +1,4 @@
-"""Policy: the rules in force, stored versions of them, what they say of one call, and what shadow rules would have said."""
+"""Policy: the rules in force, stored versions, the verdict on one call and why, and what shadow rules would change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turngate.domain.requests import UnattendedAsks
 from turngate.wire.view import View
 
 RuleSource = Literal["stored", "file", "tried"]
-"""Where a rule comes from: ``stored`` by an admin, the app's ``file``, or a text that is only tried."""
+"""Where a rule comes from: ``stored`` by an admin, the app's ``file``, or a text that someone tries out."""
 
 PRECEDENCE: Final = (
     "Deny rules: the first one that matches denies the call.",
@@ -25,11 +25,11 @@ PRECEDENCE: Final = (
     "The tool's own ask.",
     "Default: a person is asked; before one is, an app's judge that enforces may let the call run.",
 )
-"""The order in which a call is judged. Stored rules stand before those of the app's file; shadow rules never count."""
+"""The order in which a call is judged. Stored rules come before those of the app's file; shadow rules never count."""
 
 
 class RuleView(View):
-    """One rule. ``place``: in the order of evaluation, from 1. ``rule``: as it stands in TOML, without defaults."""
+    """One rule. ``place``: in the order of evaluation, from 1. ``rule``: as written in TOML, without defaults."""
 
     place: int
     name: str
@@ -40,7 +40,7 @@ class RuleView(View):
 
 
 class FilePolicy(View):
-    """The rules of one app's file, as its worker last published them. ``file``: where it lies there; empty: in code."""
+    """The rules of one app's file, as its worker last published them. ``file``: its path there; empty: the rules are code."""
 
     task_queue: str
     agents: list[str]
@@ -61,7 +61,7 @@ class PolicyVersion(View):
 
 
 class PolicyVersionDetail(PolicyVersion):
-    """A version with its text. ``problem``: why this Turngate cannot read it, which asks for everything; else None."""
+    """A version with its text. ``problem``: why this server can't read it, so that every call asks; None if it can."""
 
     source: str
     rules: list[RuleView]
@@ -69,7 +69,7 @@ class PolicyVersionDetail(PolicyVersion):
 
 
 class PolicyView(View):
-    """The rules in force. ``stored`` None: admins have stored none. ``version``: what a change names as ``if_version``."""
+    """The rules in force. ``stored`` None: admins have stored none. ``version``: what a change sends as ``if_version``."""
 
     version: int
     stored: PolicyVersionDetail | None
@@ -78,7 +78,7 @@ class PolicyView(View):
 
 
 class RuleFinding(View):
-    """One rule against one call. ``decides``: it gave the answer. ``why``: why it covers the call or does not."""
+    """One rule applied to one call. ``decides``: the verdict is its own. ``why``: why it covers the call or does not."""
 
     name: str
     verdict: Answer
@@ -90,7 +90,7 @@ class RuleFinding(View):
 
 
 class GrantFinding(View):
-    """A standing grant for the tool against the call."""
+    """An active grant for the tool, applied to the call."""
 
     id: str
     scope: GrantScope
@@ -101,10 +101,10 @@ class GrantFinding(View):
 
 
 class Explanation(View):
-    """What policy answers to one call, and why. ``answer`` ``depends``: on the tool's own ``ask``, not known here.
+    """The verdict on one call, and why. ``answer`` ``depends``: on the tool's own ``ask``, which is unknown here.
 
-    ``terms``: on which a person is asked; None for other answers. ``rules``: in the order of evaluation. ``shadow``: what
-    the answer would be if shadow rules counted, where that differs. ``notes``: what could not be known.
+    ``terms``: the terms of the question to a person; None for other verdicts. ``rules``: in the order of evaluation.
+    ``shadow``: the verdict if shadow rules counted, where it differs. ``notes``: what is unknown here.
     """
 
     tool: str
@@ -131,7 +131,7 @@ class CallPlace(View):
 
 
 class ShadowChange(View):
-    """Calls that a shadow rule would have answered otherwise. ``examples``: the newest."""
+    """Calls whose verdict a shadow rule would have changed. ``examples``: the newest."""
 
     rule: str
     was: Answer
@@ -141,7 +141,7 @@ class ShadowChange(View):
 
 
 class ShadowReport(View):
-    """What would have changed, newest calls first. ``looked_at``: how many calls; ``whole``: no older ones were left out."""
+    """What shadow rules would have changed, newest calls first. ``looked_at``: how many calls were read; ``whole``: all were."""
 
     since: str | None
     looked_at: int
@@ -149,13 +149,13 @@ class ShadowReport(View):
     changes: list[ShadowChange] = Field(default_factory=list)
 
 
-# Grants: listed, made, and what one would let through.
+# Grants: as listed, with their uses, and what a new one would cover.
 
 
 class GrantView(View):
-    """A grant. ``uses`` of ``max_uses`` calls went through. ``ended``: why it lets nothing through any more; None: it stands.
+    """A grant. ``uses`` of ``max_uses`` calls went through. ``ended``: why it no longer applies; None: it is active.
 
-    ``says``: the exact pattern in words. ``request_id``: whose decision made it; None: it was made by itself.
+    ``says``: the exact pattern in words. ``request_id``: the request whose decision created it; None: none did.
     """
 
     id: str
@@ -177,7 +177,7 @@ class GrantView(View):
 
 
 class GrantUseView(View):
-    """One call that a grant let through."""
+    """One call that a grant allowed."""
 
     run_id: str
     tool_call_id: str
@@ -185,13 +185,13 @@ class GrantUseView(View):
 
 
 class GrantDetail(GrantView):
-    """A grant with the calls it let through, newest first, at most 200."""
+    """A grant with the calls it allowed, newest first, at most 200."""
 
     used_by: list[GrantUseView]
 
 
 class GrantPreview(View):
-    """What a grant made from a request would be. ``ungrantable``: why none can answer calls like it; else None.
+    """The grant that a request could lead to. ``ungrantable``: why no grant can cover calls like it; None if one can.
 
     ``would_have_covered``: how many of the ``looked_at`` newest calls of this tool, by scope.
     """

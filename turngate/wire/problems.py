@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457): which HTTP status each has, and the document. One home for all who send them."""
+"""Errors as problem documents (RFC 9457): the HTTP status of each error, and its document."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ STATUS_OF: Final[Mapping[type[TurngateError], HTTPStatus]] = {
 
 
 def status_of(error: TurngateError) -> HTTPStatus:
-    """Return the HTTP status that an error means; 500 for one that no one placed."""
-    found = (STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
-    return next(found, HTTPStatus.INTERNAL_SERVER_ERROR)
+    """Return the HTTP status of an error; 500 if the table has none."""
+    statuses = (STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
+    return next(statuses, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def problem_of(error: TurngateError) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def problem_of(error: TurngateError) -> dict[str, Any]:
 
 
 def problem_document(status: int, code: str, detail: str, details: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a problem document. ``details`` become members of it, except those that would hide its own."""
+    """Return a problem document. ``details`` become its members; one that would hide a standard member gets a ``_``."""
     own = {
         "type": f"urn:turngate:problem:{code}",
         "title": HTTPStatus(status).phrase,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms
@@ -19,10 +19,10 @@ from turngate.wire.view import View
 
 
 class RequestItem(View):
-    """A request in the inbox. ``input``: the exact text that would run. ``path``: the agents that lead to it, by ``/``.
+    """A request in the inbox. ``input``: the exact text that would run. ``path``: the agents that lead to it, with ``/`` between.
 
-    ``approvals``: how many of the ``quorum`` it needs it has. ``parked_at``: it ran out of time, or no one attends its run,
-    and it waits without a clock. ``claimed_by`` counts until ``claimed_until``. ``rungs_climbed``: of its ladder.
+    ``approvals``: how many of the ``quorum`` it has. ``parked_at``: since when it waits without expiring, because its time
+    ran out or its run is unattended. ``claimed_by`` counts until ``claimed_until``. ``rungs_climbed``: of its escalation ladder.
     """
 
     id: str
@@ -52,7 +52,7 @@ class RequestItem(View):
 
     @property
     def agents(self) -> str:
-        """Who asks, behind the agents above it."""
+        """The agents that lead to the one that asks, and that one."""
         return agents_path(self.path, self.agent)
 
 
@@ -65,7 +65,7 @@ class ApprovalView(View):
 
 
 class EarlierApproval(View):
-    """An approval that does not count any more. ``precondition``: exact JSON of what the call depended on then, or None."""
+    """An approval that no longer counts. ``precondition``: exact JSON of what the call depended on then, or None."""
 
     request_id: str
     decided_by: str
@@ -76,12 +76,13 @@ class EarlierApproval(View):
 class RequestDetail(RequestItem):
     """A request with everything an operator needs to decide it.
 
-    ``allowed_verbs``: what may be answered; empty once it ended. ``messages``: the conversation up to and including the
-    message that made the call. ``execution``, ``edited_input``, ``result``, ``presentation`` and ``in_part`` are the call's.
-    ``precondition``: exact JSON of what the call depended on when it was asked for; None: its tool does not say.
-    ``instead_of``: the request whose approval this one takes the place of, because that changed or grew too old;
-    ``replaced_by``: the other way round; ``earlier``: that approval. ``ask_terms``: who may decide it and how, as it
-    stands now. ``given``: the approvals so far. ``judged``: what the judge, a model, said of the call; None: it was not asked.
+    ``allowed_verbs``: how it can be decided; empty once it ended. ``messages``: the conversation up to and including the
+    message with the call. ``execution``, ``edited_input``, ``result``, ``presentation`` and ``in_part``: as in the call.
+    ``precondition``: exact JSON of what the call depends on, when the request was opened; None: its tool has no precondition.
+    ``instead_of``: the request that this one replaces, because its precondition changed or its approval grew too old;
+    ``replaced_by``: the one that replaces this; ``earlier``: the replaced approval. ``ask_terms``: who may decide it and
+    how, as of now. ``given``: the approvals so far. ``judged``: what the judge, a model, said of the call; None: it was not
+    asked.
     """
 
     manifest: ToolManifest
@@ -109,17 +110,17 @@ class RequestDetail(RequestItem):
 
 
 class RequestCount(View):
-    """How many requests there are under a filter of this status."""
+    """How many requests match a filter with this status."""
 
     status: InboxStatus
     count: int
 
 
-# Claims: who has taken a request on.
+# Claims: who works on a request.
 
 
 class ClaimView(View):
-    """The claim that stands on a request, and until when it counts."""
+    """The claim on a request, and until when it counts."""
 
     request_id: str
     claimed_by: str
@@ -130,7 +131,7 @@ class ClaimView(View):
 
 
 class CommentView(View):
-    """What someone said about a request, to other people; no model reads it."""
+    """A comment on a request, for other people; no model reads it."""
 
     id: str
     request_id: str
@@ -142,8 +143,11 @@ class CommentView(View):
 # Presence: who looks at a request now.
 
 
-class LookingView(View):
-    """Someone who looks at the request. ``last_at``: their last sign, at most a minute ago."""
+class Viewer(View):
+    """A person who looks at the request. ``last_at``: when they last did, at most a minute ago."""
+
+    __qualname__ = "LookingView"  # the component's name in the OpenAPI document
+    model_config = ConfigDict(title="LookingView")
 
     name: str
     last_at: str
@@ -152,14 +156,14 @@ class LookingView(View):
 class Presence(View):
     """Who else looks at a request, by name."""
 
-    looking: list[LookingView]
+    looking: list[Viewer]
 
 
 # Saved views of the inbox.
 
 
 class SavedViewItem(View):
-    """A filter of the inbox that a person saved. ``query``: as it stands in the inbox's URL."""
+    """A filter of the inbox that a person saved. ``query``: as in the inbox's URL."""
 
     name: str
     query: str

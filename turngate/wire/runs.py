@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from turngate.domain.conversation.messages import Part, Role
 from turngate.domain.requests import RunStatus, UnattendedAsks, WhileRunning
@@ -15,15 +15,18 @@ from turngate.wire.agents import agents_path
 from turngate.wire.calls import CallView
 from turngate.wire.view import View
 
-# What a run has of its own in place of its agent's and its app's.
+# What a run overrides of its agent and its app.
 
 
-class WorldView(View):
-    """A run's own world; what is None is as its agent or app has it.
+class OverridesView(View):
+    """A run's overrides. None: the agent's or app's setting applies.
 
-    ``agent``: whose instructions and tools these are. ``tools``: those of its toolkit that the run has. ``policy``: TOML, in
-    place of the app's rules, the stored ones and every grant, with its ``policy_digest``.
+    ``agent``: the agent whose instructions and tools these are. ``tools``: the tools of its toolkit that the run has.
+    ``policy``: TOML, in place of the app's rules, the stored ones and every grant, with its ``policy_digest``.
     """
+
+    __qualname__ = "WorldView"  # the component's name in the OpenAPI document
+    model_config = ConfigDict(title="WorldView")
 
     agent: str
     digest: str
@@ -38,12 +41,12 @@ class RunSummary(View):
 
     ``parent_run_id``, ``parent_tool_call_id``: the call that a sub-agent's run answers. ``path``: the agents above it and
     its own, joined by ``/``. ``forked_from_run_id``, ``forked_from_step``: the closed step whose past a fork shares.
-    ``unattended_asks``: what happens to its questions; counts only when it is not ``attended``. ``paused_at``: since when
-    it is held; None: it continues. ``schedule_id``: the schedule that opened it. ``cost_micros``: what its tokens cost, in
-    millionths of the currency of the app's prices. ``replay_of_run_id``: the run whose recorded results answer this one's
-    calls: a dry run, none of whose calls runs. ``outcome``: how it ended; None while it is live. ``ended_by``: who
+    ``unattended_asks``: what happens to its questions; counts only if it is not ``attended``. ``paused_at``: since when
+    it is paused; None: it is not. ``schedule_id``: the schedule that opened it. ``cost_micros``: what its tokens cost, in
+    millionths of the currency of the app's prices. ``replay_of_run_id``: set for a dry run, which executes no call: the run
+    whose recorded results answer its calls. ``outcome``: how it ended; None while it is live. ``ended_by``: who
     interrupted it. ``model_chosen_by``: who switched its model while it was live; ``fell_back_from``: the model that could
-    not be used, for which ``model`` stands in.
+    not be used, so that ``model`` is the fallback.
     """
 
     id: str
@@ -81,35 +84,38 @@ class RunSummary(View):
 
     @property
     def how_it_ended(self) -> str:
-        """Its outcome with what belongs to it, such as ``budget: token_cap`` or ``interrupted by ada``; empty while it is live.
+        """Its outcome with details, such as ``budget: token_cap`` or ``interrupted by ada``; empty while it is live.
 
-        Whoever shows it makes it harmless: a person's name is in it.
+        It contains a person's name: escape it before you show it.
         """
         return outcome_told(self.outcome, error_class=self.error_class, by=self.ended_by)
 
     @property
     def cost(self) -> str:
-        """What its tokens cost, in the currency that the app's prices are in; empty where nothing is known of it."""
+        """What its tokens cost, in the currency of the app's prices; empty if unknown."""
         return f"{Decimal(self.cost_micros) / MILLION:f}" if self.cost_micros else ""
 
     @property
     def agents(self) -> str:
-        """The run's agent behind those above it."""
+        """The agents above the run's, and its own."""
         return agents_path(self.path, self.agent)
 
 
-class ToldMessage(View):
-    """What someone said to a live run, where the model read it."""
+class SentMessage(View):
+    """A message that someone sent to a live run, at the step that read it."""
+
+    __qualname__ = "ToldMessage"  # the component's name in the OpenAPI document
+    model_config = ConfigDict(title="ToldMessage")
 
     text: str
     sent_by: str
 
 
 class CutView(View):
-    """What stands in place of the oldest messages from a step on: a ``summary``, or (``trim``) that they are left out.
+    """What replaces the oldest messages from a step on: a ``summary``, or (``trim``) nothing.
 
-    ``text``: as the model reads it. ``model``: who wrote it. ``tokens_before``, ``tokens_after``: of the request, estimated.
-    ``forced``: the provider had refused the conversation as too long.
+    ``text``: as the model reads it. ``model``: which model wrote it. ``tokens_before``, ``tokens_after``: the request's size,
+    estimated. ``forced``: the provider had refused the conversation as too long.
     """
 
     kind: Literal["summary", "trim"]
@@ -123,10 +129,9 @@ class CutView(View):
 class StepView(View):
     """One step: the model's response and its calls. ``closed_at``: None while calls are open.
 
-    ``told``: what was said to the run while it was live, and read before this step. ``corrective``: what the model is told
-    of a response that nothing could be made of. ``nudge``: what it is told behind the results of this step, because the run
-    goes round in circles.
-    ``cut``: what stands in place of the oldest messages from this step on.
+    ``told``: messages that were sent to the live run and read before this step. ``corrective``: the message that tells the
+    model why its response could not be used. ``nudge``: the message after this step's results that tells the model that the
+    run makes no progress. ``cut``: what replaces the oldest messages from this step on.
     """
 
     step: int
@@ -143,7 +148,7 @@ class StepView(View):
     corrective: str | None = None
     nudge: str | None = None
     cut: CutView | None = None
-    told: list[ToldMessage] = Field(default_factory=list)
+    told: list[SentMessage] = Field(default_factory=list)
 
     @property
     def tokens(self) -> int:
@@ -152,7 +157,7 @@ class StepView(View):
 
 
 class ParentCall(View):
-    """The call that a sub-agent's run answers. ``step`` and ``place`` (both from 1) are where its run shows it."""
+    """The call that a sub-agent's run answers. ``step``, ``place``: its position in its run, both from 1."""
 
     run_id: str
     tool_call_id: str
@@ -163,7 +168,7 @@ class ParentCall(View):
 
 
 class WaitingMessage(View):
-    """A message that was sent while the run was live. ``while_running``: whether its next step takes it, or a run of its own."""
+    """A message that the run has not read yet. ``while_running``: whether its next step reads it, or a new run does."""
 
     id: str
     text: str
@@ -175,16 +180,15 @@ class WaitingMessage(View):
 class RunDetail(RunSummary):
     """A run with its steps. ``final_text``: the agent's answer; empty unless the run is completed.
 
-    ``parent``: the call that it answers, for a sub-agent's run. ``waiting_messages``: sent to it and not taken yet.
-    ``own``: what it has in place of its agent's and its app's own; None: nothing. ``schedule_name``: of the schedule that
-    opened it.
+    ``parent``: the call that it answers, for a sub-agent's run. ``waiting_messages``: sent to it and not read yet.
+    ``own``: its overrides; None: it has none. ``schedule_name``: of the schedule that opened it.
     """
 
     steps: list[StepView]
     final_text: str
     parent: ParentCall | None = None
     waiting_messages: list[WaitingMessage] = Field(default_factory=list)
-    own: WorldView | None = None
+    own: OverridesView | None = None
     schedule_name: str | None = None
 
 

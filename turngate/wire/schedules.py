@@ -8,10 +8,10 @@ from turngate.wire.view import View
 
 
 class ScheduleView(View):
-    """A schedule. ``says``: its timetable in words. ``conversation_id``: the one its runs continue with; None: each its own.
+    """A schedule. ``says``: its timetable in words. ``conversation_id``: the one all its runs continue; None: each begins one.
 
-    ``in_force``: whether Temporal keeps its time as it says here; None: Temporal does not answer. ``next_fire_at``: None when
-    there is none, or it is not known now.
+    ``in_force``: whether Temporal has the schedule as shown here; None: Temporal does not answer. ``next_fire_at``: None if
+    there is none, or it is unknown now.
     """
 
     id: str
@@ -40,9 +40,9 @@ class ScheduleView(View):
 
 
 class FireView(View):
-    """What happened to one fire. ``fire_at``: its instant on the timetable, or when ``fired_by`` asked for it out of turn.
+    """What happened to one fire. ``fire_at``: its instant on the timetable, or when ``fired_by`` asked for an extra one.
 
-    ``run_status``: of the run it opened. ``reason``: why it opened none.
+    ``run_status``: of the run that it opened. ``reason``: why it opened none.
     """
 
     fire_at: str
@@ -54,9 +54,9 @@ class FireView(View):
 
 
 class ScheduleDetail(ScheduleView):
-    """A schedule with its next five fires, and its last twenty, newest first. Counts are of all its fires so far.
+    """A schedule with its next five fires and its last twenty, newest first. The counts cover all fires so far.
 
-    ``missed``: no one was there to take them within the catch-up window. ``skipped``: a run was still live.
+    ``missed``: nothing took them within the catch-up window. ``skipped``: a run was still live.
     """
 
     next_fires: list[str]

@@ -1,4 +1,4 @@
-"""What every answer of the API is: a frozen model, and one page of a list."""
+"""The base of every response of the API, and one page of a list."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Item = TypeVar("Item")
 
 
 class View(BaseModel):
-    """Something the API shows: frozen, and made from any object with the same attributes."""
+    """The base of what the API sends: frozen, and built from any object with the same attributes."""
 
     model_config = ConfigDict(frozen=True, from_attributes=True)
 
 
 class Page(View, Generic[Item]):
-    """One page of a list. ``next_cursor``: where the next page begins; None on the last one."""
+    """One page of a list. ``next_cursor``: where the next page begins; None on the last page."""
 
     items: list[Item]
     next_cursor: str | None = None

@@ -38,7 +38,7 @@ from turngate.frontends.tui.session import Sent, Session
 from turngate.frontends.tui.texts import plain_line, until
 from turngate.frontends.tui.widgets import ScrolledText
 from turngate.wire.events import EventView
-from turngate.wire.requests import CommentView, LookingView, RequestDetail
+from turngate.wire.requests import CommentView, RequestDetail, Viewer
 
 PRESENCE_SECONDS: Final = 25.0
 """Between two signs that someone still looks; one counts for a minute."""
@@ -83,7 +83,7 @@ class RequestScreen(LiveScreen):
         self.request_id = request_id
         self.request: RequestDetail | None = None
         self.comments: Sequence[CommentView] = ()
-        self.others: Sequence[LookingView] = ()
+        self.others: Sequence[Viewer] = ()
         self._order = order
         self._where = where or Where()
         self._wanted = wanted

@@ -37,7 +37,7 @@ from turngate.frontends.tui.texts import (
     span,
     until,
 )
-from turngate.wire.requests import CommentView, LookingView, RequestDetail, RequestItem
+from turngate.wire.requests import CommentView, RequestDetail, RequestItem, Viewer
 from turngate.wire.runs import MessageView
 
 MARGIN: Final = "  "
@@ -276,7 +276,7 @@ def barred(request: RequestDetail, session: Session) -> str | None:
     return request.ask_terms.barred(name=session.me, role=session.who.role, machine=session.who.machine)
 
 
-def state_text(request: RequestDetail, others: Sequence[LookingView], session: Session) -> Folded:
+def state_text(request: RequestDetail, others: Sequence[Viewer], session: Session) -> Folded:
     """Return what a person has to know before they decide: shown above the call, a line each; nothing for most requests."""
     if request.status != "pending":
         return NOTHING

@@ -145,10 +145,10 @@ def _of_run(run: ComparedRun, aspect: str) -> str:
     names = {"failure": "error_class", "answer": "final_text"}
     match aspect:
         case "instructions" | "tools":
-            own = run.of_its_own(aspect)
+            own = run.override(aspect)
             return "the agent's" if own is None else own or NOTHING
         case "policy":
-            own = run.of_its_own(aspect)
+            own = run.override(aspect)
             return "the app's" if own is None else own or NOTHING
         case _:
             return getattr(run, names.get(aspect, aspect)) or NOTHING

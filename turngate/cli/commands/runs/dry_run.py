@@ -25,7 +25,7 @@ from turngate.cli.policy_files import checked_source, read_text
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
 from turngate.text.plain_text import plain_line
-from turngate.wire.comparison import DryReplayReport
+from turngate.wire.comparison import DryRunReport
 from turngate.wire.orders import DryRunOrder
 
 
@@ -95,9 +95,7 @@ def replay(
         raise typer.Exit(EXIT_DIVERGED)
 
 
-def _followed(
-    link: ApiLink, client: SyncTurngateClient, run_id: str, replay_id: str, *, quiet: bool
-) -> DryReplayReport:
+def _followed(link: ApiLink, client: SyncTurngateClient, run_id: str, replay_id: str, *, quiet: bool) -> DryRunReport:
     """Follow the dry run to its end, and return its comparison with the record. Ctrl-C leaves it running."""
     try:
         if quiet:
@@ -116,14 +114,14 @@ def _followed(
     return report
 
 
-def _show(link: ApiLink, report: DryReplayReport) -> None:
+def _show(link: ApiLink, report: DryRunReport) -> None:
     terminal.line("")
     show_report(report)
     beside = f"{link.url}/runs/{report.source_run_id}/compare/{report.replay_run_id}"
     terminal.line(("comparison ", "dim"), (beside, "underline"))
 
 
-def show_report(report: DryReplayReport) -> None:
+def show_report(report: DryRunReport) -> None:
     """Print the result of a dry run in a few lines."""
     counts = (
         f"{report.matched:,} matched, {report.diverged_total:,} diverged, {report.not_made_total:,} recorded but not made, "

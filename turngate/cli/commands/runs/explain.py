@@ -13,7 +13,7 @@ from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text
 from turngate.text.plain_text import Piece, indented, plain_line
 from turngate.wire.calls import CallRequest, CallView
-from turngate.wire.explanation import Explanation, NextAction, Standstill
+from turngate.wire.explanation import Explanation, NextAction, WaitReason
 from turngate.wire.runs import RunSummary, StepView
 
 COMMAND_MARGIN: Final = "      "
@@ -73,7 +73,7 @@ def _kind(explanation: Explanation) -> str:
     return f"{name}, " if code in {"", explanation.failure} else f"{name} ({code}), "
 
 
-def _timings(run: RunSummary, waits_for: list[Standstill]) -> Iterator[tuple[str, str]]:
+def _timings(run: RunSummary, waits_for: list[WaitReason]) -> Iterator[tuple[str, str]]:
     if run.ended_at is None:
         yield "started", _at(run.created_at)
     else:
