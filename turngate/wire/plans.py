@@ -36,7 +36,7 @@ class PastCall(View):
 
 
 class EffectCount(View):
-    """How many calls of one tool the run and its sub-agents started; none is undone. ``unknown``: those without a known result."""
+    """How many calls of one tool the run and its sub-agents started; none is undone. ``unknown``: of those, lost ones."""
 
     tool_name: str
     effect: str
