@@ -17,6 +17,7 @@ from approvals_api.requests import claim as claims
 from approvals_api.requests import comments, decide
 from approvals_api.requests.views import request_detail
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
+from turngate.wire.orders import DecisionOrder
 from turngate.wire.problems import status_of
 
 router = APIRouter(include_in_schema=False)
@@ -69,15 +70,9 @@ async def grant(request: Request, services: ServicesDep, principal: OperatorDep,
         wanted = read_grant(detail, typed)
         if typed.get("seal") != seal(wanted):
             return await show_request(request, services, principal, request_id, Attempt(typed=typed, grant=wanted))
-        answer = await decide.submit(
-            services,
-            principal,
-            request_id=request_id,
-            verb="approve",
-            digest=typed.get("digest", ""),
-            decision_id=typed.get("decision_id") or None,
-            grant=wanted,
-        )
+        order = DecisionOrder(verb="approve", digest=typed.get("digest", ""), grant=wanted)
+        decision_id = typed.get("decision_id") or None
+        answer = await decide.submit(services, principal, request_id, order, decision_id=decision_id)
     except NotFoundError:
         raise
     except InvalidInputError as error:

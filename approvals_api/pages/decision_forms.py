@@ -19,6 +19,7 @@ from turngate.forms.fields import Control, Field, Group
 from turngate.forms.rows import grown, pressed
 from turngate.forms.schema_fields import form_of
 from turngate.forms.schema_kinds import ABSENT, Absent, Schema
+from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
 
 Action = Literal[
@@ -71,6 +72,10 @@ class Submitted:
     message: str
     outcome: Outcome | None
     errors: Mapping[str, str]
+
+    def order(self, digest: str) -> DecisionOrder:
+        """Return the decision about the call that was shown under this digest. Raises InvalidInputError."""
+        return DecisionOrder(verb=self.verb, digest=digest, args=self.args, message=self.message, outcome=self.outcome)
 
 
 def forms_of(request: RequestDetail, typed: Mapping[str, str] = NOTHING) -> DecisionForms:

@@ -19,7 +19,7 @@ from approvals_api.paging import decode_cursor
 from approvals_api.principal import Principal
 from approvals_api.requests import bulk
 from approvals_api.requests import saved_views as saved_view_operations
-from approvals_api.requests.bulk import MAX_ITEMS, Item
+from approvals_api.requests.bulk import MAX_ITEMS
 from approvals_api.requests.views import request_item, request_page
 from approvals_api.runs import views as run_views
 from approvals_api.services import Services
@@ -29,6 +29,7 @@ from turngate.domain.runs.inbox import InboxFilter, InboxStatus
 from turngate.store.requests import requests, saved_views
 from turngate.wire.agents import AgentView
 from turngate.wire.decisions import DecidedItem
+from turngate.wire.orders import BulkItem, BulkOrder
 from turngate.wire.problems import status_of
 from turngate.wire.requests import RequestItem
 
@@ -132,14 +133,12 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
         verb = typed.get("action")
         if verb not in {"approve", "reject"}:
             raise InvalidInputError("several requests can be approved or rejected: use the buttons on this page")
-        done = await bulk.decide_many(
-            services,
-            principal,
+        order = BulkOrder(
             verb="approve" if verb == "approve" else "reject",
-            items=[Item(request_id=each, digest=digest) for each, digest in _picked(typed).items()],
+            items=[BulkItem(request_id=each, digest=digest) for each, digest in _picked(typed).items()],
             message=typed.get("message", "").replace("\r\n", "\n").strip() if verb == "reject" else "",
-            key=typed.get("key") or None,
         )
+        done = await bulk.decide_many(services, principal, order, key=typed.get("key") or None)
     except TurngateError as error:
         return await _show(request, services, principal, typed, error)
     async with services.database.read() as conn:

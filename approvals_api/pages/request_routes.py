@@ -130,17 +130,8 @@ async def _submit(
         check_form_token(request, typed.get("csrf_token"))
         if submitted is None:
             raise InvalidInputError("this form has no known decision: use the buttons on this page")
-        answer = await decide_request.submit(
-            services,
-            principal,
-            request_id=detail.id,
-            verb=submitted.verb,
-            digest=typed.get("digest", ""),
-            args=submitted.args,
-            message=submitted.message,
-            outcome=submitted.outcome,
-            decision_id=decision_id,
-        )
+        order = submitted.order(typed.get("digest", ""))
+        answer = await decide_request.submit(services, principal, detail.id, order, decision_id=decision_id)
     except NotFoundError:
         raise
     except TurngateError as error:

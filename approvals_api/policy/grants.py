@@ -15,7 +15,6 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.domain.policy.grants import GrantPattern, GrantScope, WantedGrant, exact_pattern
 from turngate.domain.policy.policy import NOBODYS_RULES
-from turngate.domain.requests import Verb
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.explain import in_words
 from turngate.store import agents
@@ -27,6 +26,7 @@ from turngate.store.policy.grants import StoredGrant
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import runs
+from turngate.wire.orders import DecisionOrder
 from turngate.wire.policy import GrantDetail, GrantPreview, GrantUseView, GrantView
 from turngate.wire.requests import RequestDetail
 from turngate.wire.view import Page
@@ -47,22 +47,24 @@ def ungrantable(request: Request | RequestDetail) -> str | None:
     return None
 
 
-def check_grant(request: Request, principal: Principal, wanted: WantedGrant, *, verb: Verb, args: str | None) -> None:
-    """Check a grant that is to be made with a decision, before anything is saved.
+def check_grant(request: Request, principal: Principal, order: DecisionOrder) -> None:
+    """Check the grant that a decision asks for, if any, before anything is saved.
 
     Raises:
         InvalidInputError: it cannot be granted, or the pattern does not fit the very call that is decided.
         ForbiddenError: a grant for everyone needs an admin (code ``not_eligible``).
     """
+    if order.grant is None:
+        return
     problem = ungrantable(request)
-    if problem is None and verb not in {"approve", "edit"}:
+    if problem is None and order.verb not in {"approve", "edit"}:
         problem = "a grant needs the decision approve or edit"
-    decided = args if verb == "edit" and args is not None else request.input
-    if problem is None and not wanted.pattern.fits_text(request.tool_name, decided):
+    decided = order.args if order.verb == "edit" and order.args is not None else request.input
+    if problem is None and not order.grant.pattern.fits_text(request.tool_name, decided):
         problem = "the pattern does not match the call that is decided here: it would grant calls that no one has seen"
     if problem is not None:
         raise InvalidInputError(problem, code="invalid_grant", errors=[{"pointer": "/grant", "message": problem}])
-    require_scope(principal, wanted)
+    require_scope(principal, order.grant)
 
 
 def require_scope(principal: Principal, wanted: WantedGrant) -> None:

@@ -9,15 +9,16 @@ from approvals_api.validation.exact_json import parse_exact
 from approvals_api.validation.json_schema import problems_of
 from approvals_api.validation.text import require_storable
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.requests import ALLOWED_VERBS, Outcome, Verb
+from turngate.domain.requests import ALLOWED_VERBS
 from turngate.store.requests.requests import Request
+from turngate.wire.orders import DecisionOrder
 
 MAX_MESSAGE_CHARS = 10_000
 MAX_ARGS_CHARS = 1_000_000
 
 
-def check_content(request: Request, verb: Verb, *, args: str | None, message: str, outcome: Outcome | None) -> None:
-    """Raise InvalidInputError, saying what does not fit and where, unless the content fits the request.
+def check_content(request: Request, order: DecisionOrder) -> None:
+    """Raise InvalidInputError, saying what does not fit and where, unless the decision's content fits the request.
 
     =========  ===================  =====================================================================
     kind       verb                 content
@@ -30,6 +31,7 @@ def check_content(request: Request, verb: Verb, *, args: str | None, message: st
     outcome    respond              ``outcome`` required; ``happened`` may bring the tool's result as ``args``
     =========  ===================  =====================================================================
     """
+    verb, args, message = order.verb, order.args, order.message
     if verb not in ALLOWED_VERBS[request.kind]:
         allowed = ", ".join(ALLOWED_VERBS[request.kind])
         raise invalid("/decision", f"a request of kind {request.kind} takes: {allowed}", code="verb_not_allowed")
@@ -39,8 +41,8 @@ def check_content(request: Request, verb: Verb, *, args: str | None, message: st
     if args is not None and len(args) > MAX_ARGS_CHARS:
         raise invalid("/args", f"at most {MAX_ARGS_CHARS:,} characters, not {len(args):,}", code="invalid_edit")
     if request.kind == "outcome":
-        _check_outcome(request, args, outcome)
-    elif outcome is not None:
+        _check_outcome(request, order)
+    elif order.outcome is not None:
         raise invalid("/outcome", f"a request of kind {request.kind} takes no outcome")
     elif verb == "edit":
         _check_value(args, request.tool.parameters, must_be_object=True)
@@ -52,14 +54,14 @@ def check_content(request: Request, verb: Verb, *, args: str | None, message: st
         raise invalid("/message", "write what the agent should read instead of the call's result")
 
 
-def _check_outcome(request: Request, args: str | None, outcome: Outcome | None) -> None:
-    if outcome is None:
+def _check_outcome(request: Request, order: DecisionOrder) -> None:
+    if order.outcome is None:
         raise invalid("/outcome", "one of: happened, did_not_happen, tell_model")
-    if outcome == "happened":
-        if args is not None:
-            _check_value(args, request.tool.success, must_be_object=False)
-    elif args is not None:
-        raise invalid("/args", f"{outcome} takes no args; only happened has a result")
+    if order.outcome == "happened":
+        if order.args is not None:
+            _check_value(order.args, request.tool.success, must_be_object=False)
+    elif order.args is not None:
+        raise invalid("/args", f"{order.outcome} takes no args; only happened has a result")
 
 
 def _check_value(args: str | None, schema: dict[str, Any], *, must_be_object: bool) -> None:

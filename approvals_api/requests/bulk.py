@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, Literal
+from typing import Final
 
 from approvals_api.principal import Principal
 from approvals_api.requests import decide
@@ -17,32 +16,17 @@ from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.wire.decisions import DecidedItem, DecidedItems
+from turngate.wire.orders import BulkItem, BulkOrder
 from turngate.wire.problems import problem_document, status_of
 
 logger = logging.getLogger(__name__)
 
 MAX_ITEMS: Final = 100
 AT_ONCE: Final = 8
-BulkVerb = Literal["approve", "reject"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Item:
-    """One request with the digest of the call as it was shown. ``decision_id`` None: made from the key, or new."""
-
-    request_id: str
-    digest: str
-    decision_id: str | None = None
 
 
 async def decide_many(
-    services: Services,
-    principal: Principal,
-    *,
-    verb: BulkVerb,
-    items: Sequence[Item],
-    message: str = "",
-    key: str | None = None,
+    services: Services, principal: Principal, order: BulkOrder, *, key: str | None = None
 ) -> DecidedItems:
     """Submit one decision for each item, and return the outcome of each, in their order.
 
@@ -55,6 +39,7 @@ async def decide_many(
         ForbiddenError: ``missing_scope``.
     """
     principal.require("requests:decide")
+    items = order.items
     if not 1 <= len(items) <= MAX_ITEMS:
         raise _invalid(f"1 to {MAX_ITEMS} requests can be decided at once", "/items")
     if key is not None and not (0 < len(key) <= decide.MAX_DECISION_ID_CHARS and key.isprintable()):
@@ -67,9 +52,9 @@ async def decide_many(
         _check_alike([(place, await requests.get(conn, each)) for place, each in enumerate(ids)])
     few = asyncio.Semaphore(AT_ONCE)
 
-    async def decided(item: Item) -> DecidedItem:
+    async def decided(item: BulkItem) -> DecidedItem:
         async with few:
-            return await _decide(services, principal, verb, item, message, _decision_id(principal, item, key))
+            return await _decide(services, principal, order, item, _decision_id(principal, item, key))
 
     return DecidedItems(items=await asyncio.gather(*(decided(item) for item in items)))
 
@@ -91,18 +76,11 @@ def _check_alike(rows: Sequence[tuple[int, Request | None]]) -> None:
 
 
 async def _decide(
-    services: Services, principal: Principal, verb: BulkVerb, item: Item, message: str, decision_id: str | None
+    services: Services, principal: Principal, order: BulkOrder, item: BulkItem, decision_id: str | None
 ) -> DecidedItem:
     try:
-        answer = await decide.submit(
-            services,
-            principal,
-            request_id=item.request_id,
-            verb=verb,
-            digest=item.digest,
-            message=message,
-            decision_id=decision_id,
-        )
+        decision = order.decision(item)
+        answer = await decide.submit(services, principal, item.request_id, decision, decision_id=decision_id)
     except TurngateError as error:
         status = status_of(error)
         problem = problem_document(status, error.error_code, error.message, error.details)
@@ -121,7 +99,7 @@ async def _decide(
     )
 
 
-def _failed(item: Item, decision_id: str | None, status: HTTPStatus, problem: dict[str, object]) -> DecidedItem:
+def _failed(item: BulkItem, decision_id: str | None, status: HTTPStatus, problem: dict[str, object]) -> DecidedItem:
     return DecidedItem.model_validate(
         {
             "request_id": item.request_id,
@@ -133,7 +111,7 @@ def _failed(item: Item, decision_id: str | None, status: HTTPStatus, problem: di
     )
 
 
-def _decision_id(principal: Principal, item: Item, key: str | None) -> str | None:
+def _decision_id(principal: Principal, item: BulkItem, key: str | None) -> str | None:
     if item.decision_id is not None or key is None:
         return item.decision_id
     # The principal is part of it: under the same key, someone else sees who won, not that an id was used.

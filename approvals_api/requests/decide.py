@@ -24,11 +24,11 @@ from turngate.domain.errors import (
     TurngateError,
     UnavailableError,
 )
-from turngate.domain.policy.grants import WantedGrant
-from turngate.domain.requests import Outcome, RequestStatus, Verb
+from turngate.domain.requests import RequestStatus, Verb
 from turngate.store.clock import from_text
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Decision, Request
+from turngate.wire.orders import DecisionOrder
 
 MAX_DECISION_ID_CHARS = 255
 MAYBE_DECIDED = frozenset({"already_decided", "unknown_request", "run_ended"})
@@ -48,17 +48,7 @@ class DecisionAnswer:
 
 
 async def submit(
-    services: Services,
-    principal: Principal,
-    *,
-    request_id: str,
-    verb: Verb,
-    digest: str,
-    args: str | None = None,
-    message: str = "",
-    outcome: Outcome | None = None,
-    decision_id: str | None = None,
-    grant: WantedGrant | None = None,
+    services: Services, principal: Principal, request_id: str, order: DecisionOrder, *, decision_id: str | None = None
 ) -> DecisionAnswer:
     """Submit one decision; the same ``decision_id`` with the same content gets the first answer again (I4).
 
@@ -66,13 +56,8 @@ async def submit(
         services: the process's services.
         principal: who decides; must hold ``requests:decide`` (I10).
         request_id: the request.
-        verb: the decision.
-        digest: of the call as it was shown (I6).
-        args: exact JSON text: edited arguments, an answer, or what the call returned when it ``happened`` (None: not known).
-        message: to the model, at most 10,000 characters.
-        outcome: for a request of kind ``outcome`` only.
+        order: the decision (I6: it names the call as it was shown).
         decision_id: 1 to 255 characters; None makes one.
-        grant: also approve calls like this from now on; saved only if this decision wins.
 
     Raises:
         NotFoundError: no such request.
@@ -85,32 +70,26 @@ async def submit(
     """
     principal.require("requests:decide")
     offer = requests.new_decision(
+        order,
         decision_id=_checked_id(decision_id) or f"dec_{secrets.token_hex(12)}",
         request_id=request_id,
-        verb=verb,
-        digest=digest,
-        args=args,
-        message=message,
-        outcome=outcome,
         by=principal.name,
-        grant_wanted=None if grant is None else grant.model_dump_json(),
     )
     request, earlier = await _look_up(services, offer, chosen=decision_id is not None)
     if earlier is not None:
         return earlier
     if request.status != "pending":
         raise _not_pending(request)
-    if request.digest != digest:
+    if request.digest != order.digest:
         raise ConflictError(
             "the call has changed since it was shown: its digest differs. Reload the request and decide what it shows",
             code="digest_differs",
         )
     require_eligible(request, principal)
-    check_verb(request, verb)
+    check_verb(request, order.verb)
     refuse_if_claimed(request, principal)
-    if grant is not None:
-        check_grant(request, principal, grant, verb=verb, args=args)
-    check_content(request, verb, args=args, message=message, outcome=outcome)
+    check_grant(request, principal, order)
+    check_content(request, order)
     if _has_content(offer):
         await _store_offer(services, offer)
     return await _send(services, request, principal, offer)

@@ -18,7 +18,7 @@ from turngate.domain.requests import Outcome, UnattendedAsks, Verb, WhileRunning
 from turngate.domain.runs.inbox import MAX_QUERY_CHARS
 from turngate.store.requests.claims import DEFAULT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS
 from turngate.store.requests.comments import MAX_CHARS
-from turngate.wire.orders import DryRunOrder, ForkOrder, StartOrder
+from turngate.wire.orders import DecisionOrder, DryRunOrder, ForkOrder, StartOrder
 
 # The operations check these bounds too, for the pages; here they also get into the OpenAPI document.
 Text = Annotated[
@@ -164,6 +164,17 @@ class DecisionBody(_Body):
     message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] = ""
     outcome: Outcome | None = None
     grant: WantedGrant | None = None
+
+    def order(self, args: str | None) -> DecisionOrder:
+        """Return the order that the API's operations take. ``args``: the member's exact text in the body that was sent."""
+        return DecisionOrder(
+            verb=self.decision,
+            digest=self.digest,
+            args=args,
+            message=self.message,
+            outcome=self.outcome,
+            grant=self.grant,
+        )
 
 
 class NewTokenBody(_Body):

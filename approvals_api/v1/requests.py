@@ -14,7 +14,7 @@ from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.requests import bulk, claim, comments, decide, presence, saved_views
 from approvals_api.requests.answer_check import MAX_MESSAGE_CHARS
-from approvals_api.requests.bulk import MAX_ITEMS, BulkVerb
+from approvals_api.requests.bulk import MAX_ITEMS
 from approvals_api.requests.decide import MAX_DECISION_ID_CHARS
 from approvals_api.requests.saved_views import MAX_NAME_CHARS
 from approvals_api.requests.views import request_detail, request_page
@@ -26,6 +26,7 @@ from turngate.domain.requests import RequestKind
 from turngate.domain.runs.inbox import InboxFilter, InboxStatus
 from turngate.store.requests import requests
 from turngate.store.requests.presence import Looking
+from turngate.wire import orders
 from turngate.wire.decisions import DecidedItems, DecisionResult
 from turngate.wire.requests import (
     ClaimView,
@@ -152,18 +153,8 @@ async def decide_request(
     first answer.
     """
     sent = None if body.args is None else member_text((await request.body()).decode(), "args")
-    answer = await decide.submit(
-        services,
-        principal,
-        request_id=request_id,
-        verb=body.decision,
-        digest=body.digest,
-        args=sent,
-        message=body.message,
-        outcome=body.outcome,
-        grant=body.grant,
-        decision_id=idempotency_key,
-    )
+    order = body.order(sent)
+    answer = await decide.submit(services, principal, request_id, order, decision_id=idempotency_key)
     if answer.recorded_only:
         response.status_code = HTTPStatus.ACCEPTED
     return DecisionResult(request_id=request_id, decision_id=answer.decision_id, status=answer.status)
@@ -300,9 +291,15 @@ class BulkItem(_Body):
 class BulkBody(_Body):
     """Decide several requests of one tool and one rule in the same way; none of high risk."""
 
-    decision: BulkVerb
+    decision: Literal["approve", "reject"]
     items: Annotated[list[BulkItem], Field(min_length=1, max_length=MAX_ITEMS)]
     message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] = ""
+
+    @property
+    def order(self) -> orders.BulkOrder:
+        """The order that the API's operations take."""
+        items = [orders.BulkItem(**dict(each)) for each in self.items]
+        return orders.BulkOrder(verb=self.decision, items=items, message=self.message)
 
 
 @router.post("/requests/decisions")
@@ -314,14 +311,4 @@ async def decide_requests(
     422 with `invalid_bulk` and no decision unless all are of one tool and one rule and none is of high risk. The same
     body with the same Idempotency-Key gets the first answers.
     """
-    return await bulk.decide_many(
-        services,
-        principal,
-        verb=body.decision,
-        items=[
-            bulk.Item(request_id=each.request_id, digest=each.digest, decision_id=each.decision_id)
-            for each in body.items
-        ],
-        message=body.message,
-        key=idempotency_key,
-    )
+    return await bulk.decide_many(services, principal, body.order, key=idempotency_key)

@@ -25,7 +25,7 @@ from turngate.domain.errors import (
 from turngate.domain.tools.results import Ok
 from turngate.store.events import events
 from turngate.wire.events import EventView
-from turngate.wire.orders import ForkOrder
+from turngate.wire.orders import DecisionOrder, ForkOrder
 
 ONCE = Retries(attempts=1)
 
@@ -48,7 +48,9 @@ async def test_a_gated_run_from_start_to_end(api: Api) -> None:
             if event.type == "request.opened":
                 (item,) = (await client.list_requests(run_id=run.id)).items
                 request = await client.get_request(item.id)
-                answer = await client.decide(request.id, verb="edit", digest=request.digest, args='{"cents":  6}')
+                answer = await client.decide(
+                    request.id, DecisionOrder(verb="edit", digest=request.digest, args='{"cents":  6}')
+                )
                 assert answer.status == "approved"
         assert [event.run_seq for event in seen] == list(range(1, len(seen) + 1))
         assert [event async for event in client.follow_events(run.id, after=seen[-1].seq)] == []
@@ -104,7 +106,7 @@ async def test_refusals_come_back_as_our_own_errors(api: Api) -> None:
         with pytest.raises(NotFoundError):
             await client.get_run("run_none")
         with pytest.raises(ConflictError) as lost:
-            await client.decide(request["id"], verb="approve", digest=request["digest"])
+            await client.decide(request["id"], DecisionOrder(verb="approve", digest=request["digest"]))
         assert lost.value.error_code == "already_decided"
         assert lost.value.details["decided_by"].startswith("ada-")
         with pytest.raises(InvalidInputError) as wrong:
@@ -112,9 +114,9 @@ async def test_refusals_come_back_as_our_own_errors(api: Api) -> None:
         assert wrong.value.details["errors"][0]["pointer"] == "/agent"
         for bad_args in ("{", '{"a": ' * 100_000):
             with pytest.raises(InvalidInputError):
-                await client.decide(request["id"], verb="edit", digest=request["digest"], args=bad_args)
+                await client.decide(request["id"], DecisionOrder(verb="edit", digest=request["digest"], args=bad_args))
         with pytest.raises(ForbiddenError):
-            await weak.decide(request["id"], verb="approve", digest=request["digest"])
+            await weak.decide(request["id"], DecisionOrder(verb="approve", digest=request["digest"]))
         with pytest.raises(UnauthenticatedError):
             await nobody.list_runs()
         with pytest.raises(NotFoundError):
@@ -122,7 +124,7 @@ async def test_refusals_come_back_as_our_own_errors(api: Api) -> None:
         await client.interrupt(over["run_id"])
         assert [event.type async for event in client.follow_events(over["run_id"])][-1] == "run.ended"
         with pytest.raises(GoneError):
-            await client.decide(over["id"], verb="approve", digest=over["digest"])
+            await client.decide(over["id"], DecisionOrder(verb="approve", digest=over["digest"]))
         for no_id in ("", "..", "."):
             with pytest.raises(InvalidInputError):
                 await client.get_run(no_id)

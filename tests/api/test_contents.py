@@ -16,6 +16,7 @@ from approvals_api.validation.exact_json import member_text, parse_exact
 from approvals_api.validation.json_schema import problems_of
 from turngate.domain.errors import InvalidInputError
 from turngate.store.requests.requests import Request
+from turngate.wire.orders import DecisionOrder
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -96,7 +97,7 @@ def test_a_schema_is_never_fetched() -> None:
 )
 def test_fitting_content_passes(request_: Request, verb: str, content: dict[str, str]) -> None:
     """Every row of the table of contents."""
-    check_content(request_, verb, **{"args": None, "message": "", "outcome": None, **content})
+    check_content(request_, DecisionOrder.model_validate({"verb": verb, "digest": request_.digest, **content}))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_content_that_does_not_fit_is_refused(
 ) -> None:
     """With a pointer to the member that does not fit."""
     with pytest.raises(InvalidInputError) as refused:
-        check_content(request_, verb, **{"args": None, "message": "", "outcome": None, **content})
+        check_content(request_, DecisionOrder.model_validate({"verb": verb, "digest": request_.digest, **content}))
     assert refused.value.details["errors"][0]["pointer"] == pointer
 
 

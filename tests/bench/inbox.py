@@ -28,6 +28,7 @@ from turngate.store.database import Connection, Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
 from turngate.toolkits.files import edit_file
+from turngate.wire.orders import DecisionOrder
 
 GOAL_SECONDS = 0.01
 PAGE = 50
@@ -159,13 +160,9 @@ async def _beat(database: Database, ended: list[str]) -> None:
         async with database.write() as conn:
             decided, expired = next(waiting), next(waiting)
             word = requests.new_decision(
+                DecisionOrder(verb="approve", digest=decided.digest),
                 decision_id=f"dec_{secrets.token_hex(12)}",
                 request_id=decided.id,
-                verb="approve",
-                digest=decided.digest,
-                args=None,
-                message="",
-                outcome=None,
                 by="operator",
             )
             await requests.offer(conn, word)

@@ -34,6 +34,7 @@ from turngate.models.port import ModelRequest
 from turngate.store.clock import from_text
 from turngate.store.runs import runs, steps
 from turngate.toolkits.context import KeepRecent
+from turngate.wire.orders import DecisionOrder
 
 KEPT_MESSAGES = 40
 AROUND = 50
@@ -122,7 +123,7 @@ async def _approve(engine: Stack) -> None:
         async with engine.database.read() as conn:
             asked = list(await conn.execute(PENDING))
         for request_id, _run, digest in asked:
-            await decide.submit(engine.services, OPERATOR, request_id=request_id, verb="approve", digest=digest)
+            await decide.submit(engine.services, OPERATOR, request_id, DecisionOrder(verb="approve", digest=digest))
         await asyncio.sleep(0.05)
 
 

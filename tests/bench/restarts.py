@@ -27,6 +27,7 @@ from bench.scale import Scale
 from turngate.cli.api_link import read_cli_token
 from turngate.client import Retries, TurngateClient
 from turngate.runtime import embedded_temporal
+from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestItem
 
 NAMES = ("temporal", "api", "worker")
@@ -213,7 +214,7 @@ async def _decided_to_start(
 ) -> float:
     """Approve; return the seconds from then, or from ``since``, to the first line of the tool's handler."""
     began = time.time() if since is None else since
-    await client.decide(request.id, verb="approve", digest=request.digest)
+    await client.decide(request.id, DecisionOrder(verb="approve", digest=request.digest))
 
     async def started() -> bool:
         return request.run_id in stack.starts()
@@ -230,7 +231,7 @@ async def _answer_all(client: TurngateClient, asked: Sequence[RequestItem]) -> f
     began = time.perf_counter()
 
     async def one(request: RequestItem) -> None:
-        await client.decide(request.id, verb="approve", digest=request.digest)
+        await client.decide(request.id, DecisionOrder(verb="approve", digest=request.digest))
 
     await _at_once(one, asked[::-1])
     await _all_ended(client)

@@ -23,7 +23,7 @@ from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
 from turngate.store.database import Database
-from turngate.wire.orders import StartOrder
+from turngate.wire.orders import DecisionOrder, StartOrder
 
 INBOX_POLL_SECONDS = 0.02
 PENDING = text("SELECT id, run_id, digest FROM requests WHERE status = 'pending'")
@@ -69,9 +69,8 @@ class Turngate(Side):
         return run.id
 
     async def decide(self, ask: Ask) -> None:
-        await decide_request.submit(
-            self.services, OPERATOR, request_id=ask.request_id, verb="approve", digest=ask.digest
-        )
+        order = DecisionOrder(verb="approve", digest=ask.digest)
+        await decide_request.submit(self.services, OPERATOR, ask.request_id, order)
 
     async def watch_inbox(self) -> None:
         """Tell of every request, without end; looks only while some turn has not asked yet, so it costs nobody else.

@@ -26,6 +26,7 @@ from turngate.domain.requests import Outcome, RequestKind, Verb
 from turngate.runtime.locations import TEMPORAL_PORT
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
+from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail, RequestItem
 from turngate.wire.runs import RunDetail
 
@@ -145,7 +146,9 @@ class Scene:
         try:
             told = await self.insist(
                 lambda client: client.decide(
-                    request.id, verb=verb, digest=request.digest, outcome=outcome, args=args, decision_id=key
+                    request.id,
+                    DecisionOrder(verb=verb, digest=request.digest, outcome=outcome, args=args),
+                    decision_id=key,
                 ),
                 by,
             )

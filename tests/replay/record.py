@@ -49,7 +49,7 @@ from turngate.store.runs import runs
 from turngate.store.schedules import schedule_fires
 from turngate.store.schedules.schedule_fires import Fire
 from turngate.toolkits import control_calls
-from turngate.wire.orders import ForkOrder, ScheduleOrder
+from turngate.wire.orders import DecisionOrder, ForkOrder, ScheduleOrder
 
 HISTORIES = Path(__file__).with_name("histories") / version("turngate")
 IDENTITY = "recorder"
@@ -563,13 +563,9 @@ STORIES: list[Story] = [
 
 async def store_offer(engine: Stack, decision: DecideInput, args: str) -> None:
     offer = requests.new_decision(
+        DecisionOrder(verb=decision.verb, digest=decision.digest, args=args),
         decision_id=decision.decision_id,
         request_id=decision.request_id,
-        verb=decision.verb,
-        digest=decision.digest,
-        args=args,
-        message="",
-        outcome=None,
         by=decision.by,
     )
     async with engine.database.write() as conn:

@@ -54,7 +54,7 @@ from turngate.testing.harness import (
     build_harness,
     until,
 )
-from turngate.wire.orders import StartOrder
+from turngate.wire.orders import DecisionOrder, StartOrder
 
 
 def person(name: str, role: Role = "operator", *, machine: bool = False) -> Principal:
@@ -201,9 +201,9 @@ class Stack(EngineHarness):
         return await until(look, f"sub-agent's run below {run.id}")
 
     async def decide(self, request: requests.Request, verb: str, **options: Any) -> decide_request.DecisionAnswer:
-        by = options.pop("by", OPERATOR)
-        options.setdefault("digest", request.digest)
-        return await decide_request.submit(self.services, by, request_id=request.id, verb=verb, **options)
+        by, decision_id = options.pop("by", OPERATOR), options.pop("decision_id", None)
+        order = DecisionOrder.model_validate({"verb": verb, "digest": request.digest, **options})
+        return await decide_request.submit(self.services, by, request.id, order, decision_id=decision_id)
 
     def impatient(self) -> Stack:
         """Let decisions go as Signals after half a second: for tests without a worker."""

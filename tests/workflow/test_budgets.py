@@ -23,6 +23,7 @@ from turngate.domain.tools.results import Failure
 from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.requests import requests
+from turngate.wire.orders import DecisionOrder
 
 LOOK = says("Looking.", call("look", '{"name": "a"}', "a"), call("look", '{"name": "b"}', "b"))
 
@@ -218,9 +219,9 @@ async def test_i5_a_lost_run_still_asks_for_more(client: Client, sqlite: Databas
         await engine.workflow(run).terminate("lost")
         if decided:  # recorded, and the workflow that would have carried it out is gone
             async with sqlite.write() as conn:
-                content = {"args": None, "message": "", "outcome": None, "by": "boss"}
-                named = {"decision_id": "d", "request_id": request.id, "verb": "approve", "digest": request.digest}
-                await requests.offer(conn, requests.new_decision(**named, **content))
+                order = DecisionOrder(verb="approve", digest=request.digest)
+                named = {"decision_id": "d", "request_id": request.id, "by": "boss"}
+                await requests.offer(conn, requests.new_decision(order, **named))
                 won = {"status": "approved", "decision_id": "d", "verb": "approve", "by": "boss"}
                 await requests.settle(conn, request.id, at=now(), **won)
         report = await recover.recover(engine.services, None, by="cli:me")

@@ -31,6 +31,7 @@ from turngate.store.events import events
 from turngate.store.requests import requests
 from turngate.store.runs import executions, runs
 from turngate.store.tables import agents as agents_table
+from turngate.wire.orders import DecisionOrder
 
 PAY = call("pay", '{"cents": 5}', "p")
 WORK = call("work", "{}", "w")
@@ -216,9 +217,9 @@ async def test_i3_an_answer_to_an_unknown_outcome_counts_after_the_loss(
             outcome = await engine.request(run, kind="outcome")
         await lose(engine, run)
         async with sqlite.write() as conn:  # as `record_decision` leaves it when the workflow's task is lost
-            content = {"args": None, "message": "", "outcome": "did_not_happen", "by": "operator"}
-            named = {"decision_id": "dec", "request_id": outcome.id, "verb": "respond", "digest": outcome.digest}
-            await requests.offer(conn, requests.new_decision(**named, **content))
+            order = DecisionOrder(verb="respond", digest=outcome.digest, outcome="did_not_happen")
+            named = {"decision_id": "dec", "request_id": outcome.id, "by": "operator"}
+            await requests.offer(conn, requests.new_decision(order, **named))
             won = {"status": "responded", "decision_id": "dec", "verb": "respond", "by": "operator"}
             await requests.settle(conn, outcome.id, at=now(), **won)
         bench.release.set()

@@ -1,13 +1,14 @@
 """The typed client of Turngate's API: start runs, follow them, read the inbox, decide.
 
     from turngate.client import TurngateClient
+    from turngate.wire.orders import DecisionOrder
 
     async with TurngateClient("http://127.0.0.1:8321", token="…") as client:
         run = await client.start_run(agent="support", text="Refund order 1042.")
         async for told in client.follow_events(run.id):
             if told.type == "request.opened":
                 request = await client.get_request(str(told.payload["request_id"]))
-                await client.decide(request.id, verb="approve", digest=request.digest)
+                await client.decide(request.id, DecisionOrder(verb="approve", digest=request.digest))
         print((await client.get_run(run.id)).final_text)
 
 :class:`SyncTurngateClient` is the same without ``await``. Answers are the models of :mod:`turngate.wire`, errors those of

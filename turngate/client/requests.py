@@ -20,11 +20,11 @@ from turngate.client.calls import (
     with_member,
     without_none,
 )
-from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.policy.policy import Risk
-from turngate.domain.requests import Outcome, RequestKind, Verb
+from turngate.domain.requests import RequestKind
 from turngate.domain.runs.inbox import InboxStatus
 from turngate.wire.decisions import DecidedItems, DecisionResult
+from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import (
     ClaimView,
     CommentView,
@@ -75,27 +75,12 @@ def get_request(request_id: str) -> Call[RequestDetail]:
     return get(f"/requests/{segment(request_id)}", model(RequestDetail))
 
 
-def decide(
-    request_id: str,
-    *,
-    verb: Verb,
-    digest: str,
-    args: str | None = None,
-    message: str = "",
-    outcome: Outcome | None = None,
-    grant: WantedGrant | None = None,
-    decision_id: str | None = None,
-) -> Call[DecisionResult]:
+def decide(request_id: str, order: DecisionOrder, *, decision_id: str | None = None) -> Call[DecisionResult]:
     """Decide a request. ``status`` None in the answer: recorded, and no worker has taken it up yet.
 
     Args:
         request_id: the request.
-        verb: what is decided; one of the request's ``allowed_verbs``.
-        digest: the request's ``digest``: of the call as it was shown, which is the only one this decides.
-        args: JSON text that is sent as it is: edited arguments, an answer, or what a call returned.
-        message: what the agent reads, such as the reason of a rejection; at most 10,000 characters.
-        outcome: for a request of kind ``outcome`` only.
-        grant: with approve or edit: approve calls like this from now on, if this decision wins.
+        order: the decision, about the call as it was shown.
         decision_id: its Idempotency-Key: the same decision again gets the first answer; None makes one.
 
     Raises:
@@ -103,11 +88,16 @@ def decide(
         ConflictError: ``already_decided`` (``details`` name the winner), ``digest_differs``, ``idempotency_key_reused``.
         GoneError: ``run_ended`` or ``request_expired``.
         ForbiddenError: the credential, or this person, may not decide it.
-        InvalidInputError: ``args`` is not JSON, or the content does not fit; nothing was saved.
+        InvalidInputError: the order's ``args`` is not JSON, or the content does not fit; nothing was saved.
     """
-    granted = None if grant is None else grant.model_dump(mode="json")
-    members = {"decision": verb, "digest": digest, "message": message or None, "outcome": outcome, "grant": granted}
-    body = with_member(json.dumps(without_none(members)), "args", args)
+    members = {
+        "decision": order.verb,
+        "digest": order.digest,
+        "message": order.message or None,
+        "outcome": order.outcome,
+        "grant": None if order.grant is None else order.grant.model_dump(mode="json"),
+    }
+    body = with_member(json.dumps(without_none(members)), "args", order.args)
     path = f"/requests/{segment(request_id)}/decisions"
     return post(path, model(DecisionResult), body, key=key_or_new(decision_id))
 

@@ -32,6 +32,7 @@ from turngate.store.live import watch
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import runs
+from turngate.wire.orders import DecisionOrder
 
 LOOK_SECONDS: Final = 0.04
 MOST_WAITING: Final = 200
@@ -136,16 +137,14 @@ class Approvers:
             name = names[place]
         somebody = Principal(name=name, via="session", scopes=ROLE_SCOPES[approver.role], role=approver.role)
         try:
-            await decide.submit(
-                self._services,
-                somebody,
-                request_id=request.id,
+            order = DecisionOrder(
                 verb=verb,
                 digest=request.digest,
                 args=None if approver.args is None else json.dumps(approver.args, ensure_ascii=False),
                 message=approver.reason,
                 outcome=approver.outcome,
             )
+            await decide.submit(self._services, somebody, request.id, order)
         except GoneError:
             return
         except TurngateError as error:

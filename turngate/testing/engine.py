@@ -44,7 +44,7 @@ from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 from turngate.testing.harness import OPERATOR, STARTER, TIME_SKIPPING, EngineHarness, OneModel, build_harness, until
 from turngate.wire.calls import CallView
-from turngate.wire.orders import StartOrder
+from turngate.wire.orders import DecisionOrder, StartOrder
 from turngate.wire.requests import RequestDetail, RequestItem
 from turngate.wire.runs import RunDetail
 
@@ -117,16 +117,14 @@ class RunningApp:
 
         Raises what the API answers with: ForbiddenError, ConflictError, InvalidInputError (a bad edit), …
         """
-        await decide_request.submit(
-            self.services,
-            replace(OPERATOR, name=by),
-            request_id=request.id,
+        order = DecisionOrder(
             verb=verb,
             digest=request.digest,
             args=None if args is None else json.dumps(args),
             message=message,
             outcome=outcome,
         )
+        await decide_request.submit(self.services, replace(OPERATOR, name=by), request.id, order)
 
     async def interrupt(self, run_id: str, reason: str = "") -> None:
         """Interrupt a run as an operator."""

@@ -34,7 +34,7 @@ from turngate.store.runs import messages
 from turngate.testing.engine import RunningApp, running_app
 from turngate.testing.harness import OPERATOR, STARTER
 from turngate.testing.report import Divergence, Kind, ReplayReport, compared
-from turngate.wire.orders import StartOrder
+from turngate.wire.orders import DecisionOrder, StartOrder
 from turngate.wire.requests import RequestDetail, RequestItem
 from turngate.wire.runs import RunDetail
 
@@ -268,15 +268,10 @@ class _Approver:
             name = _name_of(decision, detail, place)
             somebody = replace(STARTER if name == STARTER.name else OPERATOR, name=name, role="admin")
             try:
-                await decide.submit(
-                    self._engine.services,
-                    somebody,
-                    request_id=request.id,
-                    verb=decision.verb,
-                    digest=request.digest,
-                    args=decision.args,
-                    message=decision.message,
+                order = DecisionOrder(
+                    verb=decision.verb, digest=request.digest, args=decision.args, message=decision.message
                 )
+                await decide.submit(self._engine.services, somebody, request.id, order)
             except TurngateError as error:
                 self._differs("decision_refused", request, f"the recorded {decision.verb!r} is refused now: {error}")
                 return

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, Validatio
 from turngate.domain.agents.schedules import DEFAULT_CATCH_UP_SECONDS, Overlap, Timetable
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.requests import UnattendedAsks
+from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.requests import Outcome, UnattendedAsks, Verb
 
 
 class Order(BaseModel):
@@ -173,3 +174,41 @@ class ScheduleChange(Order):
         """Return the order with this change."""
         changed = {name: value for name, value in self if value is not None}
         return ScheduleOrder.model_validate({**dict(order), **changed})
+
+
+class DecisionOrder(Order):
+    """What a person decides about one request.
+
+    ``verb``: one of the request's ``allowed_verbs``. ``digest``: the request's: of the call as it was shown, which is the only
+    one that this decides. ``args``: exact JSON text: edited arguments, an answer, or what the call returned when it
+    ``happened`` (None: not known). ``message``: what the agent reads, such as the reason of a rejection; at most 10,000
+    characters. ``outcome``: for a request of kind ``outcome`` only. ``grant``: with approve or edit: approve calls like this
+    from now on; saved only if this decision wins.
+    """
+
+    verb: Verb
+    digest: str
+    args: str | None = None
+    message: str = ""
+    outcome: Outcome | None = None
+    grant: WantedGrant | None = None
+
+
+class BulkItem(Order):
+    """One of many requests, with the digest of its call as it was shown. ``decision_id`` None: made from the key, or new."""
+
+    request_id: str
+    digest: str
+    decision_id: str | None = None
+
+
+class BulkOrder(Order):
+    """One decision of many requests, 1 to 100 of one tool and one rule. ``message``: what the agents read."""
+
+    verb: Literal["approve", "reject"]
+    items: Sequence[BulkItem]
+    message: str = ""
+
+    def decision(self, item: BulkItem) -> DecisionOrder:
+        """Return the decision about one of the requests."""
+        return DecisionOrder(verb=self.verb, digest=item.digest, message=self.message)

@@ -28,7 +28,7 @@ from turngate.domain.agents.schedules import Timetable
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.tools.external import ExternalTool
-from turngate.wire.orders import DryRunOrder, ForkOrder, ScheduleChange, ScheduleOrder
+from turngate.wire.orders import DecisionOrder, DryRunOrder, ForkOrder, ScheduleChange, ScheduleOrder
 
 PATHS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text())[
     "paths"
@@ -80,7 +80,7 @@ CALLS: dict[str, Call[Any]] = {
     "count_requests": requests.count_requests(run_id="r"),
     "get_request": requests.get_request("q"),
     "decide_request": requests.decide(
-        "q", verb="edit", digest="d", args="{}", message="m", outcome="happened", grant=GRANT
+        "q", DecisionOrder(verb="edit", digest="d", args="{}", message="m", outcome="happened", grant=GRANT)
     ),
     "decide_requests": requests.decide_requests({"q": "d"}, verb="approve", message="m"),
     "claim_request": requests.claim_request("q", seconds=60, take_over=True),

@@ -19,6 +19,7 @@ from turngate.domain.errors import (
     TurngateError,
     UnavailableError,
 )
+from turngate.wire.orders import DecisionOrder
 
 QUICK = Retries(attempts=4, first_pause=timedelta(milliseconds=1), longest_pause=timedelta(seconds=1))
 Outcome = httpx.Response | httpx.TransportError
@@ -50,7 +51,7 @@ def client(line: Line, retries: Retries = QUICK) -> SyncTurngateClient:
 
 
 def decide(made: SyncTurngateClient, key: str | None = None) -> object:
-    return made.decide("rq_1", verb="approve", digest="d", decision_id=key)
+    return made.decide("rq_1", DecisionOrder(verb="approve", digest="d"), decision_id=key)
 
 
 REFUSED = httpx.ConnectError("refused")

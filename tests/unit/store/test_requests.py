@@ -15,20 +15,13 @@ from turngate.store.clock import as_text
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
+from turngate.wire.orders import DecisionOrder
 
 
-def decided(request_id: str, decision_id: str = "dec_1", **changes: Any) -> requests.Decision:
-    made: dict[str, Any] = {
-        "decision_id": decision_id,
-        "request_id": request_id,
-        "verb": "edit",
-        "digest": "d",
-        "args": '{ "cents" : 2.0 }',
-        "message": "é",
-        "outcome": None,
-        "by": "ann",
-    }
-    return requests.new_decision(**{**made, **changes})
+def decided(request_id: str, decision_id: str = "dec_1", by: str = "ann", **changes: Any) -> requests.Decision:
+    members = {"verb": "edit", "digest": "d", "args": '{ "cents" : 2.0 }', "message": "é", **changes}
+    order = DecisionOrder.model_validate(members)
+    return requests.new_decision(order, decision_id=decision_id, request_id=request_id, by=by)
 
 
 async def test_pages_are_oldest_first_and_skip_nothing_with_equal_times(database: Database, run: runs.Run) -> None:

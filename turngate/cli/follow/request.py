@@ -32,6 +32,7 @@ from turngate.store.clock import from_text, now
 from turngate.text.plain_text import Piece, plain, plain_line
 from turngate.text.presentation import diff_lines, exact_arguments, presentation_lines
 from turngate.text.run_words import judgement_words, part_words
+from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
 
 MARGIN: Final = "    "
@@ -194,15 +195,16 @@ class GatePrompt:
             case "approve":
                 if request.risk == "high" and not self._confirmed(request, still_open):
                     return False
-                self._send(request, verb)
+                self._send(request, DecisionOrder(verb=verb, digest=request.digest))
             case "edit":
                 edited = edit_text(request.input)
                 if edited is None:
                     terminal.line("  nothing was changed")
                     return False
-                self._send(request, verb, args=edited)
+                self._send(request, DecisionOrder(verb=verb, digest=request.digest, args=edited))
             case "reject":
-                self._send(request, verb, message=self._line("  why (the agent reads it): ", still_open))
+                reason = self._line("  why (the agent reads it): ", still_open)
+                self._send(request, DecisionOrder(verb=verb, digest=request.digest, message=reason))
             case "respond":
                 self._respond(request, still_open)
         return True
@@ -210,9 +212,10 @@ class GatePrompt:
     def _respond(self, request: RequestDetail, still_open: StillOpen) -> None:
         text = self._line("  your answer: ", still_open)
         if request.kind == "question":
-            self._send(request, "respond", args=answer_json(request, text))
+            order = DecisionOrder(verb="respond", digest=request.digest, args=answer_json(request, text))
         else:
-            self._send(request, "respond", message=text)
+            order = DecisionOrder(verb="respond", digest=request.digest, message=text)
+        self._send(request, order)
 
     def _outcome(self, request: RequestDetail, still_open: StillOpen) -> bool:
         key = self._line(f"  {OUTCOME_MENU}, or Enter to leave it to the page: ", still_open).lower()[:1]
@@ -222,25 +225,16 @@ class GatePrompt:
         if outcome is None:
             return False
         result = self._line("  its result, as JSON: ", still_open) if outcome == "happened" else None
-        self._send(request, "respond", args=result or None, outcome=outcome)
+        order = DecisionOrder(verb="respond", digest=request.digest, args=result or None, outcome=outcome)
+        self._send(request, order)
         return True
 
     def _confirmed(self, request: RequestDetail, still_open: StillOpen) -> bool:
         typed = self._line(f"  high risk: type {request.tool_name} to approve: ", still_open)
         return typed == request.tool_name
 
-    def _send(
-        self,
-        request: RequestDetail,
-        verb: Verb,
-        *,
-        args: str | None = None,
-        message: str = "",
-        outcome: Outcome | None = None,
-    ) -> None:
-        answer = self._client.decide(
-            request.id, verb=verb, digest=request.digest, args=args, message=message, outcome=outcome
-        )
+    def _send(self, request: RequestDetail, order: DecisionOrder) -> None:
+        answer = self._client.decide(request.id, order)
         if answer.status is None:
             terminal.line("  recorded; it takes effect when a worker runs again")
 

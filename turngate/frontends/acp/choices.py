@@ -11,9 +11,9 @@ from acp.schema import PermissionOption
 from turngate.client import TurngateClient
 from turngate.domain.errors import TurngateError
 from turngate.domain.policy.grants import WantedGrant
-from turngate.domain.requests import Outcome, Verb
 from turngate.frontends.acp import render as show
 from turngate.wire.access import MeView
+from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
 
 DECIDING: Final = frozenset({"requests:decide", "admin"})
@@ -31,21 +31,8 @@ class Choice:
     """
 
     option: PermissionOption
-    verb: Verb
-    outcome: Outcome | None = None
-    grant: WantedGrant | None = None
+    order: DecisionOrder
     form: Literal["reason", "name"] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What a person decided. ``args``: JSON text."""
-
-    verb: Verb
-    outcome: Outcome | None = None
-    grant: WantedGrant | None = None
-    args: str | None = None
-    message: str = ""
 
 
 async def choices_of(client: TurngateClient, request: RequestDetail, me: MeView, *, forms: bool) -> list[Choice]:
@@ -55,18 +42,24 @@ async def choices_of(client: TurngateClient, request: RequestDetail, me: MeView,
     """
     if not may_decide(request, me):
         return []
+    digest = request.digest
     if request.kind == "outcome":
-        return [_choice("tell", "Tell the agent that no one knows", "reject_once", "respond", outcome="tell_model")]
+        option = _option("tell", "Tell the agent that no one knows", "reject_once")
+        return [Choice(option=option, order=DecisionOrder(verb="respond", digest=digest, outcome="tell_model"))]
+    approve = DecisionOrder(verb="approve", digest=digest)
+    reject = DecisionOrder(verb="reject", digest=digest)
     choices: list[Choice] = []
     if "approve" in request.allowed_verbs and request.risk != "high":
-        choices.append(_choice("allow", "Allow once", "allow_once", "approve"))
+        choices.append(Choice(option=_option("allow", "Allow once", "allow_once"), order=approve))
         choices += await _grant(client, request)
     elif "approve" in request.allowed_verbs and forms:
-        choices.append(_choice("allow", "Allow once, by typing the tool's name", "allow_once", "approve", form="name"))
+        option = _option("allow", "Allow once, by typing the tool's name", "allow_once")
+        choices.append(Choice(option=option, order=approve, form="name"))
     if "reject" in request.allowed_verbs:
-        choices.append(_choice("reject", "Reject", "reject_once", "reject"))
+        choices.append(Choice(option=_option("reject", "Reject", "reject_once"), order=reject))
         if forms:
-            choices.append(_choice("reject-why", "Reject, and say why", "reject_once", "reject", form="reason"))
+            option = _option("reject-why", "Reject, and say why", "reject_once")
+            choices.append(Choice(option=option, order=reject, form="reason"))
     return choices
 
 
@@ -85,12 +78,14 @@ def question(request: RequestDetail, page: str, choices: list[Choice], *, forms:
     return [show.value("\n".join(facts)), show.paragraph(_elsewhere(request, page, choices, forms=forms))]
 
 
-def filled_in(choice: Choice, request: RequestDetail, content: Mapping[str, object]) -> Answer | None:
-    """Return the answer of a choice whose form was filled in; None: what was typed is not the tool's name."""
+def filled_in(choice: Choice, request: RequestDetail, content: Mapping[str, object]) -> DecisionOrder | None:
+    """Return the decision of a choice whose form was filled in; None: what was typed is not the tool's name."""
     typed = str(content.get(choice.form or "", "")).strip()
     if choice.form == "name" and typed != request.tool_name:
         return None
-    return Answer(verb=choice.verb, message=typed if choice.form == "reason" else "")
+    if choice.form == "name":
+        return choice.order
+    return DecisionOrder(verb=choice.order.verb, digest=choice.order.digest, message=typed)
 
 
 def _elsewhere(request: RequestDetail, page: str, choices: list[Choice], *, forms: bool) -> str:
@@ -120,18 +115,9 @@ async def _grant(client: TurngateClient, request: RequestDetail) -> list[Choice]
         return []
     grant = WantedGrant(pattern=seen.pattern, scope="run", expires_after_seconds=GRANT_SECONDS, max_uses=GRANT_USES)
     name = f"Always allow in this run, for an hour, at most {GRANT_USES} times: {pattern}"
-    return [_choice("always", name, "allow_always", "approve", grant=grant)]
+    order = DecisionOrder(verb="approve", digest=request.digest, grant=grant)
+    return [Choice(option=_option("always", name, "allow_always"), order=order)]
 
 
-def _choice(
-    option_id: str,
-    name: str,
-    kind: str,
-    verb: Verb,
-    *,
-    outcome: Outcome | None = None,
-    grant: WantedGrant | None = None,
-    form: Literal["reason", "name"] | None = None,
-) -> Choice:
-    option = PermissionOption.model_validate({"option_id": option_id, "name": name, "kind": kind})
-    return Choice(option=option, verb=verb, outcome=outcome, grant=grant, form=form)
+def _option(option_id: str, name: str, kind: str) -> PermissionOption:
+    return PermissionOption.model_validate({"option_id": option_id, "name": name, "kind": kind})

@@ -18,9 +18,10 @@ from turngate.client import TurngateClient
 from turngate.domain.errors import TurngateError
 from turngate.frontends.acp import render as show
 from turngate.frontends.acp.calls import Calls
-from turngate.frontends.acp.choices import Answer, Choice, choices_of, filled_in, question
+from turngate.frontends.acp.choices import Choice, choices_of, filled_in, question
 from turngate.frontends.acp.editor import Editor
 from turngate.wire.access import MeView
+from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
 
 # Forms in an editor: the few words that an answer takes, asked for where the editor has said that it can ask.
@@ -116,9 +117,9 @@ class Gates:
             call = await self._call_update(request, known, choices)
             if not choices:
                 return
-            answer = await self._answer(request, call, choices)
-            if answer is not None:
-                await self._decide(request, known, answer)
+            order = await self._answer(request, call, choices)
+            if order is not None:
+                await self._decide(request, known, order)
             elif not self._is_cancelled:
                 await self._calls.note(known, f"Left open: it can be decided at {self._page(request)}.")
         except TurngateError as error:
@@ -150,7 +151,9 @@ class Gates:
             raw_input=show.as_json(request.input),
         )
 
-    async def _answer(self, request: RequestDetail, call: ToolCallUpdate, choices: list[Choice]) -> Answer | None:
+    async def _answer(
+        self, request: RequestDetail, call: ToolCallUpdate, choices: list[Choice]
+    ) -> DecisionOrder | None:
         """Ask, and return what the person decided; None: nothing."""
         try:
             form = form_of(request.manifest.success) if request.kind == "question" and self._editor.has_forms else None
@@ -160,7 +163,8 @@ class Gates:
                 )
                 action, content = await self._editor.fill(call.tool_call_id, words, form)
                 if action == "accept":
-                    return Answer(verb="respond", args=json.dumps(content, ensure_ascii=False))
+                    args = json.dumps(content, ensure_ascii=False)
+                    return DecisionOrder(verb="respond", digest=request.digest, args=args)
                 if action == "cancel":
                     return None
                 # Who declines to answer may still want to reject it.
@@ -169,13 +173,13 @@ class Gates:
             if choice is None:
                 return None
             if choice.form is None:
-                return Answer(verb=choice.verb, outcome=choice.outcome, grant=choice.grant)
+                return choice.order
             return await self._in_words(choice, request, call.tool_call_id)
         except asyncio.CancelledError:
             await self._editor.withdraw(call.tool_call_id)
             raise
 
-    async def _in_words(self, choice: Choice, request: RequestDetail, known: str) -> Answer | None:
+    async def _in_words(self, choice: Choice, request: RequestDetail, known: str) -> DecisionOrder | None:
         """Ask for the words that a choice takes: the tool's name typed out, or why it is rejected."""
         tool = show.title(request.tool_name)
         if choice.form == "name":
@@ -186,23 +190,15 @@ class Gates:
         else:
             message, form = f"Why is {tool} rejected? The agent reads it.", one_line("reason", "Reason")
         action, content = await self._editor.fill(known, message, form)
-        answer = filled_in(choice, request, content) if action == "accept" else None
-        if action == "accept" and answer is None:
+        order = filled_in(choice, request, content) if action == "accept" else None
+        if action == "accept" and order is None:
             await self._calls.note(known, "That is not the tool's name: nothing was decided.")
-        return answer
+        return order
 
-    async def _decide(self, request: RequestDetail, known: str, answer: Answer) -> None:
+    async def _decide(self, request: RequestDetail, known: str, order: DecisionOrder) -> None:
         self._deciding.add(request.id)
         try:
-            result = await self._client.decide(
-                request.id,
-                verb=answer.verb,
-                digest=request.digest,
-                args=answer.args,
-                message=answer.message,
-                outcome=answer.outcome,
-                grant=answer.grant,
-            )
+            result = await self._client.decide(request.id, order)
         except TurngateError as error:
             await self._calls.note(known, "Your answer does not count:", show.value(error.message))
         else:

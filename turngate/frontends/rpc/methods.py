@@ -77,16 +77,7 @@ async def _get_request(client: TurngateClient, params: take.OneRequest) -> Reque
 
 
 async def _decide(client: TurngateClient, params: take.Decide) -> DecisionResult:
-    return await client.decide(
-        params.request_id,
-        verb=params.decision,
-        digest=params.digest,
-        args=params.args,
-        message=params.message,
-        outcome=params.outcome,
-        grant=params.grant,
-        decision_id=params.decision_id,
-    )
+    return await client.decide(params.request_id, params.order, decision_id=params.decision_id)
 
 
 async def _list_agents(client: TurngateClient, _params: take.Nothing) -> list[AgentView]:

@@ -8,6 +8,7 @@ from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.policy.policy import Risk
 from turngate.domain.requests import Outcome, RequestKind, RunStatus, UnattendedAsks, Verb, WhileRunning
 from turngate.domain.runs.inbox import InboxStatus
+from turngate.wire.orders import DecisionOrder
 
 
 class Params(BaseModel):
@@ -117,6 +118,18 @@ class Decide(OneRequest):
     outcome: Outcome | None = None
     grant: WantedGrant | None = None
     decision_id: str | None = None
+
+    @property
+    def order(self) -> DecisionOrder:
+        """The decision that the client takes."""
+        return DecisionOrder(
+            verb=self.decision,
+            digest=self.digest,
+            args=self.args,
+            message=self.message,
+            outcome=self.outcome,
+            grant=self.grant,
+        )
 
 
 class WatchBegun(BaseModel):

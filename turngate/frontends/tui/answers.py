@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal
 
 from rich.text import Text
 from textual.app import App
@@ -32,18 +32,11 @@ from turngate.frontends.tui.texts import (
     same_json,
     span,
 )
+from turngate.wire.orders import DecisionOrder
 from turngate.wire.policy import GrantPreview
 from turngate.wire.requests import RequestDetail
 
 UNCHANGED = "Nothing was changed. Change something, or leave with Escape and approve the call as it is."
-
-
-class Content(TypedDict, total=False):
-    """What goes with a decision."""
-
-    args: str
-    message: str
-    outcome: Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +50,9 @@ class WordsAnswer:
     many: bool = False
     fault: Callable[[str], str | None] = lambda _text: None
 
-    def content(self, text: str) -> Content:
-        """Return what goes with the decision."""
-        return Content(message=text)
+    def order(self, request: RequestDetail, text: str) -> DecisionOrder:
+        """Return the decision that this text makes."""
+        return DecisionOrder(verb=self.verb, digest=request.digest, message=text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +75,9 @@ class FormAnswer:
         """What is in the form at first."""
         return Draft(source=self.source)
 
-    def content(self, args: str) -> Content:
-        """Return what goes with the decision."""
-        return Content(args=args) if self.outcome is None else Content(args=args, outcome=self.outcome)
+    def order(self, request: RequestDetail, args: str) -> DecisionOrder:
+        """Return the decision that these arguments make."""
+        return DecisionOrder(verb=self.verb, digest=request.digest, args=args, outcome=self.outcome)
 
 
 def answer_of(request: RequestDetail, what: str) -> WordsAnswer | FormAnswer:
@@ -241,7 +234,7 @@ async def confirm_grant(app: App[object], session: Session, request: RequestDeta
         return Sent(taken=False, words=f"Not saved. {problem_words(error)}", problems=problems_of(error))
 
     async def decide() -> Sent:
-        return await session.decide(request, "approve", grant=wanted)
+        return await session.decide(request, DecisionOrder(verb="approve", digest=request.digest, grant=wanted))
 
     dialog = ConfirmDialog("approve, and allow exactly this", pattern_text(wanted, preview), decide)
     return await app.push_screen_wait(dialog) or Sent(taken=False, words="Not confirmed; nothing was sent.")
@@ -317,7 +310,7 @@ class AnswerDialogs:
         key = (request.id, answer.what)
 
         async def send(text: str) -> Sent:
-            sent = await self._decide(request, answer, answer.content(text))
+            sent = await self._decide(request, answer.order(request, text))
             if sent.taken:
                 self.session.drafts.pop(key, None)
                 self.session.forms.pop(key, None)
@@ -348,9 +341,9 @@ class AnswerDialogs:
 
         return self._form(key, grant_form(self.session, request, send), Draft())
 
-    async def _decide(self, request: RequestDetail, answer: WordsAnswer | FormAnswer, content: Content) -> Sent:
-        decide = partial(self.session.decide, request, answer.verb, **content)
-        if answer.verb != "edit" or request.risk != "high":
+    async def _decide(self, request: RequestDetail, order: DecisionOrder) -> Sent:
+        decide = partial(self.session.decide, request, order)
+        if order.verb != "edit" or request.risk != "high":
             return await decide()
         confirmed = await self.app.push_screen_wait(self.typed_name(request, "run", decide))
         return confirmed or Sent(taken=False, words="Not confirmed; nothing was sent.")

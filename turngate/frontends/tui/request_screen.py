@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from turngate.client.requests import Where
 from turngate.domain.errors import NotFoundError, TurngateError, UnavailableError
-from turngate.domain.requests import Outcome, Verb
+from turngate.domain.requests import Verb
 from turngate.frontends.tui.answers import AnswerDialogs, answer_of
 from turngate.frontends.tui.dialogs import AskDialog, TextDialog
 from turngate.frontends.tui.double_press import DoublePress
@@ -38,6 +38,7 @@ from turngate.frontends.tui.session import Sent, Session
 from turngate.frontends.tui.texts import plain_line, until
 from turngate.frontends.tui.widgets import ScrolledText
 from turngate.wire.events import EventView
+from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import CommentView, RequestDetail, Viewer
 
 PRESENCE_SECONDS: Final = 25.0
@@ -239,36 +240,38 @@ class RequestScreen(LiveScreen):
         request = self.deciding("approve")
         if request is None or not self.is_call_on_screen():
             return
+        order = DecisionOrder(verb="approve", digest=request.digest)
         if request.risk == "high":
-            send = partial(self.session.decide, request, "approve")
+            send = partial(self.session.decide, request, order)
             self.open_dialog(self._dialogs.typed_name(request, "approve", send))
         else:
-            self._double_press.press(
-                "a", "Press a again to approve exactly this call.", partial(self._run, request, "approve")
-            )
+            act = partial(self._run, request, order)
+            self._double_press.press("a", "Press a again to approve exactly this call.", act)
 
     def action_did_not_happen(self) -> None:
         """Say that a call did not happen, so that it runs."""
         request = self.outcome_request()
         if request is None or not self.is_call_on_screen():
             return
+        order = DecisionOrder(verb="respond", digest=request.digest, outcome="did_not_happen")
         if request.risk == "high":
-            send = partial(self.session.decide, request, "respond", outcome="did_not_happen")
+            send = partial(self.session.decide, request, order)
             self.open_dialog(self._dialogs.typed_name(request, "run", send))
         else:
-            act = partial(self._run, request, "respond", "did_not_happen")
+            act = partial(self._run, request, order)
             self._double_press.press("d", "It did not happen: press d again to run it, exactly as shown.", act)
 
     def action_tell_model(self) -> None:
         """Say that no one knows whether a call happened."""
         request = self.outcome_request()
         if request is not None:
-            act = partial(self._run, request, "respond", "tell_model")
+            order = DecisionOrder(verb="respond", digest=request.digest, outcome="tell_model")
+            act = partial(self._run, request, order)
             self._double_press.press("t", "Unknown: press t again to tell the agent so.", act)
 
-    def _run(self, request: RequestDetail, verb: Verb, outcome: Outcome | None = None) -> None:
+    def _run(self, request: RequestDetail, order: DecisionOrder) -> None:
         async def send() -> None:
-            self.taken(await self.session.decide(request, verb, outcome=outcome))
+            self.taken(await self.session.decide(request, order))
 
         self.say("Sending…")
         self.run_worker(send())

@@ -11,11 +11,10 @@ from typing import Protocol
 from turngate.client import TurngateClient
 from turngate.client.requests import Where
 from turngate.domain.errors import TurngateError, UnavailableError
-from turngate.domain.policy.grants import WantedGrant
-from turngate.domain.requests import Outcome, Verb
 from turngate.frontends.tui.form_model import Draft
 from turngate.frontends.tui.problems import problem_words, problems_of
 from turngate.wire.access import MeView
+from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
 
 
@@ -69,32 +68,14 @@ class Session:
         """Return the id under which this content is sent: the same for the same, so that sent twice it counts once."""
         return self._ids.setdefault(json.dumps(content), f"tui_{secrets.token_hex(12)}")
 
-    async def decide(
-        self,
-        request: RequestDetail,
-        verb: Verb,
-        *,
-        args: str | None = None,
-        message: str = "",
-        outcome: Outcome | None = None,
-        grant: WantedGrant | None = None,
-    ) -> Sent:
+    async def decide(self, request: RequestDetail, order: DecisionOrder) -> Sent:
         """Send a decision about the very call that ``request`` shows.
 
         The same decision keeps its id, so that one whose answer was lost can be sent again and counts once.
         """
-        wanted = None if grant is None else grant.model_dump_json()
+        decision_id = self.id_of(request.id, order.model_dump(mode="json"))
         try:
-            answer = await self.client.decide(
-                request.id,
-                verb=verb,
-                digest=request.digest,
-                args=args,
-                message=message,
-                outcome=outcome,
-                grant=grant,
-                decision_id=self.id_of(request.id, request.digest, verb, args, message, outcome, wanted),
-            )
+            answer = await self.client.decide(request.id, order, decision_id=decision_id)
         except UnavailableError as error:
             words = "It may not have arrived. Send it again: the same decision counts once"
             return Sent(taken=False, words=f"{words}. ({problem_words(error)})")

@@ -31,6 +31,7 @@ from turngate.domain.tools.tool import ToolManifest
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import approvals, decisions, requests, runs
+from turngate.wire.orders import DecisionOrder
 
 # The inbox's SQL: which rows a filter means, in which order, and where the next page begins.
 
@@ -353,30 +354,19 @@ async def decision(conn: Connection, decision_id: str) -> Decision | None:
     return Decision(**row) if row else None
 
 
-def new_decision(
-    *,
-    decision_id: str,
-    request_id: str,
-    verb: Verb,
-    digest: str,
-    args: str | None,
-    message: str,
-    outcome: Outcome | None,
-    by: str,
-    grant_wanted: str | None = None,
-) -> Decision:
-    """Return a decision made now."""
+def new_decision(order: DecisionOrder, *, decision_id: str, request_id: str, by: str) -> Decision:
+    """Return the row of a decision made now."""
     return Decision(
         id=decision_id,
         request_id=request_id,
-        verb=verb,
-        digest=digest,
-        args=args,
-        message=message,
-        outcome=outcome,
+        verb=order.verb,
+        digest=order.digest,
+        args=order.args,
+        message=order.message,
+        outcome=order.outcome,
         decided_by=by,
         created_at=as_text(now()),
-        grant_wanted=grant_wanted,
+        grant_wanted=None if order.grant is None else order.grant.model_dump_json(),
     )
 
 

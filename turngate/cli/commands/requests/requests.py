@@ -20,6 +20,7 @@ from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, Wan
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.explain import in_words
 from turngate.text.plain_text import Piece, plain_line
+from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail, RequestItem
 
 MOST_ROWS: Final = 50
@@ -131,8 +132,7 @@ def decide(
                 lasts=lasts,
                 yes=yes,
             )
-        answer = client.decide(
-            request.id,
+        order = DecisionOrder(
             verb=verb.value,
             digest=request.digest,
             args=content,
@@ -140,6 +140,7 @@ def decide(
             outcome=None if outcome is None else outcome.value,
             grant=wanted,
         )
+        answer = client.decide(request.id, order)
     if as_json:
         terminal.raw(json.dumps(answer.model_dump(mode="json")))
     elif answer.status is None:

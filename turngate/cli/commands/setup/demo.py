@@ -36,6 +36,7 @@ from turngate.runtime import embedded_temporal
 from turngate.runtime.settings import Settings, load_settings
 from turngate.runtime.telemetry import configure_logging
 from turngate.store.access import tokens
+from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import RunDetail
 
@@ -144,14 +145,16 @@ class _Decider:
 
     def __call__(self, request: RequestDetail, _still_open: StillOpen) -> None:
         if self.answer == "reject" and "reject" in request.allowed_verbs:
-            self.client.decide(request.id, verb="reject", digest=request.digest, message="The demo rejects everything.")
+            self.client.decide(
+                request.id, DecisionOrder(verb="reject", digest=request.digest, message="The demo rejects everything.")
+            )
         elif "approve" in request.allowed_verbs:
-            self.client.decide(request.id, verb="approve", digest=request.digest)
+            self.client.decide(request.id, DecisionOrder(verb="approve", digest=request.digest))
         elif request.kind == "question":
             args = answer_json(request, "Use your own judgement.")
-            self.client.decide(request.id, verb="respond", digest=request.digest, args=args)
+            self.client.decide(request.id, DecisionOrder(verb="respond", digest=request.digest, args=args))
         else:
-            self.client.decide(request.id, verb="respond", digest=request.digest, outcome="tell_model")
+            self.client.decide(request.id, DecisionOrder(verb="respond", digest=request.digest, outcome="tell_model"))
 
 
 async def _on_thread(story: Callable[[], RunDetail]) -> _Played:
